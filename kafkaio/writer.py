@@ -4,7 +4,7 @@ Columns go to librdkafka in C where that can be (`kafkaio.native.producer`), and
 costs no Python callback. In C every record is counted, acknowledged or failed; without it only failures are reported
 (`delivery.report.only.error`), and once librdkafka's queue is empty, what was sent and did not fail was acknowledged.
 
-A full queue blocks the caller. After a failure the writer is broken, because librdkafka may no longer keep the order of
+A full queue blocks the caller; how it is waited for is in `kafkaio.drain`. After a failure the writer is broken, because librdkafka may no longer keep the order of
 later records: open a new one.
 """
 
@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
 from kafkaio.bounded import within
+from kafkaio.drain import Drain
 from kafkaio.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from kafkaio.gcpause import no_garbage_collection
 from kafkaio.native import rdkafka
@@ -36,21 +37,18 @@ from kafkaio.texts import MadeHeaders, MadeTexts
 log = logging.getLogger("teacup.kafkaio.writer")
 
 TUNING: Mapping[str, Any] = {
-    "linger.ms": 1_000,
     "batch.size": 1_000_000,
     "batch.num.messages": 10_000,
     "queue.buffering.max.messages": 200_000,
     "queue.buffering.max.kbytes": 262_144,
 }
-"""An idempotent producer has one request at a time for each partition. While that is answered, and a record has waited
-for longer than `linger.ms`, or a flush is asked for, librdkafka's thread looks again and again whether it may send the
-next one, with no pause, at the cost of a core. So full batches are not waited for with `flush`, and records wait long
-for their batch to fill: a flush ends that."""
 MESSAGE_MAX_BYTES = 1_000_000  # librdkafka's default of `message.max.bytes`
 _ANY_PARTITION = -1
 _NOW = 0
-_FULL_QUEUE_WAIT_S = 0.05
-_LOOK_S = 0.01
+_LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
+"""Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
+`kafkaio.drain`). Outside of transactions a record that neither comes for is sent in time all the same."""
+_LONGEST_LINGER_MS = 900_000  # librdkafka's
 _CLOSE_WITHIN_S = 5.0
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
@@ -74,12 +72,14 @@ class TopicWriter:
         timeout_ms = int(
             kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
         )
-        tuning = {**TUNING, "linger.ms": min(TUNING["linger.ms"], timeout_ms // 2)}  # librdkafka wants less than that
+        linger = _LINGER if transactional_id is None else _LINGER_IN_TRANSACTION
+        tuning = {**TUNING, "linger.ms": min(int(timeout_ms * linger), _LONGEST_LINGER_MS)}
         functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
         if functions is not None:
             tuning |= plugin(functions)
         self._producer = clients.producer(kafka, tuning, self._on_error, self._on_delivery, transactional_id)
         self._native = None if functions is None else NativeProducer(functions)
+        self._drain = Drain(self._producer, None if self._native is None else self._native.in_flight)
         self._codes: set[int] = set()
         # librdkafka gives up on every record by itself; the extra time is for when it does not.
         self._flush_timeout_s = timeout_ms / 1000 + 30.0
@@ -145,16 +145,14 @@ class TopicWriter:
 
     def _produce_in_c(self, topic: str, rows: NativeRows, partitions: Column) -> None:
         assert self._native is not None
-        taken, full_since_s = 0, time.monotonic()
+        taken = 0
         while taken < rows.count:
             more, code = self._native.produce(topic, rows, taken)
             taken += more
             if code == NO_MEMORY:
                 raise MemoryError(f"no memory for the text of a record to topic {topic!r}")
-            if more:
-                full_since_s = time.monotonic()
             if code == KafkaError._QUEUE_FULL:
-                self._wait_for_room(full_since_s)
+                self._wait_for_room()
             elif code:
                 partition = list(_plain(partitions, _ANY_PARTITION, rows.count))[taken]
                 error = KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}")
@@ -182,13 +180,16 @@ class TopicWriter:
         """
         deadline = time.monotonic() + self._flush_timeout_s
         with self._fatal_error_raised():
-            self._let_full_batches_go()
-            while self._producer.flush(1.0):
+            self._drain.begin(at_once=True)
+            while len(self._producer):
+                self._drain.look()
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
                         f"{len(self._producer)} records were neither acknowledged nor failed within "
                         f"{self._flush_timeout_s:g} s{self._last_trouble()}"
                     )
+        if self._native is not None:
+            self._native.settled()
         self._check_failures()
         delivered = Delivered(self._sent, self._acknowledged())
         self._sent = 0
@@ -200,15 +201,6 @@ class TopicWriter:
                 delivered.sent - delivered.acknowledged,
             )
         return delivered
-
-    def _let_full_batches_go(self) -> None:
-        """Wait while they do: see `TUNING` for why there should be few records left to flush."""
-        left = len(self._producer)
-        while left > TUNING["batch.num.messages"]:
-            self._producer.poll(_LOOK_S)
-            before, left = left, len(self._producer)
-            if left == before:
-                return
 
     def _acknowledged(self) -> int:
         """Of the records since the last flush; none has failed."""
@@ -261,28 +253,30 @@ class TopicWriter:
     def _produce_when_there_is_room(
         self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
     ) -> None:
-        full_since_s = time.monotonic()
         while True:
-            self._wait_for_room(full_since_s)
+            self._wait_for_room()
             try:
                 self._producer.produce(topic, value, key, partition, None, None, timestamp, headers)
                 return
             except BufferError:
                 continue
 
-    def _wait_for_room(self, full_since_s: float) -> None:
-        """Serve the producer, whose queue is full.
+    def _wait_for_room(self) -> None:
+        """Serve the producer, whose queue is full, until it is shorter.
 
-        Raises `KafkaUnavailable` once it has been for longer than librdkafka keeps any record.
+        Raises `KafkaUnavailable` once it has been full for longer than librdkafka keeps any record.
         """
-        if time.monotonic() - full_since_s > self._flush_timeout_s:
-            raise KafkaUnavailable(
-                f"the producer's queue of {len(self._producer)} records has been full for "
-                f"{self._flush_timeout_s:g} s{self._last_trouble()}"
-            )
-        with self._fatal_error_raised():
-            self._producer.poll(_FULL_QUEUE_WAIT_S)
-        self._check_failures()
+        deadline, full = time.monotonic() + self._flush_timeout_s, len(self._producer)
+        self._drain.begin()
+        while full and len(self._producer) >= full:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(
+                    f"the producer's queue of {len(self._producer)} records has been full for "
+                    f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+                )
+            with self._fatal_error_raised():
+                self._drain.look()
+            self._check_failures()
 
     @contextmanager
     def _fatal_error_raised(self) -> Iterator[None]:

@@ -28,6 +28,8 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "tc_producer_made": (_POINTER, ()),
     "tc_producer_free": (None, (_POINTER,)),
     "tc_producer_counts": (None, (_POINTER, _POINTER)),
+    "tc_producer_in_flight": (_INT64, (_POINTER,)),
+    "tc_producer_settled": (None, (_POINTER,)),
     "tc_produce": (_INT64, (_POINTER, ctypes.c_char_p, _POINTER, _INT64, _INT64, _POINTER)),
 }
 

@@ -218,6 +218,19 @@ class NativeProducer:
                 self._last = _understood(counts)
             return self._last
 
+    def in_flight(self) -> int:
+        """How many produce requests were sent and not answered yet; too few after a connection was lost, until
+        `settled`.
+        """
+        with self._lock:
+            return 0 if self._at is None else int(self._teacup.tc_producer_in_flight(self._at))
+
+    def settled(self) -> None:
+        """Every record was acknowledged or has failed, so nothing is in flight."""
+        with self._lock:
+            if self._at is not None:
+                self._teacup.tc_producer_settled(self._at)
+
     def shut(self) -> None:
         """Before the producer is closed: nothing more is handed to it."""
         with self._lock:

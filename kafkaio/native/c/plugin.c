@@ -1,9 +1,13 @@
-/* What becomes of the records of confluent-kafka's producers: counted here, whoever produced them.
+/* What becomes of the records of confluent-kafka's producers, and how many of their produce requests are being answered:
+ * counted here, whoever produced them.
  *
  * This library is a plugin of librdkafka (`plugin.library.paths`): librdkafka loads it once more, which gives the same
  * library, and calls `conf_init`. From then on each client made with that configuration is reported (`on_new`), by the
  * thread that makes it, and so is each of its records that was acknowledged or has failed (`on_acknowledgement`), by
  * librdkafka's own threads. Delivery reports of confluent-kafka leave out records that it did not produce itself.
+ *
+ * A request that fails (time-out, lost connection) is reported as answered, also if it was never sent: so the number in
+ * flight may be too small until all records are settled (`tc_producer_settled`), but never below zero.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,7 +21,7 @@ enum { CODES_FROM = -256, CODES = 512 }; /* librdkafka's own are above -200, Kaf
 
 struct tc_producer {
         rd_kafka_t *handle;
-        atomic_llong acknowledged, failed;
+        atomic_llong acknowledged, failed, in_flight;
         atomic_ullong codes[CODES / 64]; /* a bit for each code that a record has failed with */
         atomic_flag claimed;             /* by the first record that has failed */
         atomic_bool described;           /* what follows has been written, and is not written again */
@@ -56,6 +60,25 @@ static int on_acknowledgement(rd_kafka_t *handle, rd_kafka_message_t *m, void *o
         return 0;
 }
 
+static int on_request_sent(rd_kafka_t *handle, int socket, const char *broker, int32_t id, int16_t api, int16_t version,
+                           int32_t correlation, size_t size, void *opaque) {
+        struct tc_producer *p = opaque;
+        (void)handle, (void)socket, (void)broker, (void)id, (void)version, (void)correlation, (void)size;
+        if (api == TC_API_PRODUCE) atomic_fetch_add(&p->in_flight, 1);
+        return 0;
+}
+
+static int on_response_received(rd_kafka_t *handle, int socket, const char *broker, int32_t id, int16_t api, int16_t version,
+                                int32_t correlation, size_t size, int64_t took_us, int error, void *opaque) {
+        struct tc_producer *p = opaque;
+        (void)handle, (void)socket, (void)broker, (void)id, (void)version, (void)correlation, (void)size;
+        (void)took_us, (void)error;
+        if (api != TC_API_PRODUCE) return 0;
+        long long before = atomic_load(&p->in_flight);
+        while (before > 0 && !atomic_compare_exchange_weak(&p->in_flight, &before, before - 1)) continue;
+        return 0;
+}
+
 static int on_new(rd_kafka_t *handle, const rd_kafka_conf_t *conf, void *opaque, char *text, size_t room) {
         (void)conf, (void)opaque, (void)text, (void)room;
         struct tc_producer *p = calloc(1, sizeof *p);
@@ -63,7 +86,9 @@ static int on_new(rd_kafka_t *handle, const rd_kafka_conf_t *conf, void *opaque,
         p->handle = handle;
         atomic_flag_clear(&p->claimed);
         made = p;
-        return rd.interceptor_add_on_acknowledgement(handle, "teacup", on_acknowledgement, p);
+        int failed = rd.interceptor_add_on_request_sent(handle, "teacup", on_request_sent, p);
+        if (!failed) failed = rd.interceptor_add_on_response_received(handle, "teacup", on_response_received, p);
+        return failed ? failed : rd.interceptor_add_on_acknowledgement(handle, "teacup", on_acknowledgement, p);
 }
 
 /* librdkafka looks for this name. */
@@ -90,7 +115,7 @@ rd_kafka_t *tc_producer_handle(const struct tc_producer *p) { return p->handle; 
 
 /* What has become of a producer's records so far. */
 typedef struct {
-        int64_t acknowledged, failed;
+        int64_t acknowledged, failed; /* records */
         uint64_t codes[CODES / 64];
         const char *topic;       /* of the first that has failed; NULL: not known. It lives as long as the producer */
         int32_t partition, code; /* code 0: none has failed, or what is known of it is still being written */
@@ -105,3 +130,9 @@ TC_EXPORT void tc_producer_counts(struct tc_producer *p, tc_counts *to) {
                 to->code = p->code;
         }
 }
+
+/* How many produce requests were sent, and not answered yet. */
+TC_EXPORT int64_t tc_producer_in_flight(struct tc_producer *p) { return atomic_load(&p->in_flight); }
+
+/* Every record was acknowledged or has failed: nothing is in flight, whatever was counted. */
+TC_EXPORT void tc_producer_settled(struct tc_producer *p) { atomic_store(&p->in_flight, 0); }

@@ -49,6 +49,10 @@ typedef struct { /* an argument of `produceva`: what it is, and its value */
 /* Interceptors. They return an error code. */
 typedef int tc_on_new(rd_kafka_t *, const rd_kafka_conf_t *, void *opaque, char *text, size_t room);
 typedef int tc_on_acknowledgement(rd_kafka_t *, rd_kafka_message_t *, void *opaque);
+typedef int tc_on_request_sent(rd_kafka_t *, int socket, const char *broker, int32_t id, int16_t api, int16_t version,
+                               int32_t correlation, size_t size, void *opaque);
+typedef int tc_on_response_received(rd_kafka_t *, int socket, const char *broker, int32_t id, int16_t api, int16_t version,
+                                    int32_t correlation, size_t size, int64_t took_us, int error, void *opaque);
 
 #define RDKAFKA(F)                                                                                                     \
         F(ssize_t, consume_batch_queue, (rd_kafka_queue_t *, int timeout_ms, rd_kafka_message_t **, size_t room))      \
@@ -69,7 +73,10 @@ typedef int tc_on_acknowledgement(rd_kafka_t *, rd_kafka_message_t *, void *opaq
         F(void, error_destroy, (rd_kafka_error_t *))                                                                   \
         F(int, last_error, (void))                                                                                     \
         F(int, conf_interceptor_add_on_new, (rd_kafka_conf_t *, const char *name, tc_on_new *, void *opaque))          \
-        F(int, interceptor_add_on_acknowledgement, (rd_kafka_t *, const char *name, tc_on_acknowledgement *, void *opaque))
+        F(int, interceptor_add_on_acknowledgement, (rd_kafka_t *, const char *name, tc_on_acknowledgement *, void *opaque)) \
+        F(int, interceptor_add_on_request_sent, (rd_kafka_t *, const char *name, tc_on_request_sent *, void *opaque))   \
+        F(int, interceptor_add_on_response_received,                                                                   \
+          (rd_kafka_t *, const char *name, tc_on_response_received *, void *opaque))
 
 #define TC_POINTER(result, name, arguments) result(*name) arguments;
 struct tc_rdkafka {
@@ -90,6 +97,7 @@ enum { /* rd_kafka_vtype_t */
         TC_VTYPE_TIMESTAMP = 8,
         TC_VTYPE_HEADERS = 10,
 };
+enum { TC_API_PRODUCE = 0 }; /* of the Kafka protocol */
 enum { TC_ERROR_FAIL = -196, TC_ERROR_NO_RESOURCES = -194 };
 
 #endif

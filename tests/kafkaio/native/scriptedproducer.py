@@ -16,6 +16,7 @@ from tests.kafkaio.native.scriptedqueue import Message, bound_copy
 POINTER, SIZE, INT, TEXT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p
 PERSISTED = 2
 QUEUE_FULL = -184
+PRODUCE, METADATA = 0, 3
 _RKT, _PARTITION, _VALUE, _KEY, _FLAGS, _TIME, _HEADERS = 2, 3, 4, 5, 7, 8, 10
 
 
@@ -63,6 +64,9 @@ class ScriptedProducer:
     def __post_init__(self) -> None:
         on_new = ctypes.CFUNCTYPE(INT, POINTER, POINTER, POINTER, POINTER, SIZE)
         self._on_acknowledgement = ctypes.CFUNCTYPE(INT, POINTER, POINTER, POINTER)
+        request = (POINTER, INT, TEXT, ctypes.c_int32, ctypes.c_int16, ctypes.c_int16, ctypes.c_int32, SIZE)
+        self._on_request = ctypes.CFUNCTYPE(INT, *request, POINTER)
+        self._on_response = ctypes.CFUNCTYPE(INT, *request, ctypes.c_int64, INT, POINTER)
         kinds: dict[str, tuple[Any, ...]] = {
             "topic_new": (POINTER, POINTER, TEXT, POINTER),
             "topic_name": (POINTER, POINTER),
@@ -77,12 +81,16 @@ class ScriptedProducer:
             "message_status": (INT, POINTER),
             "conf_interceptor_add_on_new": (INT, POINTER, TEXT, on_new, POINTER),
             "interceptor_add_on_acknowledgement": (INT, POINTER, TEXT, self._on_acknowledgement, POINTER),
+            "interceptor_add_on_request_sent": (INT, POINTER, TEXT, self._on_request, POINTER),
+            "interceptor_add_on_response_received": (INT, POINTER, TEXT, self._on_response, POINTER),
         }
         self._kept = {name: ctypes.CFUNCTYPE(*kind)(getattr(self, f"_fake_{name}")) for name, kind in kinds.items()}
         self.teacup = bound_copy(self.built, self._kept)
         self._name = ctypes.create_string_buffer(b"out")
         self._status, self._next, self._code = PERSISTED, 1, 0
         self._acknowledge: Any = None
+        self._sent: Any = None
+        self._answered: Any = None
         self._opaque: int | None = None
         assert self.teacup.conf_init(None, None, None, SIZE(0)) == 0
         self.producer = NativeProducer(self)  # type: ignore[arg-type]
@@ -93,6 +101,14 @@ class ScriptedProducer:
         self._status = status
         assert self._acknowledge(1, ctypes.addressof(message), self._opaque) == 0
 
+    def send(self, api: int = PRODUCE) -> None:
+        """A request is sent, as a thread of librdkafka does."""
+        assert self._sent(1, 3, b"broker", 1, api, 9, 77, 1_000, self._opaque) == 0
+
+    def answer(self, api: int = PRODUCE, error: int = 0) -> None:
+        """It is answered, or has failed."""
+        assert self._answered(1, -1, b"broker", 1, api, 9, 77, 50, 200, error, self._opaque) == 0
+
     def counts(self) -> RecordCounts:
         return self.producer.counts()
 
@@ -102,6 +118,16 @@ class ScriptedProducer:
     def _fake_interceptor_add_on_acknowledgement(self, handle: int, _name: bytes, call: Any, opaque: int) -> int:
         assert handle == 77
         self._acknowledge, self._opaque = self._on_acknowledgement(ctypes.cast(call, POINTER).value), opaque
+        return 0
+
+    def _fake_interceptor_add_on_request_sent(self, handle: int, _name: bytes, call: Any, opaque: int) -> int:
+        assert handle == 77
+        self._sent, self._opaque = self._on_request(ctypes.cast(call, POINTER).value), opaque
+        return 0
+
+    def _fake_interceptor_add_on_response_received(self, handle: int, _name: bytes, call: Any, opaque: int) -> int:
+        assert (handle, opaque) == (77, self._opaque)
+        self._answered = self._on_response(ctypes.cast(call, POINTER).value)
         return 0
 
     def _fake_topic_new(self, handle: int, name: bytes, _conf: int) -> int | None:

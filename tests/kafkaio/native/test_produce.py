@@ -19,7 +19,7 @@ from kafkaio.native.columns import NotReadable
 from kafkaio.native.producer import NO_MEMORY, NativeRows, _Piece
 from kafkaio.texts import Form, HeaderPlan, ListedHeaders, MadeHeaders, MadeTexts, Text, TextHeader, TextPiece
 from kafkaio.writer import _header_lists, _plain
-from tests.kafkaio.native.scriptedproducer import PERSISTED, QUEUE_FULL, Produced, ScriptedProducer
+from tests.kafkaio.native.scriptedproducer import METADATA, PERSISTED, QUEUE_FULL, Produced, ScriptedProducer
 
 BYTES = st.none() | st.binary(max_size=20) | st.sampled_from([b'"', b"\\\n\x00\x1f\x7f", b"\xc3\xa9", b"x" * 5_000])
 TEXT = st.none() | st.text(max_size=20) | st.sampled_from(['"', "\\\n\x00\x1f\x7f", "é" * 300])
@@ -204,3 +204,27 @@ def test_what_becomes_of_records_is_counted(native_library: ctypes.CDLL, tmp_pat
     assert scripted.counts() == counts
     with pytest.raises(RuntimeError, match="the producer has been closed"):
         scripted.producer.produce("out", NativeRows(None, pa.array([b"late"]), None, None, None), 0)
+
+
+def test_produce_requests_in_flight_are_counted(native_library: ctypes.CDLL, tmp_path: Path) -> None:
+    """Others are not. One that fails before it was sent takes the place of another, until all records are settled."""
+    scripted = ScriptedProducer(Path(copy(native_library._name, tmp_path)))
+    producer = scripted.producer
+    seen = [producer.in_flight()]
+    for step in (scripted.send, scripted.send, lambda: scripted.send(METADATA), lambda: scripted.answer(METADATA)):
+        step()
+        seen.append(producer.in_flight())
+    for error in (0, -185, -195):  # answered, timed out, never sent
+        scripted.answer(error=error)
+        seen.append(producer.in_flight())
+    scripted.send()
+    lost = producer.in_flight()
+    producer.settled()
+    settled = producer.in_flight()
+    scripted.send()
+    producer.shut()
+    producer.free()
+
+    assert seen == [0, 1, 2, 2, 2, 1, 0, 0]
+    assert (lost, settled, producer.in_flight()) == (1, 0, 0)
+    producer.settled()
