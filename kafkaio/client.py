@@ -35,8 +35,9 @@ LEARN_TIMEOUT_S = 2.0
 SAY_AFTER_S = 3.0
 
 # librdkafka waits half the first back-off between two connections of a client, even if none has failed: with its
-# default of 100 ms, a client that needs two connections takes 50 ms longer.
-_COMMON: Mapping[str, Any] = {"client.id": "teacup", "reconnect.backoff.ms": 20}
+# default of 100 ms, a client that needs two connections takes 50 ms longer. By default it waits for up to 10 s between
+# two attempts at a broker that is down, and so may notice that much later that it is back.
+_COMMON: Mapping[str, Any] = {"client.id": "teacup", "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 1_000}
 # librdkafka requires a group id even if nobody joins a group; nothing is ever committed to this one.
 _CONSUMER: Mapping[str, Any] = {
     "group.id": "teacup-reader",

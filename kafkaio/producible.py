@@ -48,6 +48,7 @@ class TopicLimits:
     producer_bytes        the largest record that librdkafka takes, before compression (`message.max.bytes`)
     before_ms, after_ms   how far a timestamp may lie before and after the broker's clock; None: no limit
     codec                 the compression of batches on their way to the topic; None: none
+    partitions            as many as it had when it was asked about
     """
 
     topic: str
@@ -56,6 +57,7 @@ class TopicLimits:
     before_ms: int | None = None
     after_ms: int | None = None
     codec: str | None = None
+    partitions: int = 1
 
     @property
     def max_bytes(self) -> int:
@@ -97,7 +99,9 @@ class TopicLimits:
         return int(packed * _COMPRESSED_MARGIN) + BATCH_OVERHEAD + OURS_AT_MOST
 
 
-def limits_from(topic: str, config: dict[str, str], producer: dict[str, str], largest: int) -> TopicLimits:
+def limits_from(
+    topic: str, config: dict[str, str], producer: dict[str, str], largest: int, partitions: int = 1
+) -> TopicLimits:
     """The limits given by a topic's configuration, as Kafka reports it, and by a producer's properties.
 
     largest   the producer's `message.max.bytes` if it is not set
@@ -116,6 +120,7 @@ def limits_from(topic: str, config: dict[str, str], producer: dict[str, str], la
         before,
         after,
         _CODECS.get(ours) if kept else None,
+        partitions,
     )
 
 

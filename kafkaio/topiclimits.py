@@ -3,6 +3,10 @@
 A producer fills a batch up to `batch.size`, for all its topics alike, and a broker refuses a batch above the topic's
 `max.message.bytes`, however small its records are. So the smallest limit of its topics caps `batch.size`.
 
+The producer's queue is to hold two full batches for each partition: if it is full before any batch is, only partly
+filled ones can be sent, and nothing is sent while it fills again. So more partitions get smaller batches, not more
+memory.
+
 A user who may write to a topic may still not see its configuration. Then Kafka's defaults are used, with a warning.
 """
 
@@ -23,6 +27,7 @@ from kafkaio.writer import MESSAGE_MAX_BYTES, TUNING
 log = logging.getLogger("teacup.kafkaio.topiclimits")
 
 ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
+_LEAST_BATCH_ROWS, _LEAST_BATCH_BYTES = 100, 16_384
 _ANSWERED_WITHIN_S = 5.0  # then another client asks again
 
 KAFKAS_DEFAULTS: dict[str, str] = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": "3600000"}
@@ -42,25 +47,42 @@ def forget_limits(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
 
 
 def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
-    """Properties for a producer whose batches all of these topics accept."""
-    smallest = min((one.topic_bytes for one in limits.values()), default=TUNING["batch.size"])
-    if int(kafka.get("batch.size", TUNING["batch.size"])) <= smallest:
-        return dict(kafka)
-    return {**kafka, "batch.size": str(smallest)}
+    """Properties for a producer whose batches all of these topics accept, and whose queue holds enough of them."""
+    given = {name: int(kafka.get(name, most)) for name, most in TUNING.items()}
+    batches = 2 * max((one.partitions for one in limits.values()), default=1)
+    room = {
+        "batch.size": max(given["queue.buffering.max.kbytes"] * 1024 // batches, _LEAST_BATCH_BYTES),
+        "batch.num.messages": max(given["queue.buffering.max.messages"] // batches, _LEAST_BATCH_ROWS),
+    }
+    sized = {name: min(most, given[name]) if name not in kafka else given[name] for name, most in room.items()}
+    sized["batch.size"] = min([sized["batch.size"], *(one.topic_bytes for one in limits.values())])
+    return {**kafka, **{name: str(value) for name, value in sized.items() if value < given[name]}}
 
 
 def _asked(topics: frozenset[str], kafka: Mapping[str, str]) -> Limits:
     """Asks for all topics at once, because each admin client has to connect first."""
     resources = {topic: ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(topics)}
 
-    def ask() -> dict[str, dict[str, str]]:
+    def ask() -> dict[str, tuple[dict[str, str], int]]:
         admin = client.admin(kafka)
         client.learn(admin, min(topics), client.LEARN_TIMEOUT_S)  # otherwise the first call waits for a second
         asked = admin.describe_configs(list(resources.values()), request_timeout=_ANSWERED_WITHIN_S)
-        return {topic: _config(topic, asked[resource]) for topic, resource in resources.items()}
+        return {
+            topic: (_config(topic, asked[resource]), _partitions(admin, topic)) for topic, resource in resources.items()
+        }
 
     found = client.retried(ask, kafka) if resources else {}
-    return {topic: limits_from(topic, config, dict(kafka), MESSAGE_MAX_BYTES) for topic, config in found.items()}
+    return {
+        topic: limits_from(topic, config, dict(kafka), MESSAGE_MAX_BYTES, partitions)
+        for topic, (config, partitions) in found.items()
+    }
+
+
+def _partitions(admin: Any, topic: str) -> int:
+    try:
+        return max(len(admin.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic].partitions), 1)
+    except KafkaException as error:
+        raise client.translate(error.args[0], "look-up of the partitions", topic) from error
 
 
 def _config(topic: str, future: Any) -> dict[str, str]:

@@ -4,8 +4,8 @@ Columns go to librdkafka in C where that can be (`kafkaio.native.producer`), and
 costs no Python callback. In C every record is counted, acknowledged or failed; without it only failures are reported
 (`delivery.report.only.error`), and once librdkafka's queue is empty, what was sent and did not fail was acknowledged.
 
-A full queue blocks the caller; how it is waited for is in `kafkaio.drain`. After a failure the writer is broken, because librdkafka may no longer keep the order of
-later records: open a new one.
+A full queue blocks the caller; `kafkaio.drain` says how it is waited for. After a failure the writer is broken, because
+librdkafka may no longer keep the order of later records: open a new one.
 """
 
 from __future__ import annotations

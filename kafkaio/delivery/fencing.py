@@ -6,6 +6,7 @@ the next one of its bucket fences it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ from kafkaio.bounded import within
 from kafkaio.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
 from kafkaio.protocols import Clients
 from kafkaio.writer import TopicWriter
+
+log = logging.getLogger("teacup.kafkaio.delivery")
 
 INIT_TIMEOUT_S = 60.0
 RETRY_BACKOFF_MS = 250
@@ -129,6 +132,8 @@ class FencedProducer:
                 raise self._fenced(f"{doing} of {self._bucket} failed: {error}") from error
             if isinstance(error, DeliveryFailed) and self.writer.failed_with:
                 self._check_topic(error.topic)
+                if KafkaError._MSG_TIMED_OUT in self.writer.failed_with:
+                    self._warn_of_the_timeout()
             raise
 
     def _translated(self, error: KafkaError, doing: str) -> KafkaIOError:
@@ -158,6 +163,14 @@ class FencedProducer:
             f"{message}; another attempt at the bucket took over, or the transaction was open for longer than "
             f"`transaction.timeout.ms` ({self.timeout_s * 1000:.0f}): if this continues, raise it under "
             "`output.kafka`, or look for a second job of this name"
+        )
+
+    def _warn_of_the_timeout(self) -> None:
+        log.warning(
+            "%s: the brokers did not acknowledge all records within `transaction.timeout.ms` (%d); the batch is tried "
+            "again. If this continues, raise it under `output.kafka`",
+            self._bucket,
+            self.timeout_s * 1000,
         )
 
     def _check_topic(self, topic: str) -> None:

@@ -102,6 +102,23 @@ def test_small_records_never_make_a_batch_too_large_for_a_topic(
         refused.flush()
 
 
+def test_the_queue_holds_two_full_batches_for_each_partition(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """Of the topic that has most; a user's own sizes stay, unless a topic refuses such batches."""
+    few, many = topic_factory(4), topic_factory(40)
+    own = {**kafka, "batch.num.messages": "7000", "batch.size": "900000", "queue.buffering.max.messages": "50000"}
+
+    assert within_limits(kafka, limits_of(kafka, [few])) == kafka
+    assert within_limits(kafka, limits_of(kafka, [few, many])) == {**kafka, "batch.num.messages": "2500"}
+    assert within_limits(own, limits_of(kafka, [many])) == own
+    assert within_limits(kafka, {many: TopicLimits(many, 1_000_000, 1_000_000, partitions=4_000)}) == {
+        **kafka,
+        "batch.num.messages": "100",
+        "batch.size": "33554",
+    }
+
+
 def test_limits_are_asked_again_when_forgotten(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """Until then a process keeps the limits it got first."""
     topic = topic_factory(config={"max.message.bytes": "30000", "message.timestamp.before.max.ms": "60000"})
