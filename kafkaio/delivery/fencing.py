@@ -167,7 +167,7 @@ class FencedProducer:
 
     def _warn_of_the_timeout(self) -> None:
         log.warning(
-            "%s: the brokers did not acknowledge all records within `transaction.timeout.ms` (%d); the batch is tried "
+            "%s: the brokers did not acknowledge all records within transaction.timeout.ms (%d); the batch is tried "
             "again. If this continues, raise it under `output.kafka`",
             self._bucket,
             self.timeout_s * 1000,
