@@ -14,9 +14,11 @@ A reader may act on a `consumed_until` irrevocably: it releases left records of 
    before: nothing else can be contradicted). It is **held** there until a later submission is beyond the last
    published value (everything that readers were promised is consumed again), or until a rewind reports that the
    consumer went back on purpose.
-4. *Unknown is unknown*: a submission without a value publishes none. The next one with a value may, because positions
+4. *A claim about a store names the store.* Positions that no longer do, although earlier ones did, were not committed
+   by the feeder: the delay is unknown until its next commit, even after a rewind.
+5. *Unknown is unknown*: a submission without a value publishes none. The next one with a value may, because positions
    are remembered in between.
-5. *A value that is not renewed becomes stale*; it stays readable, because it is still true. Unknown does not become
+6. *A value that is not renewed becomes stale*; it stays readable, because it is still true. Unknown does not become
    stale.
 
     state          value   when
@@ -32,7 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from datadelay.errors import SubmissionInvalid, SubmissionLate
-from datadelay.model import Delay, DelayState, PartitionReport, Submission, slowest
+from datadelay.model import Delay, DelayState, PartitionReport, Submission, fitted, slowest
 from datadelay.progress import UNKNOWN, frontier
 
 
@@ -93,8 +95,10 @@ def accept(
 
     Raises `SubmissionLate`, or `SubmissionInvalid` for times that lie in the future.
     """
-    if before is not None and submission == before.last:
-        return before
+    if before is not None:
+        submission = _without_claim(before.last, submission)
+        if submission == before.last:
+            return before
     _refuse_future(submission, now_ms, bounds)
     if before is not None:
         _refuse_late(before, submission)
@@ -220,6 +224,29 @@ def _refuse_late(before: Published, submission: Submission) -> None:
             f"listed_ms {listed_ms} is older than the rewind at {before.rewound_ms} of consumer "
             f"{submission.consumer!r}, topic {submission.topic!r}: nothing was changed; collect again"
         )
+
+
+def _without_claim(last: Submission, submission: Submission) -> Submission:
+    """A submission that names no store any more, as one that knows nothing; any other unchanged.
+
+    If it says itself why it knows nothing (for instance that there are no positions), that remains the reason.
+    """
+    store = last.store_generation
+    if store is None or submission.store_generation is not None:
+        return submission
+    reason = fitted(
+        f"its positions no longer name the store that was fed (generation {store}): were they set by hand? They count "
+        "again once the feeder has committed its own; it does so whenever it runs"
+    )
+    reports = tuple(PartitionReport(one.partition, None, None, one.reason or reason) for one in submission.partitions)
+    return replace(
+        submission,
+        consumed_until_ms=None,
+        reason=submission.reason or reason,
+        partitions=reports,
+        store_generation=store,
+        caught_up=False,
+    )
 
 
 def _premise_broken(last: Submission, positions: Mapping[int, int], submission: Submission) -> str | None:

@@ -32,6 +32,9 @@ log = logging.getLogger("teacup.kafkaio.groups")
 
 Spot = tuple[str, int]  # topic and partition
 
+JOB_NOTE = "teacup job"
+"""The note of positions that a job of ours commits for lag tools alone."""
+
 _READ = "read of the committed offsets"
 
 _HAS_MEMBERS = (
@@ -43,7 +46,7 @@ _HAS_MEMBERS = (
 
 
 class LatestOffsets:
-    """Commits in the background, always the latest offsets: for lag tools, for which nothing may ever wait.
+    """Commits in the background, always the latest offsets, with `JOB_NOTE`: for lag tools; nothing may wait for them.
 
     After a failure the next commit reconnects: librdkafka may never reconnect to a broker that was restarted.
     """
@@ -65,7 +68,7 @@ class LatestOffsets:
                 offsets = self._latest.get()
             try:
                 group = group or GroupOffsets(self._group, self._kafka)
-                group.commit(offsets)
+                group.commit(offsets, JOB_NOTE)
             except KafkaIOError as error:
                 log.warning("positions were not committed to group %r: %s", self._group, error)
                 group = None

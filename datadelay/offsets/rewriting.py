@@ -1,6 +1,7 @@
 """Sets a consumer's positions: a plan that shows old and new, an undo file, and only then the write.
 
-    plan        reads the old positions; refuses offsets outside the log. It writes nothing, so it is the dry run
+    plan        reads the old positions; refuses offsets outside the log, and positions that are a claim of
+                one of our jobs. It writes nothing, so it is the dry run
     apply_plan  refuses while the consumer is active, saves the undo file, writes if the old positions still hold,
                 reads back
 
@@ -53,7 +54,10 @@ class PositionPlan:
 
 
 def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> PositionPlan:
-    """Old and new positions for each partition in `new`. Raises `PositionsRefused` for offsets outside the log."""
+    """Old and new positions for each partition in `new`. Raises `PositionsRefused`."""
+    claimed = positions.claimed(topic, sorted(new))
+    if claimed is not None:
+        raise PositionsRefused(claimed)
     for partition, offset in sorted(new.items()):
         if partition not in ends:
             raise PositionsRefused(f"topic {topic!r} has no partition {partition}; it has 0 to {len(ends) - 1}")

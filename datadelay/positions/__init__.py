@@ -45,6 +45,9 @@ class WritablePositions(Positions, Protocol):
     def target(self) -> dict[str, str]:
         """What is written to, as texts that an undo file stores and compares."""
 
+    def claimed(self, topic: str, partitions: Collection[int]) -> str | None:
+        """Why these positions must not be set at all, and what to do instead; None if they may be."""
+
     def in_use(self, topic: str, partitions: Collection[int]) -> str | None:
         """Why positions must not be written now; None if they may be."""
 

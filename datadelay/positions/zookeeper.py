@@ -77,6 +77,9 @@ class SpoutPositions:
             "topic_folders": str(self._topic_folders).lower(),
         }
 
+    def claimed(self, topic: str, partitions: Collection[int]) -> None:
+        """A spout starts where its nodes say."""
+
     def in_use(self, topic: str, partitions: Collection[int]) -> str | None:
         now_ms = wall_ms()
         for partition, node in self._nodes(topic, partitions).items():

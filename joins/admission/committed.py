@@ -19,7 +19,7 @@ from joins.decoded import SideReader, expect_schemas
 from joins.errors import DataLoss
 from joins.spec import JoinSpec
 from kafkaio.errors import OffsetOutOfRange
-from kafkaio.groups import GroupOffsets, Spot
+from kafkaio.groups import JOB_NOTE, GroupOffsets, Spot
 
 log = logging.getLogger("teacup.joins.admission.committed")
 
@@ -67,4 +67,5 @@ def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, Bucke
 
 def commit_positions(spec: JoinSpec, group: str, admission: Admission, folders: Iterable[Path | None]) -> None:
     """Commit a batch's positions, from the facts in these folders, to a consumer group; raises `KafkaIOError`."""
-    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, known_facts(spec.name, admission, folders)))
+    facts = known_facts(spec.name, admission, folders)
+    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, facts), JOB_NOTE)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from datadelay import publish
 from datadelay.errors import SubmissionInvalid, SubmissionLate
 from datadelay.model import TEXT_MAX, TIME_MAX_MS, DelayState, PartitionReport, Submission
 from datadelay.progress import UNKNOWN
@@ -109,6 +110,41 @@ def test_holds_when_the_premise_breaks_even_for_a_newer_value(
 
     assert published.value_ms is None
     assert published.reason == f"{reason}; settled by a value beyond {T0 - 5_000}, or by a rewind"
+
+
+@pytest.mark.parametrize("rewound", [False, True])
+def test_positions_that_no_longer_name_the_store_are_no_claim_about_it(submission: Make, rewound: bool) -> None:
+    """A tool that sets a feeder's positions removes the note of the store: the records it skipped are not stored."""
+    fed = run(submission(T0 - 5_000, position=10, store_generation="store-1"))
+    before = rewind(fed, now_ms=T0 + 2_000) if rewound else fed
+    set_by_hand = submission(T0 + 50_000, position=900, listed_ms=at(1))
+
+    moved = run(set_by_hand, before=before)
+    repeated = run(set_by_hand, before=moved)
+    later = run(submission(T0 + 90_000, position=950, listed_ms=at(2)), before=repeated)
+    fed_again = run(submission(T0, position=20, listed_ms=at(3), store_generation="store-1"), before=later)
+
+    assert repeated is moved
+    for published in (moved, later):
+        delay = view(published, now_ms=at(2), stale_after_ms=STALE_AFTER_MS)
+        assert (delay.state, delay.consumed_until_ms, delay.store_generation) == (DelayState.UNKNOWN, None, "store-1")
+        assert "store-1" in (delay.reason or "")
+    assert (fed_again.value_ms, fed_again.reason) == (T0, None)
+
+
+def test_canary_without_the_name_of_the_store_positions_set_by_hand_are_believed(
+    submission: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The position lies further ahead, so that nothing else contradicts it."""
+    monkeypatch.setattr(publish, "_without_claim", lambda _, submission: submission)
+
+    moved = run(
+        submission(T0 - 5_000, position=10, store_generation="store-1"),
+        submission(T0 + 50_000, position=900, listed_ms=at(1)),
+        submission(T0 + 50_000, position=900, listed_ms=at(2)),
+    )
+
+    assert moved.value_ms == T0 + 50_000
 
 
 def test_believes_the_first_value_after_runs_that_could_not_look(submission: Make) -> None:

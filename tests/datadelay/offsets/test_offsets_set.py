@@ -13,8 +13,11 @@ from confluent_kafka import Consumer
 from kazoo.client import KazooClient
 from typer.testing import CliRunner, Result
 
+from datadelay.positions import group as group_positions
+from datadelay.positions.group import note_of_store
 from deploy.cli.delay import offsets_app
-from kafkaio.groups import GroupOffsets
+from kafkaio.delivery.receipt import Receipt
+from kafkaio.groups import JOB_NOTE, GroupOffsets
 from tests.conftest import TopicFactory
 from tests.support.stepped import produce
 
@@ -148,6 +151,47 @@ def test_an_active_group_is_refused(teacup: Teacup, kafka: dict[str, str], topic
     assert done.exit_code == 1
     assert f"group '{group}' is active (stable, 1 members: rdkafka on" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("apply", [(), ("--apply",)])
+@pytest.mark.parametrize(
+    ("note", "named"),
+    [
+        (note_of_store("store-7"), "store-7"),
+        (JOB_NOTE, "checkpoint"),
+        (Receipt.claim("gen", 0).to_text(), "receipt"),
+    ],
+    ids=["feeder", "join", "receipts"],
+)
+def test_positions_of_a_job_of_ours_are_refused(
+    teacup: Teacup, kafka: dict[str, str], topic: str, tmp_path: Path, note: str, named: str, apply: tuple[str, ...]
+) -> None:
+    """A feeder's are a claim about its store, whether or not it runs; those of other jobs are not read by them."""
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    GroupOffsets(group, kafka).commit({(topic, 0): 1}, note)
+
+    done = teacup("set", "--topic", topic, "--time", f"{BASE}Z", "--group", group, *apply)
+
+    assert done.exit_code == 1
+    assert group in done.stderr
+    assert named in done.stderr
+    assert ("start: TIME" in done.stderr) == (named != "receipt")
+    assert offsets(kafka, group, topic) == [1, None, None]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_canary_without_the_look_at_notes_a_feeders_positions_are_set(
+    teacup: Teacup, kafka: dict[str, str], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else stops it: a feeder is no member of its group."""
+    monkeypatch.setattr(group_positions, "whose", lambda _: None)
+    group = f"g-{uuid.uuid4().hex[:8]}"
+    GroupOffsets(group, kafka).commit({(topic, 0): 1}, note_of_store("store-7"))
+
+    done = teacup("set", "--topic", topic, "--time", f"{BASE}Z", "--group", group, "--apply")
+
+    assert done.exit_code == 0, done.stderr
+    assert offsets(kafka, group, topic) == [0, 0, 0]
 
 
 def test_an_undo_file_is_never_written_over(teacup: Teacup, kafka: dict[str, str], topic: str, tmp_path: Path) -> None:
