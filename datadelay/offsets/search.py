@@ -14,7 +14,8 @@ ahead of its neighbours, or by a transaction marker), blocks of records are sear
 every record before the answer has time < T, except those with wrong times (`kafkaio.blocksearch`); a few from T - D on
 may be read again. In both cases the neighbours are read: most of the last block before the answer must be below T, and
 some record of the block at the answer must have reached T (T - D). An answer that they contradict (the log changed
-meanwhile, the index is broken) is not `verified`, and nothing may be set by it.
+meanwhile, the index is broken) is not `verified`, and nothing may be set by it. Nor is one before which some block
+further back has reached T (`kafkaio.lookback`): the disorder is larger than stated.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from enum import StrEnum
 
 from kafkaio.blocksearch import Timed, block_size
 from kafkaio.eventtime import typical
+from kafkaio.lookback import TimeFound, look_back
 from kafkaio.topiclog import Ends, TimeAnswer, TopicLog
 from kafkaio.topiclog import TimeQuery as Query
 
@@ -79,6 +81,8 @@ def offsets_at(
     size = block_size(log.outliers)
     at = log.valid_times({p: (offset, ends[p].stable) for p, offset in offsets.items()}, ceiling_ms, size)
     before = log.last_times(offsets, ceiling_ms, size)
+    queried = {p: TimeFound(offset, ends[p].start, time_ms) for p, offset in offsets.items()}
+    behind = {p for p, one in look_back(log, queried, ceiling_ms).items() if one.whole_block}
     at_ms = {p: block[0][1] if block else None for p, block in at.items()}
     before_ms = {p: block[-1][1] if block else None for p, block in before.items()}
     return tuple(
@@ -89,7 +93,7 @@ def offsets_at(
             before_ms=before_ms[p],
             at_ms=at_ms[p],
             ends=ends[p],
-            verified=_verified(time_ms, answers[p], _times(before[p]), _times(at[p])),
+            verified=p not in behind and _verified(time_ms, answers[p], _times(before[p]), _times(at[p])),
         )
         for p, offset in sorted(offsets.items())
     )

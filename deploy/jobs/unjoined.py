@@ -145,7 +145,7 @@ def _planned(
         begin_ms = begin_ms_of(job.spec, seen, start)
         if begin_ms is None:
             return None
-        state = begin(job.spec, seen, logs.right, logs.output, begin_ms, uuid.uuid4().hex)
+        state = begin(job.spec, seen, logs.right, logs.output, begin_ms, uuid.uuid4().hex, log.warning)
         _claim(job, state)
     state = plan(job.spec, state, seen, logs.right, at_once)
     save(job.checkpoint, state)

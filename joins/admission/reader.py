@@ -64,6 +64,7 @@ class AdmissionReader(StreamReader):
         self._held: Held | None = None
         self._waited = Waited()
         self._last: tuple[Admission, Admission] | None = None
+        self._remarked: set[str] = set()
         self._run: OneRun | None = None  # under `availableNow`
 
     @abstractmethod
@@ -120,6 +121,12 @@ class AdmissionReader(StreamReader):
             admission.check_belongs_to(self._spec)
             self._last = (admission, state_after(self._spec, admission, self._facts_folders))
         return self._last[1]
+
+    def remark(self, warning: str) -> None:
+        """A warning for people, once while it does not change: a plan that fails is made again."""
+        if warning not in self._remarked:
+            self._remarked.add(warning)
+            log.warning("%s: %s", self._name, warning)
 
     def now_ms(self, state: Admission | None = None) -> int:
         """The wall clock, unless something contradicts it; then raises `ClockBehind`."""

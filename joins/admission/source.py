@@ -99,7 +99,7 @@ class TicketReader(AdmissionReader):
         self._began = True
         self._look_at_keys(listed, left, right)
         listing = self.readable(listed)
-        begun = begin(spec, listing, left, right)
+        begun = begin(spec, listing, left, right, self.remark)
         found = admit(spec, begun, listing, left, right, self.watch(now_ms))
         # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)

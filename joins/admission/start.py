@@ -8,12 +8,15 @@ counts as well, as it does for records still to come; without the clock, right s
 If retention has already deleted such right records, left records near the start would be `unmatched` although their
 right record existed. This is refused, with the number of left records affected, unless `on_data_loss: continue` is set.
 Here a block's typical time counts, because a single wrong record must not stop a join.
+
+Records further out of order than the configured disorder may lie before a start that was found by a time, though they
+have reached it. Nothing reads them; so it is said (`say`, `kafkaio.lookback`).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from datadelay.progress import UNKNOWN, Idle
@@ -24,11 +27,19 @@ from joins.errors import DataLoss
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.blocksearch import block_size
 from kafkaio.eventtime import proven, typical
+from kafkaio.lookback import left_behind
 from kafkaio.times import iso
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
+Say = Callable[[str], None]
+"""Takes a warning for people."""
 
-def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> Admission:
+
+def nobody(_: str) -> None:
+    """Takes no warnings: for a look at where a join would start."""
+
+
+def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say: Say = nobody) -> Admission:
     """The admission before the first batch: nothing read, all positions set.
 
     Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
@@ -37,10 +48,10 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog) -> 
     if not shuffled:
         check_counts(spec, len(listing.left), len(listing.right))
     ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
-    start = left_start(spec, listing, left, ceiling_ms)
+    start = left_start(spec, listing, left, ceiling_ms, say)
     if shuffled:  # the right record of a left one may be in any partition
         start = start.alike(listing.right)
-    right_from = _right_start(spec, listing.right, right, start, ceiling_ms)
+    right_from = _right_start(spec, listing.right, right, start, ceiling_ms, say)
     skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
     first = first_admission(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
     return replace(first, skipped={**start.skipped, **skipped})
@@ -97,7 +108,7 @@ class LeftStart:
         return replace(self, smallest_ms=dict.fromkeys(right, smallest_ms), typical_ms=dict.fromkeys(right, typical_ms))
 
 
-def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int) -> LeftStart:
+def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int, say: Say = nobody) -> LeftStart:
     """Where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
     stable = {p: ends.stable for p, ends in listing.left.items()}
     if spec.start == "latest":
@@ -110,6 +121,8 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
         margin = spec.left.disorder_ms
         queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
         start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
+        setting = f"`left.disorder` ({margin} ms)"
+        _look_before(left, start, queries, ceiling_ms, say, "the join never reads these", setting)
     spans = {p: (start[p], stable[p]) for p in start}
     blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
     lasts = left.last_times(stable, ceiling_ms, block_size(spec.outliers))
@@ -167,12 +180,36 @@ def first_read(
     return start.offsets, _right_start(spec, listing.right, right, start.alike(listing.right), ceiling_ms)
 
 
+def _look_before(
+    log: TopicLog,
+    starts: Mapping[int, int],
+    queries: Mapping[int, TimeQuery],
+    ceiling_ms: int,
+    say: Say,
+    effect: str,
+    setting: str,
+) -> None:
+    """Say what lies before a start, and has reached the time of its query."""
+    if say is nobody:
+        return
+    for text in left_behind(log, starts, queries, ceiling_ms):
+        say(f"{text}: {effect}. {setting} is too small for them: raise it, and start a new checkpoint")
+
+
 def _right_start(
-    spec: JoinSpec, ends: Mapping[int, Ends], right: TopicLog, start: LeftStart, ceiling_ms: int
+    spec: JoinSpec,
+    ends: Mapping[int, Ends],
+    right: TopicLog,
+    start: LeftStart,
+    ceiling_ms: int,
+    say: Say = nobody,
 ) -> dict[int, int]:
     wanted = {p: max(start.smallest_ms[p] - spec.before_ms, 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
-    return {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
+    starts = {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
+    setting = f"`right.disorder` ({spec.right.disorder_ms} ms)"
+    _look_before(right, starts, queries, ceiling_ms, say, "left records that match these will be unmatched", setting)
+    return starts
 
 
 def _never_readable(

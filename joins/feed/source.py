@@ -34,6 +34,7 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.clock import not_before
 from kafkaio.errors import KafkaIOError
 from kafkaio.groups import GroupOffsets
+from kafkaio.lookback import TimeFound, left_behind, look_back
 from kafkaio.losses import epochs_of
 from kafkaio.now import wall_ms
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
@@ -181,6 +182,9 @@ class FeedReader(StreamReader):
         before = right.last_times(begun, ceiling_ms, block)
         behind = right.valid_times({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms, block)
         newest = {p: max((at for _, at in some), default=None) for p, some in before.items()}
+        above = {p: TimeFound(begun[p], ends[p].start, at + 1) for p, at in newest.items() if at is not None}
+        further = look_back(right, above, ceiling_ms)
+        newest |= {p: one.newest_ms for p, one in further.items() if one.whole_block}
         first = {p: proven_by([at for _, at in some], block) for p, some in behind.items()}
         below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
         if below_ms is not None:
@@ -226,6 +230,14 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
         queries = {p: TimeQuery(int(spec.start), end.start, end.stable, margin) for p, end in ends.items()}
         found = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms)
         at = {p: answer.offset for p, answer in found.items()}
+        for text in left_behind(right, at, queries, listed_ms + spec.max_future_skew_ms):
+            log.warning(
+                "%s: %s: these are not fed. `right.disorder` (%s ms) is too small for them: raise it, and start a new "
+                "checkpoint",
+                spec.name,
+                text,
+                margin,
+            )
     return Fed(
         number=0,
         listed_ms=listed_ms,

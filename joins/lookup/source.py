@@ -150,7 +150,7 @@ class LookupReader(AdmissionReader):
         if isinstance(known, NotKnown):
             return _unknown(str(known), now_ms)
         delay, store = known
-        begun = begin(spec, listing, left, {CONSUMER: delay.generation, STORE: store})
+        begun = begin(spec, listing, left, {CONSUMER: delay.generation, STORE: store}, self.remark)
         verdict = judge(delay, store, begun.identity, spec.accepted_generations)
         if verdict.waits_for is not None:
             held = _unknown(verdict.waits_for, now_ms)

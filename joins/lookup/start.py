@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from joins.admission.listing import Listing
-from joins.admission.start import first_admission, left_start
+from joins.admission.start import Say, first_admission, left_start, nobody
 from joins.admission.state import Admission
 from joins.lookup.spec import LookupSpec
 from kafkaio.topiclog import TopicLog
 
 
-def begin(spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str]) -> Admission:
+def begin(
+    spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
+) -> Admission:
     """The admission before the first batch; its identity holds the generations that it is pinned to."""
-    start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms)
+    start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms, say)
     first = first_admission(spec, listing, {"left": left}, start.offsets, right_from={})
     return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)

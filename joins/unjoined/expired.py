@@ -24,7 +24,7 @@ because a row carries the time of its left record, or that of its append.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +32,7 @@ from datadelay.progress import UNKNOWN
 from joins.admission.state import Admission
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
+from kafkaio.lookback import left_behind
 from kafkaio.losses import CONTINUE, Epochs, Losses, epochs_of
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 
@@ -195,7 +196,15 @@ def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> i
     return None if over_ms == UNKNOWN else over_ms
 
 
-def begin(spec: JoinSpec, seen: Seen, right: TopicLog, output: TopicLog, begin_ms: int, generation: str) -> Verdicts:
+def begin(
+    spec: JoinSpec,
+    seen: Seen,
+    right: TopicLog,
+    output: TopicLog,
+    begin_ms: int,
+    generation: str,
+    say: Callable[[str], None] = lambda _: None,
+) -> Verdicts:
     """The state before the first slice; `DataLoss` if rows that it needs may be gone from the output."""
     start = {p: ends.start for p, ends in seen.right.items()}
     low = {p: ends.start for p, ends in seen.output.items()}
@@ -204,6 +213,8 @@ def begin(spec: JoinSpec, seen: Seen, right: TopicLog, output: TopicLog, begin_m
         queries = {p: TimeQuery(begin_ms, e.start, e.stable, margin) for p, e in seen.right.items()}
         found = right.first_at_or_after(queries, seen.listed_ms + spec.max_future_skew_ms)
         start = {p: answer.offset for p, answer in found.items()}
+        for text in left_behind(right, start, queries, seen.listed_ms + spec.max_future_skew_ms):
+            say(f"{text}: these are never judged. `right.disorder` ({margin} ms) is too small for them")
         earliest_row_ms = begin_ms - spec.after_ms - spec.max_future_skew_ms
         index = output.estimate(dict.fromkeys(seen.output, earliest_row_ms))
         low = {p: max(min(index[p], ends.high), ends.start) for p, ends in seen.output.items()}

@@ -86,6 +86,15 @@ def test_an_answer_that_its_neighbours_contradict_is_not_verified(off_by: int, v
     assert (found[0].offset, found[0].verified) == (2 + off_by, verified)
 
 
+def test_an_answer_that_a_block_further_back_contradicts_is_not_verified() -> None:
+    """Records are further out of order than stated: a consumer set by it would skip some of the time or later."""
+    displaced = [BASE_MS + at for at in (*range(625, 1_000), *range(625))]
+
+    found = offsets_at(log_of(displaced, exact_index=False), BASE_MS + 240, now_ms=NOW_MS, disorder_ms=0)
+
+    assert (found[0].offset, found[0].verified) == (615, False)
+
+
 def test_offsets_without_a_time_are_not_called_empty() -> None:
     """A wrong path to the time must not look like a partition in which nothing is lost."""
     log = log_of([NOW_MS + 3_600_000] * 3, [])  # from the future: such records do not count

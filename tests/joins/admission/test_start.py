@@ -15,6 +15,7 @@ from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import Format, Side
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
+from kafkaio import lookback
 from tests.support.making import join_spec, topic
 
 
@@ -109,6 +110,54 @@ def test_an_open_transaction_on_left_holds_right_back():
     left, right = logs(topic("left", [(100, b"a", 90_000)]), topic("right", steps(50, 9_995)))
 
     assert starts(join_spec(), left, right) == ({0: 0}, {0: 0})
+
+
+DISPLACED = [*range(625, 1_000), *range(625)]
+"""As producers leave them that retry without idempotence: the later records first."""
+
+
+def said(spec, left_times, right_times=()):
+    """The first state, and what is said of it, where times are in the payload."""
+    clock, texts = Clock(10_000), []
+    left, right = (
+        SimulatedLog(topic(name, steps(*times)), clock, identity=name, exact_index=False, outliers=spec.outliers)
+        for name, times in (("left", left_times), ("right", right_times))
+    )
+    state = begin(spec, list_ends(left, right, 10_000), left, right, texts.append)
+    return state, texts
+
+
+def test_records_of_the_time_or_later_before_the_start_are_reported():
+    """A search by blocks relies on the disorder: 375 records at or after the time lie before what it finds."""
+    state, texts = said(join_spec(start=240, outliers=16), DISPLACED)
+
+    assert state.buckets[0].left[0].start == 615
+    (text,) = texts
+    assert all(named in text for named in ("left-0", "offset 615", "offset 0", "left.disorder"))
+
+
+def test_right_records_that_left_needs_and_that_lie_before_rights_start_are_reported():
+    """They would be missing in the window, and left unmatched."""
+    state, texts = said(join_spec(start=240, outliers=16), list(range(1_000)), DISPLACED)
+
+    assert state.buckets[0].right[0].start == 375 + 240 - 10
+    (text,) = texts
+    assert all(named in text for named in ("right-0", "right.disorder"))
+
+
+@pytest.mark.parametrize("start", [240, "earliest", "latest", {0: 240}])
+def test_a_start_with_nothing_of_its_time_before_it_is_not_remarked_on(start):
+    """Nor is one that does not come from a time."""
+    left = DISPLACED if start != 240 else range(1_000)
+
+    assert said(join_spec(start=start, outliers=16, idle=Idle.HOLD), list(left))[1] == []
+
+
+def test_canary_without_the_look_back_they_are_lost_without_a_word(monkeypatch):
+    """The search itself finds nothing wrong."""
+    monkeypatch.setattr(lookback, "look_back", lambda *_: {})
+
+    assert said(join_spec(start=240, outliers=16), DISPLACED)[1] == []
 
 
 def test_the_state_before_the_first_batch():

@@ -13,11 +13,14 @@ from datadelay.positions.checkpoint import positions_in
 from joins.admission.clockcheck import check_clock
 from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
 from joins.feed.feed import Fed, FedRange, FeedSpec, FeedStorage, never_fed_below, proven_by
+from joins.feed.source import begin
 from joins.feed.stage import FeedStore
 from joins.rows.records import RECORD
 from joins.spec import Side
+from joins.testing.log import Clock, SimulatedLog
 from kafkaio.topiclog import Ends
 from tests.support.dictbackend import DictBackend
+from tests.support.making import topic
 from tests.support.storage_server import NOON_MS, running_server
 
 SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))
@@ -150,6 +153,18 @@ def test_the_store_learns_from_which_time_on_it_is_fed(
 ) -> None:
     """Below that a lookup must not be answered `unmatched`."""
     assert never_fed_below({0: start}, {0: newest}, {0: first}, 100, 10_000) == below
+
+
+def test_records_of_the_time_or_later_before_the_start_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """They are further out of order than configured, and never fed."""
+    displaced = [(at, b"k") for at in (*range(625, 1_000), *range(625))]
+    log = SimulatedLog(topic("right", displaced), Clock(10_000), exact_index=False)
+
+    begun = begin(replace(SPEC, start=240), "store-1", log.ends(), log, 10_000)
+
+    start = begun.spans[0].start
+    assert start > 375
+    assert all(named in caplog.text for named in ("right-0", f"offset {start}", "offset 0", "right.disorder"))
 
 
 @given(
