@@ -54,6 +54,7 @@ class Begin:
 
     digest          covers everything that decides them: another batch with the same number has another digest
     left_since_ms   no left record of the batch, in any bucket, has a time below it, except late ones; None: unknown
+    first           the number of the bucket's first batch
     """
 
     bucket: int
@@ -61,12 +62,15 @@ class Begin:
     generation: str
     digest: str
     left_since_ms: int | None = None
+    first: int = 1
 
     @classmethod
     def of(cls, ticket: Ticket, spec: JoinSpec) -> Begin:
         """What opens the rows of a ticket of this join."""
         digest = digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
-        return cls(ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms)
+        return cls(
+            ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms, ticket.bucket.since
+        )
 
 
 @dataclass(frozen=True, slots=True)

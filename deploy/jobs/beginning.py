@@ -37,8 +37,8 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Moved | None = None) ->
         generation = admission.generation
         for whole in Ticket.all_of(admission):
             for ticket in whole.divided():
-                digest = Begin.of(ticket, job.spec).digest
-                planned[ticket.number_of_part] = Batch(generation, admission.number, digest)
+                begun = Begin.of(ticket, job.spec)
+                planned[ticket.number_of_part] = Batch(generation, admission.number, begun.digest, begun.first)
     kafka = {**job.spec.kafka, **job.output.kafka}
     if flavour_of(job.spec).shuffles:
         count = max(job.spec.buckets or 1, len(planned))  # those of a number of buckets that was larger before, too

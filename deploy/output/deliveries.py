@@ -20,7 +20,7 @@ def open_writing(spec: JoinSpec, output: Output, begin: Begin, deduplication: De
     """As the output asks for it. Raises `KafkaUnavailable`, `TopicMissing`, `DedupError`."""
     kafka = within_limits(_kafka(spec, output), output_limits(spec, output))
     if output.exactly_once:
-        batch = Batch(begin.generation, begin.number, begin.digest)
+        batch = Batch(begin.generation, begin.number, begin.digest, begin.first)
         in_parts = flavour_of(spec).repeats_in_order(spec)
         return Writing(ExactlyOnce(kafka, output_bucket(spec, output, begin), batch, in_parts=in_parts))
     plain = AtLeastOnce(kafka)

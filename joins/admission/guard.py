@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bound, low_end, starting_at
 from joins.admission.listing import Listing
-from joins.admission.state import Admission, Reading
+from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.losses import CONTINUE, Losses
@@ -34,11 +34,19 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
     check_not_recreated(spec, state, topics)
     for side, (_, count) in topics.items():
         name, known_count = spec.side(side).topic, state.topics[side][1]
-        if count != known_count and not (spec.path is JoinPath.SHUFFLED and count > known_count):
+        if count != known_count and not (count > known_count and may_grow(spec, topics)):
             raise DataLoss(
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys belong elsewhere than before; "
                 f"let a new checkpoint go on where this one ended (`teacup move`), or {REMEDY}"
             )
+
+
+def may_grow(spec: JoinSpec, topics: Iterable[str]) -> bool:
+    """Whether topics may get partitions while the join goes on: where a key may be in any of them anyway.
+
+    topics   the sides whose topics the join reads; a lookup join reads left alone
+    """
+    return spec.path is JoinPath.SHUFFLED or "right" not in topics
 
 
 def check_not_recreated(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
@@ -48,11 +56,13 @@ def check_not_recreated(spec: JoinSpec, state: Admission, topics: Mapping[str, t
 
 
 def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
-    """The state with the partitions that were added since, each read from its start. Shuffled path only.
+    """The state with the partitions that were added since, where they may be (`may_grow`), each read from its start.
 
     What the batches before rested on holds for them, too: a right record below the frontier, and a left one that may
     have matched right records that expired, count as late.
     """
+    if "right" not in topics:
+        return _with_new_buckets(spec, state, topics)
     if spec.path is not JoinPath.SHUFFLED:
         return state
     (bucket,) = state.buckets.values()
@@ -68,6 +78,27 @@ def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, t
     }
     grown = replace(bucket, left=sides["left"], right=sides["right"])
     return replace(state, topics=dict(topics), buckets={bucket.number: grown})
+
+
+def _with_new_buckets(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
+    """A lookup join has a bucket for each left partition: one that is new begins with the next batch."""
+    added = set(range(topics["left"][1])) - state.buckets.keys()
+    if not added:
+        return state
+    expiry_ms = min((bucket.expiry_ms for bucket in state.buckets.values()), default=UNKNOWN)
+    left_ms = UNKNOWN if expiry_ms == UNKNOWN else expiry_ms + spec.before_ms
+    begun = {
+        p: Bucket(
+            number=p,
+            left={p: replace(Reading.starting_at(0), progress_ms=left_ms)},
+            right={},
+            expiry_ms=expiry_ms,
+            moved_ms=state.listed_ms,
+            since=state.number + 1,
+        )
+        for p in sorted(added)
+    }
+    return replace(state, topics=dict(topics), buckets={**state.buckets, **begun})
 
 
 def different_counts(spec: JoinSpec, left: int, right: int) -> str | None:
@@ -185,5 +216,7 @@ def _moved_to(side: str, reading: Reading, start: int) -> Reading:
     """Left keeps its bounds: what was read still says which right records were joined. What is lost took no part."""
     end = max(reading.end, start)
     held_ms = reading.held_ms if end == reading.end else None
-    bounds = starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end))
+    bounds = (
+        starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end))
+    )
     return replace(reading, start=end, end=end, held_ms=held_ms, bounds=bounds)

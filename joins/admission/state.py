@@ -91,6 +91,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
     moved_ms       the wall clock when the frontier last advanced
     outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
     give_up_ms     left records below it are written, with or without right: right stalled for `max_wait`
+    since          the number of its first batch: more than 1 if its partition was added later
     """
 
     number: int
@@ -102,10 +103,12 @@ class Bucket(BothSides[Mapping[int, Reading]]):
     moved_ms: int = UNKNOWN
     outside_ms: int | None = None
     give_up_ms: int | None = None
+    since: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """As an admission and a ticket hold it."""
         return {
+            **({"since": self.since} if self.since > 1 else {}),
             "bucket": self.number,
             "expiry": self.expiry_ms,
             "frontier": self.frontier_ms,
@@ -130,6 +133,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
             moved_ms=data["moved"],
             outside_ms=data["outside"],
             give_up_ms=data["give_up"],
+            since=data.get("since", 1),
         )
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
@@ -149,6 +153,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
             expiry_ms=facts.expiry_ms,
             oldest_ms=facts.oldest_ms,
             moved_ms=listed_ms if facts.frontier_ms > self.frontier_ms else self.moved_ms,
+            since=self.since,
         )
 
     @property

@@ -19,7 +19,7 @@ from datadelay.errors import DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
 from joins.admission.admission import Planned, admit_by_frontier
 from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_leaders, check_topics
+from joins.admission.guard import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.admission.holding import Cause, Held, LeftWaits, unread_left
 from joins.admission.listing import Listing
 from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
@@ -164,7 +164,9 @@ class LookupReader(AdmissionReader):
     def _next(self, state: Admission, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
         """The admission after `state`, as far as left may go."""
         spec = self._lookup
-        check_topics(spec, state, {"left": left.described()})
+        topics = {"left": left.described()}
+        check_topics(spec, state, topics)
+        state = with_new_partitions(spec, state, topics)
         if isinstance(known, NotKnown):
             verdict = Verdict(waits_for=str(known))
         else:

@@ -13,7 +13,7 @@
 This decides what a bucket does with a batch:
 
     receipt                              the batch
-    none, batch 1                        deliver all of it; batch 1 leaves a receipt even without rows
+    none, the bucket's first batch       deliver all of it; it leaves a receipt even without rows
     none, a later batch                  refused: the receipt was lost, so what is in is not known
     of another generation                refused: another checkpoint has claimed the output since
     of an earlier batch                  deliver all of it (batches without rows leave no receipt)
@@ -42,11 +42,15 @@ DIGEST_CHARACTERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch of a bucket; the fields are those of `Receipt`."""
+    """A batch of a bucket; the fields are those of `Receipt`.
+
+    first   the number of the bucket's first batch
+    """
 
     generation: str
     number: int
     digest: str
+    first: int = 1
 
     def __str__(self) -> str:
         return f"batch {self.number} (digest {self.digest}) of generation {self.generation}"
@@ -129,7 +133,7 @@ NOTHING_IN = Standing()
 def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
     """How much of a batch is in the output. Raises `ReceiptRefused` if that is not known; `who` names the bucket."""
     if receipt is None:
-        if batch.number > 1:
+        if batch.number > batch.first:
             raise ReceiptRefused(
                 f"{who} has no receipt, and batch {batch.number} of this checkpoint is not its first: what of it is in "
                 "the output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "

@@ -14,7 +14,7 @@ from datadelay.model import Delay, DelayState
 from datadelay.progress import UNKNOWN, caught_up, frontier, partition_progress
 from joins.admission.admission import Watch, admit_by_frontier
 from joins.admission.batchreader import find_facts
-from joins.admission.guard import check_ends
+from joins.admission.guard import check_ends, check_topics, with_new_partitions
 from joins.admission.holding import Held
 from joins.admission.listing import Listing
 from joins.admission.state import Admission
@@ -125,7 +125,9 @@ class Simulated:
         if verdict.shut:
             return False
         listing = Listing(self.clock.now_ms, self.left.ends(), {})
-        before = check_ends(spec, self.between(), listing)
+        topics = {"left": (self.left.topic_id(), self.left.partition_count())}
+        check_topics(spec, self.between(), topics)
+        before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
         planned = admit_by_frontier(spec, before, listing, self.left, verdict.frontier_ms, self.watch)
         if isinstance(planned, Held):
             return False
@@ -169,7 +171,7 @@ class Simulated:
             if not self.admit():
                 ends = self.left.ends()
                 readings = {p: r.end for b in self.between().buckets.values() for p, r in b.left.items()}
-                if self.clock.now_ms > self.end_ms and all(readings[p] >= e.high for p, e in ends.items()):
+                if self.clock.now_ms > self.end_ms and all(readings.get(p, 0) >= e.high for p, e in ends.items()):
                     return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
                 step_ms = self.spec.producer_delay_ms + self.spec.span_ms + 1
                 self.clock.advance(max(step_ms, (self.end_ms - self.clock.now_ms) // 20))

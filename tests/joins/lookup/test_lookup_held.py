@@ -211,6 +211,23 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(wor
     assert [bucket["left"][0][2] for bucket in after["buckets"]] == [1, 1]
 
 
+def test_a_partition_that_left_gets_while_the_join_runs_is_read_by_the_next_batch(world, spec):
+    """Its bucket says that it begins there, so that no receipt is missed."""
+    reader = LookupReader(spec, JoinControl())
+    world.publish("stored", wall_ms() - 1_000)
+    begun = reader.plan({})
+    add_partitions(spec.kafka, spec.left.topic, 2)
+    put_left(spec, [Put(1, b"k", wall_ms() - MINUTE_MS)])
+    world.publish("stored", wall_ms() - 900)
+
+    after = reader.plan(begun)
+    reader.stop()
+
+    assert [bucket["left"][0][2] for bucket in begun["buckets"]] == [1]
+    assert [(bucket["left"][0][2], bucket.get("since")) for bucket in after["buckets"]] == [(1, None), (1, 2)]
+    assert after["topics"]["left"][1] == 2
+
+
 def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
     """No task keeps retrying for minutes."""
     wrong = replace(spec, storage=replace(spec.storage, token="wrong"))

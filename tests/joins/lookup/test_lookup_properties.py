@@ -54,6 +54,24 @@ def check_output(join, steps):
     assert run.drain() == oracle.join(history, spec)
 
 
+@given(joins_with_history(), STEPS, st.data())
+def test_left_may_get_partitions_at_any_time(join, steps, data):
+    """A key may be in any of them: each is read from its start, and has a bucket of its own from then on."""
+    spec, history = join
+    partitions = history.left.partitions
+    known = data.draw(st.integers(1, len(partitions)))
+    grows_at = data.draw(st.integers(0, len(steps)))
+    run = Simulated(replace(history, left=replace(history.left, partitions=partitions[:known])), spec)
+
+    for name, *values in steps[:grows_at]:
+        (run.clock.advance if name == "advance" else getattr(run, name))(*values)
+    run.left.history = history.left
+    for name, *values in steps[grows_at:]:
+        (run.clock.advance if name == "advance" else getattr(run, name))(*values)
+
+    assert run.drain() == oracle.join(history, spec)
+
+
 @pytest.mark.canary
 def test_canary_without_the_gate_left_misses_its_right(monkeypatch):
     """If left does not wait for the feeder's delay, the property above does not hold."""

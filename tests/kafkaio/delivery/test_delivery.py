@@ -9,7 +9,7 @@ import pytest
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.delivery.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
 from kafkaio.delivery.fencing import OutputBucket, settle
-from kafkaio.delivery.receipt import Receipt
+from kafkaio.delivery.receipt import Batch, Receipt
 from kafkaio.errors import BatchDiffers, DeliveryFailed, KafkaIOError, ReceiptRefused, TopicMissing
 from tests.kafkaio.delivery.attempts import BATCH, attempt, committed, is_settled
 
@@ -170,6 +170,16 @@ def test_a_lost_receipt_stops_the_bucket(kafka, bucket):
     """Then it is not known what is in the output."""
     with pytest.raises(ReceiptRefused, match="Start a new checkpoint"):
         attempt(kafka, bucket, 2, [b"row"])
+
+
+def test_a_bucket_may_begin_with_a_later_batch_than_the_job(kafka, bucket):
+    """Its partition was added meanwhile. It leaves a receipt even without rows, and is not written twice."""
+    first = Batch("g", 7, "d", first=7)
+
+    ExactlyOnce(kafka, bucket, first).commit(0, {}, done=True)
+
+    assert ExactlyOnce(kafka, bucket, first).standing().done
+    assert attempt(kafka, bucket, 8, [b"row"]) == 1
 
 
 def test_later_batches_without_rows_open_no_transaction(kafka, bucket, monkeypatch):

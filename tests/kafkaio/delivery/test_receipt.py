@@ -46,6 +46,18 @@ def test_what_is_not_a_receipt_is_refused(text):
         Receipt.from_text(text)
 
 
+def test_a_bucket_that_begins_later_than_the_others_has_no_receipt_before_its_first_batch():
+    """A partition that was added while the join runs; afterwards a missing receipt is a lost one."""
+    first, later = Batch("g", 7, "d", first=7), Batch("g", 8, "d", first=7)
+
+    assert standing(None, first, "bucket") == Standing()
+    assert needed(None, 0)
+    with pytest.raises(ReceiptRefused, match="batch 8"):
+        standing(None, later, "bucket")
+    with pytest.raises(ReceiptRefused, match="batch 7"):
+        standing(None, batch(7), "bucket")
+
+
 def test_a_checkpoint_that_goes_on_after_another_may_claim_its_output_if_nothing_came_later():
     """Nor any other generation's; a batch that is in only in part would be lost."""
     after = batch(5, generation="old")
