@@ -108,7 +108,8 @@ class JobKeys(Keys):
     trigger: Trigger = Field(
         default=EveryKeys(),
         description="`every`, or `available_now`: until the topic (of a join: left) is read to its present end, then "
-        "stop; right records that could still match then stay in the window for the next run",
+        "stop; right records that could still match then stay in the window for the next run. With `idle: hold`, left "
+        "records that still wait after right has brought nothing for ten seconds are left to the next run as well",
     )
     checkpoint: Text = Field(
         description="folder or URL for positions and what the job is, used by this job only; where output is "

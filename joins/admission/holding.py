@@ -140,6 +140,19 @@ class Waited:
         ]
         return min((since_ms for since_ms, _ in long), default=now_ms), [one for _, one in long]
 
+    def waits_in_vain(self, spec: JoinSpec, held: Held) -> bool:
+        """Whether all left that waits has waited, longer than usual, for records that may never come (`idle: hold`).
+
+        `unusual` has seen `held`. With `max_wait` left goes by itself.
+        """
+        waiting = [one for one in held.waits if one.waiting]
+        if not waiting or spec.max_wait_ms is not None:
+            return False
+        return all(
+            one.cause is Cause.IDLE_HOLD and held.listed_ms - self._since[one.bucket][1] >= USUAL_MS[one.cause]
+            for one in waiting
+        )
+
 
 def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
     """One line: since when how many left records wait, and for what."""

@@ -4,6 +4,9 @@
     right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
            look, so that retention does not overtake a right topic whose left is silent
 
+With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
+a line (`holding.Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest.
+
 No batch is made that reads nothing and only expires the window: the run is over when both are read. Right records that
 have not expired by then stay in the window, and the next run matches them or reports them unjoined.
 """

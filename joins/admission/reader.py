@@ -89,8 +89,18 @@ class AdmissionReader(StreamReader):
         return found.admission.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """Under `availableNow`: some left record of this run may not go yet."""
-        return self._run is not None and bool(start) and self._held is not None and self._held.left_waits
+        """Under `availableNow`: some left record of this run may not go yet, and it is not in vain to wait for that."""
+        held = self._held
+        if self._run is None or not start or held is None or not held.left_waits:
+            return False
+        if not self._waited.waits_in_vain(self._spec, held):
+            return True
+        unread = sum(sum(one.waiting.values()) for one in held.waits)
+        self.remark(
+            f"this run ends, and leaves {unread} left records to the next one: by `idle: hold` they wait for right "
+            "records that have not come"
+        )
+        return False
 
     def holds_for_s(self, error: Exception) -> float | None:
         """A clock that is wrong is waited for until it is set right: a job that ended and was started again would trust

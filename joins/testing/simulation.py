@@ -21,7 +21,7 @@ from joins.admission.admission import Planned, Watch, admit
 from joins.admission.batchreader import find_facts
 from joins.admission.facts import BucketFacts
 from joins.admission.guard import check_ends, check_topics, with_new_partitions
-from joins.admission.holding import Held
+from joins.admission.holding import Held, Waited
 from joins.admission.listing import list_ends
 from joins.admission.onerun import OneRun, of_one_run
 from joins.admission.ranges import OpenRange
@@ -196,13 +196,17 @@ class Simulation(BothSides[SimulatedLog]):
 
     def available_now(self) -> int:
         """A run under `availableNow`; returns how many batches it made. Time passes while left waits for right."""
-        run, spec, batches = OneRun(), of_one_run(self.spec), 0
+        run, spec, batches, waited = OneRun(), of_one_run(self.spec), 0, Waited()
         while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
             if isinstance(found, Planned):
                 self.carry_on(found)
                 batches += 1
-            else:
-                self.clock.advance(spec.producer_delay_ms + 1)
+                continue
+            if found is not None:
+                waited.unusual(found)
+                if waited.waits_in_vain(spec, found):
+                    break
+            self.clock.advance(spec.producer_delay_ms + 1)
         return batches
 
     def plan(self, spec: JoinSpec) -> Planned | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datadelay.progress import Idle
+from joins.admission.holding import USUAL_MS, Cause
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
@@ -56,6 +58,37 @@ def test_right_is_read_although_left_is_silent() -> None:
     run.available_now()
 
     assert run.between().buckets[0].right[0].end == len(range(1_000, 60_000, 50))
+
+
+def test_with_idle_hold_it_ends_once_right_has_been_silent_and_the_next_run_goes_on() -> None:
+    """Left may wait for right records that never come: a run started by cron would never end."""
+    spec = join_spec(before_ms=SPAN_MS, producer_delay_ms=1_000, idle=Idle.HOLD)
+    left: list[Row] = [(1_000, b"a"), (2_000, b"a")]
+    right: list[Row] = [(1_000, b"a"), (1_500, b"b"), (90_000, b"b", 90_000)]
+    run = Simulation(History(topic("left", left), topic("right", right), 5_000), spec)
+
+    run.available_now()
+    ended_ms, decided = run.clock.now_ms, outcomes(run)
+    run.clock.advance(90_000)
+    run.available_now()
+
+    assert USUAL_MS[Cause.IDLE_HOLD] <= ended_ms - 5_000 <= USUAL_MS[Cause.IDLE_HOLD] + 5_000
+    assert decided == [(0, "matched")]
+    assert outcomes(run) == [(0, "matched"), (1, "matched")]
+
+
+def test_with_max_wait_it_waits_until_left_has_waited_long_enough() -> None:
+    """Then all of left is decided."""
+    spec = join_spec(before_ms=1, producer_delay_ms=1_000, idle=Idle.HOLD, max_wait_ms=60_000)
+    run = Simulation(History(topic("left", [(2_000, b"a")]), topic("right", [(1_000, b"a")]), 5_000), spec)
+
+    run.available_now()
+
+    assert outcomes(run) == [(0, "unmatched")]
+
+
+def outcomes(run: Simulation) -> list[tuple[int, str]]:
+    return [(one.left_offset, one.outcome) for one in run.run.sorted_results()]
 
 
 @given(histories(SPEC, co_partitioned=True), st.integers(1, 30))
