@@ -13,6 +13,7 @@ from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
 from kafkaio.losses import CONTINUE, Losses
+from kafkaio.times import EARLIEST_MS
 from kafkaio.topiclog import TopicLog
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
@@ -213,10 +214,12 @@ def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
 
 
 def _moved_to(side: str, reading: Reading, start: int) -> Reading:
-    """Left keeps its bounds: what was read still says which right records were joined. What is lost took no part."""
+    """Left keeps its bounds: what was read still says which right records were joined. What is lost took no part: as
+    if all of it had been rejected, so that its segment is not merged with those whose marks may be needed.
+    """
     end = max(reading.end, start)
     held_ms = reading.held_ms if end == reading.end else None
     bounds = (
-        starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end))
+        starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end, future_ms=EARLIEST_MS))
     )
     return replace(reading, start=end, end=end, held_ms=held_ms, bounds=bounds)

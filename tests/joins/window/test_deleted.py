@@ -13,6 +13,7 @@ from joins.spec import Policy
 from joins.testing.cutting import Admit, Advance
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
+from joins.window import bolt
 from joins.window.checkpointed import CheckpointedStore
 from joins.window.restore import restore
 from joins.window.slicefiles import FileStore
@@ -63,6 +64,30 @@ def test_lost_marks_whose_records_are_deleted_are_presumed(tmp_path: Path, side,
             assert again.presumed == 0
         elif share < 1 and parts is None:
             assert len(presumed) < len(found)
+
+
+def test_left_records_that_were_deleted_unread_leave_nothing_in_doubt(monkeypatch: pytest.MonkeyPatch):
+    """They marked nothing, so a new worker that has all files neither looks for them nor presumes anything."""
+    spec = join_spec(before_ms=10_000, on_data_loss="continue")
+    left = [(1_000 + 10 * i, b"a") for i in range(200)]
+    right = [(time_ms, b"ab"[i % 2 : i % 2 + 1]) for i, (time_ms, _) in enumerate(left)]
+    run = Simulation(History(topic("left", left), topic("right", right), 1_500), spec)
+    restored = []
+    monkeypatch.setattr(bolt, "restore", lambda *given: restored.append(restore(*given)) or restored[-1])
+    for _ in range(4):
+        run.admit(20)
+    run.clock.advance(400)
+    run.left.delete_before(0, run.between().buckets[0].left[0].end + 10)
+    for _ in range(6):
+        run.admit(20)
+        run.clock.advance(30)
+
+    run.restart()
+    run.admit(20)
+
+    kept, came_from = restored[-1]
+    assert run.state.skipped == {"left": 10}
+    assert (came_from, kept.deleted, kept.presumed) == ("files", [], 0)
 
 
 def test_a_window_whose_own_records_are_deleted_is_not_restored(tmp_path: Path):
