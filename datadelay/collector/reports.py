@@ -154,14 +154,18 @@ def _refusal(observed: Observed) -> str | None:
     if position is None:
         if ends.start == ends.high:
             return None
-        return f"no committed position, and the log holds [{ends.start}, {ends.high})"
+        return (
+            f"no committed position, and the log holds [{ends.start}, {ends.high}): the consumer has never committed, "
+            "its group was deleted, or Kafka has forgotten it (`offsets.retention.minutes` after the last commit). "
+            "Start the consumer; a feeder that runs commits again within a minute"
+        )
     if position > ends.high and (observed.high_now is None or position > observed.high_now):
         high = ends.high if observed.high_now is None else observed.high_now
         return f"position {position} is beyond the end {high}: was the topic recreated, or truncated?"
     if position < ends.start:
         return (
             f"position {position} is below the log's start {ends.start}: retention deleted {ends.start - position} "
-            "offsets unread; move the consumer (`teacup offsets set`)"
+            "offsets unread; start a feeder with a new checkpoint, move any other consumer (`teacup offsets set`)"
         )
     return None
 

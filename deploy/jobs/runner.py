@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup")
 
 POLL_S = 0.5
+RENEW_POSITIONS_EVERY_S = 60.0
 POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
 
 
@@ -207,24 +208,29 @@ class CommittedPositions:
 
     If the input pauses there is no next batch for a while: without this, lag tools would show records that are done,
     and the left side of a lookup join would wait for records that are stored.
+
+    While it is paused, the same positions are committed again from time to time: Kafka forgets the positions of a group
+    without members `offsets.retention.minutes` (7 days) after the last commit, somebody may delete the group, and
+    another tool may set them. A lookup join would hold until its feeder is started again.
     """
 
-    def __init__(self, kind: Kind, query: StreamingQuery) -> None:
+    def __init__(self, kind: Kind, query: StreamingQuery, renewal: Every | None = None) -> None:
         self._kind, self._query = kind, query
+        self._renewal = renewal or Every(RENEW_POSITIONS_EVERY_S)
         self._seen: Mapping[str, Any] = {}
         self._committed: Mapping[str, Any] = {}
 
     def commit_when_idle(self) -> None:
-        """To be called regularly: commits the newest end if it is the same one twice, and was not committed yet."""
+        """To be called regularly: commits the newest end if it is the same one twice, and was not committed lately."""
         end = self._end()
         if end == self._seen:
-            self.commit()
+            self.commit(again=self._renewal.due())
         self._seen = end
 
-    def commit(self) -> None:
-        """Commit the newest end, unless that was done; if it fails, the next call tries again."""
+    def commit(self, *, again: bool = False) -> None:
+        """Commit the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
         end = self._end()
-        if not end or end == self._committed:
+        if not end or (end == self._committed and not again):
             return
         try:
             self._kind.commit(end)

@@ -80,7 +80,7 @@ def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str,
     ("rules", "observed", "reason"),
     [
         (RULES, {"position": 20, "trouble": "broker 1 is down"}, "broker 1 is down"),
-        (RULES, {"position": None}, r"no committed position, and the log holds \[10, 50\)"),
+        (RULES, {"position": None}, r"no committed position.*\[10, 50\).*Start the consumer"),
         (RULES, {"position": 55}, "position 55 is beyond the end 50"),
         (RULES, {"position": 55, "high_now": 54}, "position 55 is beyond the end 54"),
         (RULES, {"position": 9}, "position 9 is below the log's start 10: retention deleted 1 offsets unread"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 from unittest.mock import Mock
 
-from deploy.jobs.runner import CommittedPositions
+from deploy.jobs.runner import RENEW_POSITIONS_EVERY_S, CommittedPositions
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.every import Every
 
 
 def progress(batch_id: int, end: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -59,6 +61,31 @@ def test_a_commit_that_failed_is_tried_again() -> None:
         of.commit_when_idle()
 
     assert kind.commit.call_count == 2
+
+
+def test_positions_are_renewed_while_nothing_follows() -> None:
+    """Kafka forgets those of a group without members, and others may delete the group or set them."""
+    committed: list[Mapping[str, Any]] = []
+    now_s = 0.0
+    query = Mock(recentProgress=[progress(3, {"number": 3})])
+    renewal = Every(RENEW_POSITIONS_EVERY_S, clock=lambda: now_s)
+    of = CommittedPositions(Mock(commit=committed.append), query, renewal)
+    for _ in range(10 * int(RENEW_POSITIONS_EVERY_S)):
+        of.commit_when_idle()
+        now_s += 1.0
+
+    assert committed == [{"number": 3}] * 10
+
+
+def test_canary_without_renewal_positions_are_committed_once() -> None:
+    """However long nothing follows."""
+    committed: list[Mapping[str, Any]] = []
+    query = Mock(recentProgress=[progress(3, {"number": 3})])
+    of = CommittedPositions(Mock(commit=committed.append), query, Every(math.inf, clock=lambda: 0.0))
+    for _ in range(1_000):
+        of.commit_when_idle()
+
+    assert committed == [{"number": 3}]
 
 
 def test_before_the_first_batch_there_is_nothing_to_commit() -> None:
