@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkaio import protocols as clients
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
+from kafkaio.said import said, without_guess
 from kafkaio.secrets import MASK, is_secret
 from kafkaio.sparselog import sparse
 
@@ -122,7 +123,7 @@ def learn(client: Consumer | Producer | AdminClient | clients.Producer, topic: s
     try:
         client.list_topics(topic, timeout_s)
     except KafkaException as error:
-        log.debug("the leaders of %s are not known yet: %s", topic, error.args[0].str())
+        log.debug("the leaders of %s are not known yet: %s", topic, said(error.args[0]))
 
 
 def producer(
@@ -177,7 +178,16 @@ class _OtherRole(logging.Filter):
         return "property and will be ignored by this" not in record.getMessage()
 
 
+class _WithoutGuess(logging.Filter):
+    """Its guess about an old broker misleads whoever looks for a paused one."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = without_guess(record.getMessage()), ()
+        return True
+
+
 librdkafka.addFilter(_OtherRole())
+librdkafka.addFilter(_WithoutGuess())
 
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _TRANSIENT = (
@@ -229,9 +239,9 @@ def translate(
         return TopicMissing(topic, partition)
     where = topic if partition is None else f"{topic}-{partition}"
     if trouble is not None and trouble.code() in _NOT_LET_IN:
-        return KafkaIOError(f"{doing} of {where} failed: {trouble.str()} ({trouble.name()})")
+        return KafkaIOError(f"{doing} of {where} failed: {said(trouble)} ({trouble.name()})")
     kind = KafkaUnavailable if is_transient(error) else KafkaIOError
-    return kind(f"{doing} of {where} failed: {error.str()} ({error.name()})")
+    return kind(f"{doing} of {where} failed: {said(error)} ({error.name()})")
 
 
 def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:

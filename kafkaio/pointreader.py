@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
+from kafkaio.said import said
 
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
@@ -135,7 +136,7 @@ class PointReader:
         return -1
 
     def _timed_out(self, waiting: set[int]) -> KafkaUnavailable:
-        last = f"; the last error: {self._trouble.str()}" if self._trouble else ""
+        last = f"; the last error: {said(self._trouble)}" if self._trouble else ""
         return KafkaUnavailable(
             f"partitions {sorted(waiting)} of {self.topic} returned no record for {self._timeout_s:g} s{last}"
         )

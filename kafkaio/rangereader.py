@@ -27,6 +27,7 @@ from kafkaio.messagefetch import MessageFetch
 from kafkaio.native import rdkafka
 from kafkaio.native.recordfetch import RecordFetch
 from kafkaio.perprocess import PerProcess
+from kafkaio.said import said
 
 READ_TIMEOUT_S = 60.0
 OPEN_CONSUMERS = 8
@@ -193,7 +194,7 @@ class _Cursor:
 
     def _timed_out(self, end: int, timeout_s: float) -> KafkaUnavailable:
         trouble = self._fetch.trouble
-        last = f"; the last error: {trouble.str()}" if trouble else ""
+        last = f"; the last error: {said(trouble)}" if trouble else ""
         return KafkaUnavailable(
             f"reading {self.topic}-{self.partition} was stuck at offset {self.position} for {timeout_s:g} s, before "
             f"its end {end}{last}"

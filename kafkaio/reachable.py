@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.said import said
 
 _silent = logging.getLogger("teacup.kafkaio.reachable.librdkafka")
 _silent.disabled = True  # what it says of each attempt is in our own line
@@ -29,7 +30,7 @@ def wait_for_brokers(
 
     def note(error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            troubles[:] = [error.str()]
+            troubles[:] = [said(error)]
 
     admin = client.admin(kafka, note, _silent)
 
@@ -40,7 +41,7 @@ def wait_for_brokers(
             admin.list_topics(timeout=_ONE_TRY_S)
         except KafkaException as error:
             admin.poll(0)
-            why = troubles[0] if troubles else error.args[0].str()
+            why = troubles[0] if troubles else said(error.args[0])
             raise KafkaUnavailable(f"none answers ({why}): correct bootstrap.servers, or start the broker") from error
 
     client.retried(ask, kafka, give_up_after_s)

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable
+from kafkaio.said import said
 from kafkaio.topiclog import LeaderPosition
 
 TUNING: Mapping[str, object] = {
@@ -54,7 +55,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
     waiting = {spot.partition for spot in spots}
     while waiting:
         if time.monotonic() > deadline:
-            last = f"; the last error: {troubles[-1].str()}" if troubles else ""
+            last = f"; the last error: {said(troubles[-1])}" if troubles else ""
             raise KafkaUnavailable(f"partitions {sorted(waiting)} of {topic} returned no answer{last}")
         spots = [spot for spot in spots if not _sought(consumer, spot)]
         event: Any = consumer.poll(_POLL_S)

@@ -32,6 +32,7 @@ from kafkaio.native.columns import NotReadable
 from kafkaio.native.producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
 from kafkaio.perprocess import PerProcess
 from kafkaio.protocols import Clients, Producer
+from kafkaio.said import said
 from kafkaio.texts import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafkaio.writer")
@@ -294,13 +295,13 @@ class TopicWriter:
             message = str(error)
             if isinstance(cause, KafkaException):
                 self._codes.add(cause.args[0].code())
-                message = f"{cause.args[0].str()} ({cause.args[0].name()})"
+                message = f"{said(cause.args[0])} ({cause.args[0].name()})"
             raise ProducerFailed(f"the producer cannot continue: {message}") from error
 
     def _refused(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
         """librdkafka did not accept the record at all (for example, it is too large for any topic)."""
         self._codes.add(error.code())
-        return DeliveryFailed(topic, partition, f"{error.str()} ({error.name()})", 1)
+        return DeliveryFailed(topic, partition, f"{said(error)} ({error.name()})", 1)
 
     def _check_failures(self) -> None:
         if self._native is not None:
@@ -324,7 +325,7 @@ class TopicWriter:
             self._first_failure = self._failure(message.topic(), message.partition(), error)
 
     def _failure(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
-        return DeliveryFailed(topic, partition, f"{error.str()} ({error.name()}){self._last_trouble()}", 1)
+        return DeliveryFailed(topic, partition, f"{said(error)} ({error.name()}){self._last_trouble()}", 1)
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error
@@ -332,7 +333,7 @@ class TopicWriter:
             self._codes.add(error.code())
 
     def _last_trouble(self) -> str:
-        return f"; the last error: {self._trouble.str()}" if self._trouble else ""
+        return f"; the last error: {said(self._trouble)}" if self._trouble else ""
 
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:

@@ -60,10 +60,11 @@ class WindowMatchKeys(MatchKeys):
 class SelectKeys(Keys):
     """Spark SQL expressions over the columns of `joins.window_join`, instead of the envelope."""
 
-    key: Text = Field(description="Spark SQL for the record's key, cast to binary")
-    value: Text = Field(description="Spark SQL for the record's value, cast to binary")
+    key: Text = Field(description="Spark SQL for the record's key: a string or binary")
+    value: Text = Field(description="Spark SQL for the record's value: a string or binary")
     headers: dict[str, Text] = Field(
-        default={}, description="header name to Spark SQL, cast to binary; names that begin with `teacup.` are reserved"
+        default={},
+        description="header name to Spark SQL, strings or binary; names that begin with `teacup.` are reserved",
     )
 
     def to_spec(self) -> Select:

@@ -162,14 +162,15 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
                 f"{written(report.disorder_ms[side])}: {_late(report.late[side])}; set {side}.disorder higher"
             )
     deleted = sorted({one for summary in summaries for one in summary.deleted})
-    if deleted:
+    presumed = sum(one.presumed for one in summaries)
+    if presumed:
         ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
         more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
         report.warnings.append(
-            "a window's files were lost, and what tells which of its right records were joined cannot all be read "
-            f"again: retention has deleted {', '.join(ranges[:RANGES])}{more}. Records in doubt count as joined "
-            f"({sum(one.presumed for one in summaries)}), so that `unjoined` may lack some; keep left longer than "
-            "before + after, and right longer than twice that"
+            f"of {presumed} right records in the window it is not known whether they were joined: this machine lacks "
+            f"the marks of some batches, and retention has deleted {', '.join(ranges[:RANGES])}{more}, from which they "
+            "could be made again. They count as joined, so that `unjoined` may lack some; keep left longer than before "
+            "+ after, and right longer than twice that"
         )
     return report
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from deploy.errors import SessionRefused
 from deploy.job import Select
 from joins.items import C, Item, Rows
 from joins.rows.chunks import in_chunks
@@ -27,7 +28,11 @@ RESULT = "outcome in ('matched', 'unmatched')"
 
 
 def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) -> DataFrame:
-    """The rows with `out_key`, `out_value` and `out_headers`; added: more headers. Raises `AnalysisException`."""
+    """The rows with `out_key`, `out_value` and `out_headers`; added: more headers.
+
+    Raises `AnalysisException`; `SessionRefused` for an expression whose values are neither binary nor strings.
+    """
+    _check_types(frame, select, added)
     headers = ", ".join(
         f"named_struct('key', {_literal(name)}, 'value', cast({expression} as binary))"
         for name, expression in {**select.headers, **added}.items()
@@ -40,6 +45,22 @@ def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) ->
     }
     columns = (_tried(frame.sparkSession, expressions[part]).alias(f"out_{part}") for part in PARTS)
     return frame.select("*", *columns)
+
+
+def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> None:
+    """Whether Spark casts other types to binary depends on its settings; and a number would become four bytes."""
+    from pyspark.sql.types import BinaryType, CharType, NullType, StringType, VarcharType
+
+    named = {"output.select.key": select.key, "output.select.value": select.value}
+    named |= {f"output.select.headers.{name}": expression for name, expression in select.headers.items()}
+    named |= {f"the expression of header {name!r}": expression for name, expression in added.items()}
+    for where, expression in named.items():
+        kind = frame.selectExpr(expression).schema[0].dataType
+        if not isinstance(kind, BinaryType | StringType | CharType | VarcharType | NullType):
+            raise SessionRefused(
+                f"{where}: {expression!r} is of type {kind.simpleString()}, and records hold bytes: make it a string, "
+                f"as in `cast({expression} as string)` (a struct, map or array by `to_json`), or binary"
+            )
 
 
 def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:

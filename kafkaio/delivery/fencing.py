@@ -18,6 +18,7 @@ from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
 from kafkaio.protocols import Clients
+from kafkaio.said import said
 from kafkaio.writer import TopicWriter
 
 log = logging.getLogger("teacup.kafkaio.delivery")
@@ -137,7 +138,7 @@ class FencedProducer:
             raise
 
     def _translated(self, error: KafkaError, doing: str) -> KafkaIOError:
-        message = f"{doing} of {self._bucket} failed: {error.str()} ({error.name()})"
+        message = f"{doing} of {self._bucket} failed: {said(error)} ({error.name()})"
         taken_over = TAKEN_OVER_IN_COMMIT if doing == COMMIT else TAKEN_OVER
         if ({error.code()} | self.writer.failed_with | self._fatal()) & taken_over:
             return self._fenced(message)
