@@ -14,10 +14,11 @@ A timestamp or date outside the years 1 to 9999 is null.
 
 Records of one schema become one in-memory Avro container, which polars decodes in one call: some 20 times faster than
 fastavro, record by record. An added field with a value that nobody can guess ends each record, so that a record that
-is not what its schema says is noticed, even where its neighbours could be read with its bytes. Then the records that
-polars would refuse are found one by one (`kafkaio.avroskip`), without asking it: each refusal costs as much as decoding
-hundreds of records, and prints a line. Should it refuse another one, that is found by halving: polars alone decides, so
-that what a record is read as never depends on its neighbours. What polars does not decode (maps, unions of more than
+is not what its schema says is noticed, even where its neighbours could be read with its bytes. But polars does not see
+such records before they are found by C (`kafkaio.avroskip`): it panics on some of them, which prints dozens of lines,
+and each refusal costs as much as decoding hundreds of records. (Without the C library they are found by Python, once
+polars has refused.) Should it refuse another one, that is found by halving: polars alone decides, so that what a record
+is read as never depends on its neighbours. What polars does not decode (maps, unions of more than
 null and one type, enums inside of other types, recursive schemas), fastavro reads record by record.
 
 A value that is not of its schema, whatever lengths and counts it names, costs time and memory in proportion to its own
@@ -49,7 +50,9 @@ from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
 from kafkaio.avroschemas import INT32, has_endless_arrays, inlined, read_at_once, with_checked_ints, with_longs
-from kafkaio.avroskip import is_record, skip_of
+from kafkaio.avroskip import is_record, program_of, skip_of
+from kafkaio.native import library
+from kafkaio.native.avro import valid_avro
 
 GROUP = 20_000
 """Records that are decoded at once."""
@@ -148,7 +151,7 @@ class _Container:
     def __init__(self, schema: Any) -> None:
         """schema: inlined, of a record that polars decodes."""
         self._types = {field["name"]: field["type"] for field in schema["fields"]}
-        self._skip = skip_of(schema)
+        self._skip, self._program = skip_of(schema), program_of(schema)
         fields = [*with_longs(schema)["fields"], {"name": END, "type": "double"}]
         text = json.dumps({"type": "record", "name": "teacup__record", "fields": fields}).encode()
         entries = ((b"avro.schema", text), (b"avro.codec", b"null"))
@@ -156,10 +159,13 @@ class _Container:
         self._head = b"Obj\x01" + _long(len(entries)) + meta + _long(0) + _SYNC
 
     def json_of(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array:
-        found = self._decoded(records, columns)
-        if found is not None:
-            return found
-        good = pa.array([is_record(self._skip, record) for record in records.to_pylist()], pa.bool_())
+        native = library.loaded()
+        good = None if native is None else valid_avro(native, self._program, records.cast(pa.binary()))
+        if good is None:
+            found = self._decoded(records, columns)
+            if found is not None:
+                return found
+            good = pa.array([is_record(self._skip, record) for record in records.to_pylist()], pa.bool_())
         nothing = pa.nulls(len(records), pa.string())
         return pc.replace_with_mask(nothing, good, self._halved(records.filter(good), columns))
 

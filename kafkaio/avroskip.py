@@ -1,4 +1,4 @@
-"""Where an Avro record ends: its schema compiled into a function that skips its values. Pure.
+"""Which values are Avro records: a schema compiled into what skips a record's fields. Pure.
 
 It refuses what polars refuses, and nothing else, for the schemas that polars decodes (`kafkaio.avroschemas`):
 
@@ -10,7 +10,9 @@ It refuses what polars refuses, and nothing else, for the schemas that polars de
     array                            blocks of items; the size in bytes after a negative count does not matter
     [null, type]                     0 is null, any other number the type
 
-It costs some 0.3 us per value: far more than decoding, and far less than a failed call of polars.
+C runs a schema's program (`program_of`, `kafkaio.native.avro`) over a whole column, in a small part of the time that
+decoding takes. Without the C library a function in Python (`skip_of`) decides the same, for some 0.3 us per value: far
+more than decoding, and far less than a failed call of polars.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kafkaio.avroschemas import DECIMAL_BYTES
+
+_FIXED, _INT, _LONG, _BYTES, _STRING, _ENUM, _NULLABLE, _ARRAY = range(8)
+"""Operations of a program, as in avro.c."""
 
 Skip = Callable[[bytes, int], int]
 """From where a value begins to where it ends. Raises `NotOfSchema`, or IndexError where the bytes end before it."""
@@ -58,6 +66,35 @@ def skip_of(schema: Any) -> Skip:
     if kind in ("bytes", "string"):
         return _sized(DECIMAL_BYTES if more.get("logicalType") == "decimal" else None, is_text=kind == "string")
     return _fixed(more["size"] if kind == "fixed" else _SIZES[kind])
+
+
+def program_of(schema: Any) -> NDArray[np.int64]:
+    """The same for C: operations, each followed by what it needs (avro.c). schema: as for `skip_of`."""
+    return np.array(_program(schema), np.int64)
+
+
+def _program(schema: Any) -> list[int]:
+    if isinstance(schema, list):
+        inner = _program(schema[1])
+        return [_NULLABLE, len(inner), *inner]
+    kind, more = (schema, {}) if isinstance(schema, str) else (schema["type"], schema)
+    match kind:
+        case "record":
+            return [cell for field in more["fields"] for cell in _program(field["type"])]
+        case "array":
+            item = _program(more["items"])
+            return [_ARRAY, len(item), *item]
+        case "enum":
+            return [_ENUM, len(more["symbols"])]
+        case "int":
+            return [_INT]
+        case "long":
+            return [_LONG]
+        case "string":
+            return [_STRING]
+        case "bytes":
+            return [_BYTES, DECIMAL_BYTES if more.get("logicalType") == "decimal" else -1]
+    return [_FIXED, more["size"] if kind == "fixed" else _SIZES[kind]]
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """A small C library beside confluent-kafka: what would otherwise make Python objects for each record.
 
+avro.py         which values are Avro records (pure)
 build.py        compiles the library, with `cc` or `ziglang`
 columns.py      Arrow columns as C reads them (pure)
 consumer.py     a consumer of our own, on the librdkafka that confluent-kafka has loaded
@@ -16,6 +17,7 @@ The folder `c` is the library:
     arrow.c     hands them to pyarrow             plugin.c    which producers there are; counts their records
     fetch.c     the loop over records             columns.h   Arrow columns that are read
     bind.c      takes librdkafka's functions      buffer.c, utf8.c   memory that grows; whether bytes are UTF-8
+    avro.c      whether bytes are Avro records
 
 The library knows nothing of Python and is linked against no librdkafka, so one build serves every Python of a platform.
 It is loaded with `ctypes`, which releases the interpreter's lock during each call. The functions of librdkafka that it

@@ -20,6 +20,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "tc_names": (ctypes.POINTER(ctypes.c_char_p), ()),
     "tc_bind": (None, (_POINTER,)),
     "tc_json_valid": (_INT32, (_POINTER, _POINTER, _POINTER, _INT64, _INT64, _POINTER)),
+    "tc_avro_valid": (_INT64, (_POINTER, _POINTER, _INT64, _INT64, _POINTER, _INT64, _POINTER)),
     "tc_fetch_new": (_POINTER, (_POINTER,)),
     "tc_fetch_clear": (None, (_POINTER,)),
     "tc_fetch_free": (None, (_POINTER,)),

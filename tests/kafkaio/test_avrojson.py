@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import io
 import json
 import struct
@@ -20,6 +21,8 @@ from hypothesis import strategies as st
 from kafkaio import avrojson
 from kafkaio.avrojson import AvroSchema, NotAvro
 from kafkaio.avroskip import is_record
+from kafkaio.native import library
+from kafkaio.native.avro import valid_avro
 
 
 def record(*fields: dict[str, Any], name: str = "Click") -> dict[str, Any]:
@@ -151,6 +154,74 @@ def test_records_that_polars_refuses_are_found_without_it(first: Any, second: An
         alone = container._decoded(pa.array([one], pa.binary()), None)
 
         assert is_record(container._skip, one) == (alone is not None)
+
+
+@settings(deadline=None, max_examples=300)
+@given(kinds("a"), kinds("b"), st.lists(WIRE, max_size=6), st.data())
+def test_c_finds_the_same_records(
+    native_library: ctypes.CDLL, first: Any, second: Any, wire: list[bytes], data: st.DataObject
+) -> None:
+    """Hostile ones, cut ones, and ones with a byte changed; also in a part of a column."""
+    schema = AvroSchema(json.dumps(record({"name": "a", "type": first}, {"name": "b", "type": second})))
+    container = schema._at_once
+    assume(container is not None)
+    assert container is not None
+    records = wire + [one[: data.draw(st.integers(0, len(one)))] for one in wire if is_record(container._skip, one)]
+    column = pa.array([b"before", *records], pa.binary())[1:]
+
+    found = valid_avro(native_library, container._program, column)
+
+    expected = [is_record(container._skip, one) for one in records]
+    assert ([True] * len(records) if found is None else found.to_pylist()) == expected
+
+
+@pytest.mark.parametrize("text", ["", "é😀", "\x00"])
+@pytest.mark.parametrize("tail", [b"", b"\xff", b"\xed\xa0\x80", b"\xc0\xaf"])
+def test_c_agrees_about_texts_and_numbers(native_library: ctypes.CDLL, text: str, tail: bytes) -> None:
+    """UTF-8, the longest numbers, blocks with their size in bytes."""
+    schema = record(
+        {"name": "s", "type": "string"},
+        {"name": "n", "type": "long"},
+        {"name": "a", "type": {"type": "array", "items": ["null", "int"]}},
+    )
+    value = text.encode() + tail
+    texts = [varint(len(value) + more) + value for more in (0, 1, -1)]
+    numbers = [varint(2**63 - 1), varint(-(2**63)), b"\xff" * 9 + b"\x7f", b"\xff" * 10 + b"\x01"]
+    blocks = [b"\x00", varint(-2) + varint(99) + b"\x00\x02\x05\x00", varint(-(2**63)) + b"\x00\x00", varint(2**40)]
+    records = [s + n + a for s in texts for n in numbers for a in blocks]
+    container = AvroSchema(json.dumps(schema))._at_once
+    assert container is not None
+
+    found = valid_avro(native_library, container._program, pa.array(records, pa.binary()))
+
+    assert found is not None
+    assert found.to_pylist() == [is_record(container._skip, one) for one in records]
+
+
+@pytest.mark.parametrize("bad", [b"\xfe\xff\xff\xff\x0f", b""], ids=["a huge length", "nothing"])
+def test_polars_never_sees_a_bad_record(
+    native_library: ctypes.CDLL, capfd: pytest.CaptureFixture[str], bad: bytes
+) -> None:
+    """Whatever it panics on, in batches of any size: it would print dozens of lines for each batch."""
+    schema = record({"name": "id", "type": "string"}, {"name": "n", "type": "long"})
+    records = [bad if i % 24 == 7 else written(schema, {"id": str(i), "n": i}) for i in range(600)]
+    whole = AvroSchema(json.dumps(schema))
+
+    found = [one for at in range(0, 600, 20) for one in read(whole, records[at : at + 20])]
+
+    assert found == [None if i % 24 == 7 else {"id": str(i), "n": i} for i in range(600)]
+    assert capfd.readouterr().err == ""
+
+
+def test_without_the_c_library_bad_records_are_found_in_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same rows."""
+    monkeypatch.setattr(library, "loaded", lambda: None)
+    schema = record({"name": "id", "type": "string"})
+    records = [b"" if i % 3 else written(schema, {"id": str(i)}) for i in range(30)]
+
+    assert read(AvroSchema(json.dumps(schema)), records) == [None if i % 3 else {"id": str(i)} for i in range(30)]
 
 
 def test_bad_records_are_found_without_asking_polars_for_each(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,10 @@ from pathlib import Path
 from kafkaio.native.build import SANITIZED, build
 
 HERE = Path(__file__).parent
-TESTS = [*(HERE / f"test_{name}.py" for name in ("records", "produce")), HERE.parent / "test_strictjson.py"]
+TESTS = [
+    *(HERE / f"test_{name}.py" for name in ("records", "produce")),
+    *(HERE.parent / f"test_{name}.py" for name in ("strictjson", "avrojson")),
+]
 
 
 def printed(*command: str) -> str:
