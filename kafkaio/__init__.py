@@ -4,7 +4,7 @@ delivery/           batches of rows in Kafka transactions
 native/             a C library that makes no Python object for each record
 avrojson.py         Avro records as JSON text, whole columns at a time
 avroschemas.py      what can be known of an Avro schema before a record is read (pure)
-avroskip.py         where an Avro record ends (pure)
+avroskip.py         which values are Avro records (pure)
 blocksearch.py      finds where a time begins among records that are not sorted by time, some of them wrong (pure)
 bounded.py          calls in threads of their own, waited for a bounded time: librdkafka has not always one
 brokerlog.py        one topic of a real broker, as a planner sees it
@@ -29,6 +29,7 @@ headers.py          the headers that Teacup adds to the records it writes (pure)
 invalid.py          the base of errors that mean: this configuration cannot work (pure)
 jsonfields.py       fields of JSON values, a whole batch in one query (pure)
 kept.py             what of a record is kept where records are stored (pure)
+lookback.py         what lies before the offset at which a time was found, and has reached the time (pure)
 losses.py           whether a partition still holds what a reader needs of it (pure)
 messagefetch.py     records as confluent-kafka's messages, where the C library is not there
 messages.py         librdkafka's messages as Arrow columns
@@ -44,6 +45,7 @@ reachable.py        whether the brokers answer at all, asked before anything els
 reasons.py          why a record or a row is where it is (pure)
 recordkey.py        the join key of records (pure)
 registry.py         schemas by their ids, from a schema registry
+said.py             what librdkafka says, without its guess that a broker is old
 secrets.py          what is never shown: values of names, passwords in URLs (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
                     suppressed

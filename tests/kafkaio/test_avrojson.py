@@ -156,7 +156,6 @@ def test_records_that_polars_refuses_are_found_without_it(first: Any, second: An
         assert is_record(container._skip, one) == (alone is not None)
 
 
-@settings(deadline=None, max_examples=300)
 @given(kinds("a"), kinds("b"), st.lists(WIRE, max_size=6), st.data())
 def test_c_finds_the_same_records(
     native_library: ctypes.CDLL, first: Any, second: Any, wire: list[bytes], data: st.DataObject
