@@ -39,6 +39,10 @@ class Database(Protocol):
         """Fails if the database cannot be written."""
         ...
 
+    def check_kept(self) -> None:
+        """After a transaction: raises `StoreUnavailable` if its file has been removed or replaced."""
+        ...
+
     def close(self) -> None:
         """Close its connections."""
         ...

@@ -73,6 +73,9 @@ class Postgresql:
         """Write, which a standby and a full disk refuse."""
         connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
+    def check_kept(self) -> None:
+        """The server notices that."""
+
     def close(self) -> None:
         """Close the connections."""
         self.engine.dispose()

@@ -1,12 +1,14 @@
 """A SQLite file: locked for one server process, and every commit on disk.
 
 `synchronous=FULL` in WAL mode syncs the log before a commit returns: once a submission is answered, neither kill -9 nor
-a power failure loses it.
+a power failure loses it. A file that is removed or replaced can still be written to while it is open, and all of that
+is gone with this process: so after each transaction the path must still lead to it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import tempfile
 import threading
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +19,9 @@ from sqlalchemy import URL, Connection, create_engine, event
 from datadelay.api.migrating import migrate
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 
+_ROOM_BYTES = 1 << 20
+"""More than a submission needs."""
+
 
 class SqliteFile:
     """A `Database` in a file, which is created if it is missing. Raises `StoreUnavailable`, `ConfigInvalid`."""
@@ -24,7 +29,7 @@ class SqliteFile:
     shared = False
 
     def __init__(self, url: URL) -> None:
-        path = Path(url.database or "")
+        self._path = path = Path(url.database or "")
         self.name = str(path)
         self.writing: AbstractContextManager[Any, Any] = threading.Lock()
         self._lock = _lock(path)
@@ -33,6 +38,7 @@ class SqliteFile:
             event.listen(self.engine, "connect", _configure)
             event.listen(self.engine, "begin", _begin)
             migrate(self.engine, self.name)
+            self._file = _identity(path)
         except BaseException:
             self._lock.close()
             raise
@@ -41,13 +47,34 @@ class SqliteFile:
         """There are none."""
 
     def check(self, connection: Connection) -> None:
-        """Write, as a full disk can still be read."""
+        """Write, as a full disk can still be read; a small change may fit into what the log has already."""
         connection.exec_driver_sql("PRAGMA user_version = 1")  # used for nothing else
+        try:
+            with tempfile.TemporaryFile(dir=self._path.parent) as file:
+                file.write(bytes(_ROOM_BYTES))
+        except OSError as error:
+            raise StoreUnavailable(f"database {self._path}: its disk is full, or cannot be written: {error}") from error
+
+    def check_kept(self) -> None:
+        """Raises `StoreUnavailable` if the file was removed or replaced."""
+        if _identity(self._path) != self._file:
+            raise StoreUnavailable(
+                f"database {self._path} was removed or replaced while this server ran: nothing that it writes is kept; "
+                "start it again"
+            )
 
     def close(self) -> None:
         """Close the connections and release the file."""
         self.engine.dispose()
         self._lock.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _begin(connection: Connection) -> None:

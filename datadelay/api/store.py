@@ -193,6 +193,7 @@ class DelayStore:
         try:
             with self._database.engine.begin() as connection:
                 yield connection
+            self._database.check_kept()
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"database {self._database.name}: {cause(error)}") from error
 

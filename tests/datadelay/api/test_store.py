@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from sqlalchemy import Engine, create_engine, text
 
 from datadelay.api.migrating import migrate
 from datadelay.api.schema import metadata
+from datadelay.api.sqlitefile import SqliteFile
+from datadelay.api.store import DelayStore
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import rewind
@@ -87,6 +90,55 @@ def test_memory_does_not_run_ahead_of_a_commit_that_failed(database: str, submis
         assert store.get("feeder", "impressions") == before
     with pytest.raises(StoreUnavailable, match="history"), open_store(database) as store:
         store.history("feeder", "impressions", limit=1, before=None, since_ms=None)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_once_the_file_is_gone(tmp_path: Path, submission: Make, replaced: bool) -> None:
+    """It can be written still, and would be lost with the process. What was published stays readable."""
+    with open_store(sqlite(tmp_path)) as store:
+        before = put(store, submission(), NOON_MS)
+        store.check()
+        (tmp_path / "delay.db").rename(tmp_path / "away.db")
+        if replaced:
+            (tmp_path / "delay.db").touch()
+
+        for _ in range(2):  # a repetition, too
+            with pytest.raises(StoreUnavailable, match="was removed or replaced while this server ran"):
+                put(store, submission(position=11, listed_ms=NOON_MS + 1), NOON_MS + 1)
+        with pytest.raises(StoreUnavailable, match="start it again"):
+            store.forget("feeder", "impressions")
+        with pytest.raises(StoreUnavailable, match="start it again"):
+            store.check()
+
+        assert store.get("feeder", "impressions") == before
+
+
+def test_canary_without_a_look_at_its_file_it_acknowledges_what_is_lost(
+    tmp_path: Path, submission: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The safeguard is switched off: the submission is accepted, and after a restart it is not there."""
+    monkeypatch.setattr(SqliteFile, "check_kept", lambda self: None)
+    with open_store(sqlite(tmp_path)) as store:
+        for file in tmp_path.glob("delay.db*"):
+            file.unlink()
+        put(store, submission(), NOON_MS)
+
+    with open_store(sqlite(tmp_path)) as store:
+        assert store.all() == []
+
+
+def test_on_a_full_disk_it_is_not_ready(tmp_path: Path) -> None:
+    """Though a small change still fits into the file that there is."""
+    with open_store(sqlite(tmp_path)) as store:
+        store.check()
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, most[1]))
+        try:
+            with pytest.raises(StoreUnavailable, match="its disk is full, or cannot be written"):
+                store.check()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        store.check()
 
 
 def test_refuses_a_second_server_on_the_same_file(tmp_path: Path) -> None:
