@@ -19,11 +19,13 @@ The first anchor is trusted, because only `not_before` can contradict it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 TOLERANCE_MS = 1_000
 STEADY_MS = 60_000
+FAR_MS = 60_000
 
 
 class Trust(StrEnum):
@@ -36,11 +38,15 @@ class Trust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """One look. `reason` is for people; None if the clock agreed."""
+    """One look. `reason` is for people; None if the clock agreed.
+
+    steady_ms   the wall clock, or, while it is not trusted, what it would be by the monotonic clock since the anchor
+    """
 
     wall_ms: int
     trust: Trust
     reason: str | None = None
+    steady_ms: int = 0
 
     @property
     def confirmed(self) -> bool:
@@ -51,9 +57,11 @@ class ClockReading:
 class WallClock:
     """One process's clock. `anchor` is a wall clock and a monotonic clock read together, both in milliseconds."""
 
-    def __init__(self, anchor: tuple[int, int], steady_ms: int = STEADY_MS) -> None:
-        self._steady_ms = steady_ms
+    def __init__(self, anchor: tuple[int, int], steady_ms: int = STEADY_MS, ahead_ms: float | None = None) -> None:
+        """ahead_ms: as `steady_ms`, for a clock that is far ahead of what it ever was when it was trusted."""
+        self._steady_ms, self._ahead_ms = steady_ms, steady_ms if ahead_ms is None else ahead_ms
         self._offset_ms, self._monotonic_ms = anchor[0] - anchor[1], anchor[1]
+        self._furthest_ms = self._offset_ms  # that was trusted
         self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
 
     def look(self, wall_ms: int, monotonic_ms: int) -> ClockReading:
@@ -64,23 +72,24 @@ class WallClock:
         offset_ms = wall_ms - monotonic_ms
         jump_ms = offset_ms - self._offset_ms
         if abs(jump_ms) <= TOLERANCE_MS:
-            self._offset_ms, self._jumped = offset_ms, None
-            return ClockReading(wall_ms, Trust.AGREED)
+            self._trust(offset_ms)
+            return ClockReading(wall_ms, Trust.AGREED, None, wall_ms)
         if self._jumped is None or abs(offset_ms - self._jumped[0]) > TOLERANCE_MS:
             self._jumped = offset_ms, monotonic_ms
         steady_ms = monotonic_ms - self._jumped[1]
+        needed_ms = self._ahead_ms if offset_ms > self._furthest_ms + FAR_MS else self._steady_ms
         jumped = f"the wall clock has jumped by {_difference(jump_ms)} against the monotonic clock"
-        if steady_ms >= self._steady_ms:
-            self._offset_ms, self._jumped = offset_ms, None
-            return ClockReading(
-                wall_ms, Trust.ACCEPTED, f"{jumped}, and has run steadily for {steady_ms / 1000:g} s: accepted"
-            )
-        wait_s = (self._steady_ms - steady_ms) / 1000
-        return ClockReading(
-            wall_ms,
-            Trust.UNCONFIRMED,
-            f"{jumped}: it is not trusted until it is set back, or has run steadily for {wait_s:g} s more",
-        )
+        if steady_ms >= needed_ms:
+            self._trust(offset_ms)
+            reason = f"{jumped}, and has run steadily for {steady_ms / 1000:g} s: accepted"
+            return ClockReading(wall_ms, Trust.ACCEPTED, reason, wall_ms)
+        steadily = f", or has run steadily for {(needed_ms - steady_ms) / 1000:g} s more"
+        reason = f"{jumped}: it is not trusted until it is set back{'' if math.isinf(needed_ms) else steadily}"
+        return ClockReading(wall_ms, Trust.UNCONFIRMED, reason, self._offset_ms + monotonic_ms)
+
+    def _trust(self, offset_ms: int) -> None:
+        self._offset_ms, self._jumped = offset_ms, None
+        self._furthest_ms = max(self._furthest_ms, offset_ms)
 
 
 def not_before(wall_ms: int, listed_ms: int) -> str | None:

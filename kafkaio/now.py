@@ -13,3 +13,8 @@ def wall_ms() -> int:
 def monotonic_ms() -> int:
     """The monotonic clock: milliseconds since some moment, the same for the whole machine. It never goes back."""
     return time.monotonic_ns() // 1_000_000
+
+
+def read_clocks() -> tuple[int, int]:
+    """Both, read together."""
+    return wall_ms(), monotonic_ms()

@@ -24,6 +24,7 @@ class NamespaceBody(BaseModel):
     max_value_bytes: int
     generation: str = Field(description="a store that was wiped has a new one")
     retained_from: int | None = Field(description="the version below which items may be gone; null: unknown")
+    now_ms: int | None = Field(default=None, description="the server's clock, by which items expire")
 
 
 class NamespacesBody(BaseModel):

@@ -239,6 +239,27 @@ MUTATIONS = (
         "return _OK, pack(item)",
         "tests/storage/backends",
     ),
+    Mutation(
+        "what a clock takes for expired is recorded",
+        "storage/backends/stored.py",
+        "return self if known else replace(self, horizon=moment.gone_below)",
+        "return self",
+        "tests/storage/backends/test_clocks.py",
+    ),
+    Mutation(
+        "a jump of the storage API's clock does not count",
+        "httpapi/server/steadyclock.py",
+        "return reading.steady_ms",
+        "return reading.wall_ms",
+        "tests/httpapi/server/test_steadyclock.py",
+    ),
+    Mutation(
+        "the clock of a Redis server is compared before anything is recorded",
+        "storage/backends/redisstore.py",
+        "if not wrong and clock is None:",
+        "if not wrong:",
+        "tests/storage/backends/test_clocks.py",
+    ),
 )
 
 

@@ -11,7 +11,8 @@ from datadelay.api.app import create_app
 from datadelay.api.config import DelayServeConfig
 from datadelay.api.store import DelayStore
 from httpapi.server.serving import listen, url, uvicorn_config
-from kafkaio.now import wall_ms
+from httpapi.server.steadyclock import SteadyClock
+from kafkaio.now import read_clocks
 
 __all__ = ["DelayServeConfig", "serve"]
 
@@ -32,6 +33,6 @@ def serve(config: DelayServeConfig) -> None:
         ) as store,
         listen(config) as listener,
     ):
-        app = create_app(store, tokens, config, wall_ms)
+        app = create_app(store, tokens, config, SteadyClock(read_clocks(), believes_ahead=True))
         logger.info("the Data Delay API listens on %s", url(config, listener))
         uvicorn.Server(uvicorn_config(config, app, timeout_graceful_shutdown=10)).run(sockets=[listener])

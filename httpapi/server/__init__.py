@@ -10,6 +10,7 @@ sending.py         an answer in pieces, held until it is taken
 problemdetails.py  every error as a problem, also in the OpenAPI description
 readiness.py       whether the server can serve, asked once a second
 application.py     what is around the routes: the framework, routes for operators, the gate
+steadyclock.py     the time by which a server judges, though its wall clock jumps
 serverkeys.py      keys that the configuration of every server has
 serving.py         the socket, and the process around the application
 """

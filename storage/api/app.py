@@ -307,7 +307,8 @@ class Storage:
         return outcomes, answer.encode_outcomes(outcomes)
 
     async def _state(self, settings: NamespaceSettings, request: Request) -> NamespaceBody:
-        state = await self._turns.run(request.state.caller, self._batches.state, settings, self._clock_ms())
+        now_ms = self._clock_ms()
+        state = await self._turns.run(request.state.caller, self._batches.state, settings, now_ms)
         return NamespaceBody(
             name=settings.name,
             keep=settings.keep,
@@ -316,6 +317,7 @@ class Storage:
             max_value_bytes=settings.max_value_bytes,
             generation=state.generation,
             retained_from=state.retained_from,
+            now_ms=now_ms,
         )
 
     @contextmanager

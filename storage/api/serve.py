@@ -28,11 +28,12 @@ from uvicorn.supervisors import Multiprocess
 from httpapi.server.connections import LimitedConfig
 from httpapi.server.requestgate import Gate
 from httpapi.server.serving import listen, log_to_standard_error, url, uvicorn_config
-from kafkaio.now import wall_ms
+from httpapi.server.steadyclock import SteadyClock
+from kafkaio.now import read_clocks
 from storage.api.app import create_app
 from storage.api.config import StorageServeConfig
 from storage.api.metrics import FOLDER_VARIABLE
-from storage.backends.opening import open_backend
+from storage.backends.opening import has_clocks, open_backend
 from storage.model import Backend
 
 __all__ = ["StorageServeConfig", "serve"]
@@ -48,10 +49,12 @@ def serve(config: StorageServeConfig) -> None:
     Raises `SettingsInvalid`, `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
     """
     tokens = config.load_tokens(os.environ)
-    backend = _open(config)
+    anchor = read_clocks()
+    clock_ms = _clock(config, anchor)
+    backend = _open(config, clock_ms)
     try:
         for settings in config.namespaces:
-            backend.state(settings.namespace, wall_ms())
+            backend.state(settings.namespace, clock_ms())
         listener = listen(config)
     except BaseException:
         backend.close()
@@ -60,13 +63,13 @@ def serve(config: StorageServeConfig) -> None:
         logger.info("the storage API listens on %s, workers: %s", url(config, listener), config.workers)
         if config.workers == 1:
             _prepare_process()
-            app = create_app(backend, tokens, config, wall_ms)
+            app = create_app(backend, tokens, config, clock_ms)
             uvicorn.Server(_uvicorn(config, app)).run(sockets=[listener])
             return
         backend.close()
         with tempfile.TemporaryDirectory(prefix="teacup-metrics-") as folder:
             os.environ[FOLDER_VARIABLE] = folder  # before prometheus_client is imported in the workers
-            Multiprocess(_uvicorn(config, partial(_worker, config)), [listener]).run()
+            Multiprocess(_uvicorn(config, partial(_worker, config, anchor)), [listener]).run()
 
 
 def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> LimitedConfig:
@@ -80,12 +83,13 @@ def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> LimitedCo
     )
 
 
-def _worker(config: StorageServeConfig) -> Gate:
-    """The application of one worker, created in its process."""
+def _worker(config: StorageServeConfig, anchor: tuple[int, int]) -> Gate:
+    """The application of one worker, created in its process. Its clock is that of the process which started it."""
     log_to_standard_error()
     _prepare_process()
     threading.Thread(target=_stop_when_orphaned, daemon=True).start()
-    return create_app(_open(config), config.load_tokens(os.environ), config, wall_ms)
+    clock_ms = _clock(config, anchor)
+    return create_app(_open(config, clock_ms), config.load_tokens(os.environ), config, clock_ms)
 
 
 def _prepare_process() -> None:
@@ -109,5 +113,9 @@ def _stop_when_orphaned() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _open(config: StorageServeConfig) -> Backend:
-    return open_backend(config.store, [one.namespace for one in config.namespaces])
+def _clock(config: StorageServeConfig, anchor: tuple[int, int]) -> SteadyClock:
+    return SteadyClock(anchor, believes_ahead=has_clocks(config.store))
+
+
+def _open(config: StorageServeConfig, clock_ms: SteadyClock) -> Backend:
+    return open_backend(config.store, [one.namespace for one in config.namespaces], clock_ms)

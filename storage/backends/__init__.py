@@ -10,6 +10,7 @@ redisserver.py        the connections to a Redis server, and its failures in wor
 redisfacts.py         what a Redis server says about itself, and whether it still has what it acknowledged        (pure)
 redisacknowledged.py  what a Redis server has acknowledged to this process, and whether it still has that         (pure)
 entries.py            the items of one key as bytes, and the rules for them: for stores that know only bytes  (pure)
+moment.py             the moment by which items are judged, and what is taken for expired by it                   (pure)
 stored.py             what a store records about a namespace                                                  (pure)
 expiryindex.py        which keys to check for expired items, in LMDB
 unsynced.py           detects a store that may be broken because the machine went down

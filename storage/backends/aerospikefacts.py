@@ -23,9 +23,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
+from storage.backends.moment import other_clock
 from storage.backends.stored import StoredNamespace
 from storage.model import Namespace
 
+_EPOCH_S = 1_262_304_000
+"""Aerospike counts the seconds since 2010."""
 _START_MARGIN_S = 2
 """Starts are the difference of two clocks of the node, in whole seconds: they differ by this at most."""
 
@@ -36,6 +39,7 @@ class Node:
 
     started_s   by the node's own clock; None within the first seconds, when the next start may look the same
     evicted     records since then; evicting: more are about to go, and are counted only after that
+    clock_ms    its wall clock, in whole seconds
     """
 
     cluster: str
@@ -45,6 +49,7 @@ class Node:
     evicted: int
     evicting: bool
     copies: int
+    clock_ms: int
 
     @classmethod
     def of(cls, statistics: Mapping[str, str], namespace: Mapping[str, str], stable: str) -> Node:
@@ -58,6 +63,7 @@ class Node:
             evicted=int(namespace["evicted_objects"]),
             evicting=int(namespace["smd_evict_void_time"]) > int(namespace["evict_void_time"]),
             copies=int(namespace["effective_replication_factor"]),
+            clock_ms=(_EPOCH_S + int(namespace["current_time"])) * 1_000,
         )
 
 
@@ -75,6 +81,14 @@ def wrong_now(cluster: Cluster) -> str | None:
         return None
     seen = ", ".join(f"{name} in cluster {node.cluster} of {node.size}" for name, node in sorted(cluster.items()))
     return f"its nodes are not one cluster, or not all of them can be reached from here ({seen or 'none answers'})"
+
+
+def wrong_clock(cluster: Cluster, now_ms: int) -> str | None:
+    """Why the clock of a node, or ours, is wrong; None: they agree."""
+    for name, node in sorted(cluster.items()):
+        if (reason := other_clock(node.clock_ms, now_ms)) is not None:
+            return f"node {name}: {reason}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ Changes are compare-and-swap (`aerospikerecords`): read in one batch, decide by 
 batch. What lost the race is read and decided again. A write that changes nothing is not sent, so a repeated one never
 extends a life, and the TTL is always that of the item that lives longest.
 
-The server's TTL only frees space: the exact expiry in the record says what is live. The margin is for clocks that
-differ.
+The server's TTL only frees space: the exact expiry in the record says what is live. The margin (moment.py) is for
+clocks that step; those of the nodes are compared with ours whenever the namespace's state is asked for or changed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from uuid import uuid4
 
 import aerospike
 
+from kafkaio.now import wall_ms
 from storage.backends import entries
-from storage.backends.aerospikefacts import Cluster, Meta, wrong_now
+from storage.backends.aerospikefacts import Cluster, Meta, wrong_clock, wrong_now
 from storage.backends.aerospikerecords import ABSENT, LOST, AerospikeRecords, ReadRecord, Swap, is_full
+from storage.backends.moment import FREED_AFTER_MS, Moment
 from storage.backends.stored import StoredNamespace, check_generation
 from storage.errors import GenerationChanged, StorageConfigInvalid, StorageUnavailable
 from storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
@@ -37,7 +39,7 @@ _META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a 
 _FOREVER = aerospike.TTL_NEVER_EXPIRE
 _PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
-_CLOCK_MARGIN_S = 60
+_FREED_AFTER_S = FREED_AFTER_MS // 1_000
 _LONGEST_TTL_S = 10 * 365 * 24 * 3600  # what the server accepts; beyond that a record never expires
 _LONGEST_SET_NAME = 63
 
@@ -45,13 +47,19 @@ _LONGEST_SET_NAME = 63
 class AerospikeStore:
     """A back end (`model.Backend`) in a namespace of Aerospike's.
 
+    clock_ms   the clock that the nodes' are compared with
+
     Raises `StorageUnavailable`, and `StorageConfigInvalid` if that namespace evicts live records, or never removes
     expired ones.
     """
 
-    def __init__(self, hosts: Sequence[tuple[str, int]], namespace: str) -> None:
+    def __init__(
+        self, hosts: Sequence[tuple[str, int]], namespace: str, *, clock_ms: Callable[[], int] = wall_ms
+    ) -> None:
         self._records = AerospikeRecords(hosts, namespace)
         self._where = self._records.where
+        self._clock_ms = clock_ms
+        self._stored_of: dict[str, StoredNamespace] = {}  # as they were last looked at
         self._declared: set[Namespace] = set()
 
     def declare(self, namespace: Namespace) -> None:
@@ -68,9 +76,11 @@ class AerospikeStore:
     ) -> list[WriteResult]:
         """Atomic per key."""
         self._check_declared(namespace)
-        outcomes, waiting = entries.refused_and_waiting(namespace, items, now_ms)
+        moment = self._moment(namespace, now_ms)
+        outcomes, waiting = entries.refused_and_waiting(namespace, items, moment)
+        self._record(namespace, moment, generation)
         for portion in _portions(list(waiting)):
-            self._write(namespace, items, {key: waiting[key] for key in portion}, now_ms, outcomes)
+            self._write(namespace, items, {key: waiting[key] for key in portion}, moment, outcomes, generation)
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
         self._check_generation(namespace, generation)
         return [outcomes[index] for index in range(len(items))]
@@ -80,6 +90,7 @@ class AerospikeStore:
     ) -> list[ReadResult]:
         """Key by key."""
         self._check_declared(namespace)
+        moment = self._moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
         found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
         for portion in _portions(unique):
@@ -87,15 +98,17 @@ class AerospikeStore:
                 found[key] = (
                     ReadResult(kept.status, (), kept.reason)
                     if isinstance(kept, WriteResult)
-                    else entries.found(key, kept.value, now_ms)
+                    else entries.found(key, kept.value, moment)
                 )
         self._raise_if_silent([found[key] for key in unique])
+        self._record(namespace, moment, generation, needed=False)  # the nodes' clocks have confirmed it
         self._check_generation(namespace, generation)
         return [found[key] for key in keys]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Key by key."""
         self._check_declared(namespace)
+        moment = Moment(now_ms)
         unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
         for portion in _portions(unique):
@@ -103,7 +116,7 @@ class AerospikeStore:
             for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 if isinstance(kept, WriteResult):
                     done[key] = kept
-                elif kept.value is not None and entries.live_part(kept.value, now_ms):
+                elif kept.value is not None and entries.live_part(kept.value, moment):
                     there.append(key)
                 else:
                     done[key] = WriteResult(Status.NOT_FOUND)
@@ -117,9 +130,9 @@ class AerospikeStore:
         return outcomes
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """The published state is stored, so that it never goes back."""
+        """As in the Protocol."""
         self._check_declared(namespace)
-        return self._change(namespace, lambda stored: stored.at(now_ms), needed=False).state
+        return self._change(namespace, lambda stored: stored, needed=False).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         """Recorded in the store, for all processes."""
@@ -127,9 +140,9 @@ class AerospikeStore:
         self._change(namespace, lambda stored: stored.raised(version))
 
     def check(self, namespace: Namespace, now_ms: int) -> None:
-        """Reads its record, which is written where time has moved its state; a full store fails then."""
+        """Writes its record again; a full store fails then."""
         self._check_declared(namespace)
-        self._change(namespace, lambda stored: stored.at(now_ms))
+        self._change(namespace, lambda stored: stored, always=True)
 
     def purge(self, now_ms: int, limit: int) -> int:
         """Nothing to do: the server removes records whose TTL has passed."""
@@ -157,8 +170,9 @@ class AerospikeStore:
         namespace: Namespace,
         items: Sequence[Item],
         waiting: dict[bytes, list[int]],
-        now_ms: int,
+        moment: Moment,
         outcomes: dict[int, WriteResult],
+        generation: str | None,
     ) -> None:
         """Write the items at these indexes, grouped by key, and fill in their outcomes."""
         for _ in range(_ATTEMPTS):
@@ -171,12 +185,13 @@ class AerospikeStore:
                     continue
                 value = kept.value
                 for index in waiting[key]:
-                    outcomes[index], after = entries.admit(namespace, value, items[index], now_ms)
+                    outcomes[index], after = entries.admit(namespace, value, items[index], moment)
                     value = value if after is None else after
                 if value is kept.value:
                     del waiting[key]
                 else:
-                    swaps.append(Swap(key, kept, _ITEMS, bytearray(value), _ttl_s(value, now_ms)))
+                    swaps.append(Swap(key, kept, _ITEMS, bytearray(value), _ttl_s(value, moment.now_ms)))
+            self._record(namespace, moment, generation)
             for swap, failure in zip(swaps, self._records.swap(namespace.name, swaps), strict=True):
                 if failure is not LOST:
                     places = waiting.pop(swap.key)
@@ -188,11 +203,17 @@ class AerospikeStore:
             outcomes.update(dict.fromkeys(places, LOST))
 
     def _change(
-        self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], *, needed: bool = True
+        self,
+        namespace: Namespace,
+        change: Callable[[StoredNamespace], StoredNamespace],
+        *,
+        needed: bool = True,
+        always: bool = False,
     ) -> StoredNamespace:
         """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone.
 
         needed   False: a full store need not record it, so that look-ups go on
+        always   write it, though nothing has changed
         """
         for _ in range(_ATTEMPTS):
             kept = self._fetched(namespace, _META_KEY)
@@ -206,9 +227,12 @@ class AerospikeStore:
             else:
                 meta = replace(known, witness=known.witness.seen(cluster))
             meta = replace(meta, stored=change(meta.stored))
-            if meta == known:
+            if meta == known and not always:
+                self._stored_of[namespace.name] = meta.stored
                 return meta.stored
             failure = self._stored(namespace, Swap(_META_KEY, kept, _META, meta.document(), _FOREVER))
+            if failure is None:
+                self._stored_of[namespace.name] = meta.stored
             if failure is None and lost is not None:
                 log.warning("%s: namespace %s begins another generation: %s", self._where, namespace.name, lost)
             if failure is None or (is_full(failure) and known is not None and lost is None and not needed):
@@ -217,9 +241,19 @@ class AerospikeStore:
                 raise StorageUnavailable(f"{self._where}: {failure.reason}")
         raise StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
 
+    def _moment(self, namespace: Namespace, now_ms: int) -> Moment:
+        return self._stored_of[namespace.name].moment(now_ms)
+
+    def _record(self, namespace: Namespace, moment: Moment, generation: str | None, *, needed: bool = True) -> None:
+        """What was taken for expired, before it is answered or overwritten; the nodes' clocks are looked at as well."""
+        stored = self._stored_of[namespace.name]
+        known = generation in (None, stored.generation) and stored.beyond(moment) is stored
+        if moment.gone_below is not None and not known:
+            self._change(namespace, lambda there: there.beyond(moment), needed=needed)
+
     def _cluster(self) -> Cluster:
         cluster = self._records.cluster()
-        reason = wrong_now(cluster)
+        reason = wrong_now(cluster) or wrong_clock(cluster, self._clock_ms())
         if reason is not None:
             raise StorageUnavailable(f"{self._where}: {reason}")
         return cluster
@@ -255,7 +289,7 @@ class AerospikeStore:
 
 def _ttl_s(value: bytes, now_ms: int) -> int:
     """Seconds until the last expiry has passed; never less."""
-    seconds = -(-(max(entries.expiries(value)) - now_ms) // 1000) + _CLOCK_MARGIN_S
+    seconds = -(-(max(entries.expiries(value)) - now_ms) // 1000) + _FREED_AFTER_S
     return seconds if seconds <= _LONGEST_TTL_S else aerospike.TTL_NEVER_EXPIRE
 
 

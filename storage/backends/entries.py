@@ -3,7 +3,8 @@
     value = entry ...                                      by (version, tag) ascending; `latest`: one
     entry = version int64, expiry int64, length of tag uint16, length of value uint32, tag, value     little-endian
 
-An entry is live until its expiry. What is not live counts as gone, even if it is still there.
+An entry is live until its expiry. What is not live counts as gone, even if it is still there; which entries that were,
+the request's moment notes (moment.py).
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
+from storage.backends.moment import Moment
 from storage.model import Item, Keep, Namespace, ReadResult, Status, WriteResult
+
+_Entry = tuple[tuple[int, bytes], int, int, int]
 
 _HEAD = Struct("<qqHI")
 _OK = WriteResult(Status.OK)
@@ -20,7 +24,7 @@ NOT_FOUND = ReadResult(Status.NOT_FOUND)
 EMPTY_KEY = "the key is empty"
 
 
-def refusal(namespace: Namespace, item: Item, now_ms: int) -> WriteResult | None:
+def refusal(namespace: Namespace, item: Item, moment: Moment) -> WriteResult | None:
     """The outcome of a write regardless of what is stored; None: it depends on what is stored.
 
     An item that has already expired is `ok`: it would not be found anyway.
@@ -31,17 +35,17 @@ def refusal(namespace: Namespace, item: Item, now_ms: int) -> WriteResult | None
             f"expires_at_ms {item.expires_at_ms} is before version {item.version} + retention_ms "
             f"{namespace.retention_ms}: items must live at least until then",
         )
-    return _OK if item.expires_at_ms <= now_ms else None
+    return _OK if moment.is_over(item.version, item.expires_at_ms) else None
 
 
 def refused_and_waiting(
-    namespace: Namespace, items: Sequence[Item], now_ms: int
+    namespace: Namespace, items: Sequence[Item], moment: Moment
 ) -> tuple[dict[int, WriteResult], dict[bytes, list[int]]]:
     """Of items by their index: the outcomes that are known, and, by key, those that depend on what is stored."""
     outcomes: dict[int, WriteResult] = {}
     waiting: dict[bytes, list[int]] = {}
     for index, item in enumerate(items):
-        outcome = refusal(namespace, item, now_ms) if item.key else WriteResult(Status.REJECTED, EMPTY_KEY)
+        outcome = refusal(namespace, item, moment) if item.key else WriteResult(Status.REJECTED, EMPTY_KEY)
         if outcome is None:
             waiting.setdefault(item.key, []).append(index)
         else:
@@ -54,7 +58,7 @@ def pack(item: Item) -> bytes:
     return _HEAD.pack(item.version, item.expires_at_ms, len(item.tag), len(item.value)) + item.tag + item.value
 
 
-def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> tuple[WriteResult, bytes | None]:
+def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) -> tuple[WriteResult, bytes | None]:
     """Write an item that is not refused next to what is kept for its key.
 
     Returns its outcome, and the new value of its key; None: the value stays as it is.
@@ -62,7 +66,7 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> 
     if kept is None:
         return _OK, pack(item)
     identity = (item.version, item.tag)
-    live = [entry for entry in _entries(kept) if entry[1] > now_ms]
+    live = list(_live(kept, moment))
     if any(entry[0] == identity for entry in live):
         return _OK, None
     if namespace.keep is Keep.LATEST:
@@ -76,27 +80,26 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> 
     return _OK, b"".join((*before, pack(item), *after))
 
 
-def found(key: bytes, kept: bytes | None, now_ms: int) -> ReadResult:
+def found(key: bytes, kept: bytes | None, moment: Moment) -> ReadResult:
     """The answer to a read of the key."""
     if kept is None:
         return NOT_FOUND
     version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
     value_at = _HEAD.size + tag_length
     if value_at + value_length == len(kept):  # one entry, as nearly always
-        if expiry <= now_ms:
+        if expiry <= moment.now_ms and moment.is_over(version, expiry):  # rare: it saves a call
             return NOT_FOUND
         return ReadResult(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
     items = tuple(
         Item(key, version, tag, kept[start + _HEAD.size + len(tag) : end], expiry)
-        for (version, tag), expiry, start, end in _entries(kept)
-        if expiry > now_ms
+        for (version, tag), expiry, start, end in _live(kept, moment)
     )
     return ReadResult(Status.OK, items) if items else NOT_FOUND
 
 
-def live_part(kept: bytes, now_ms: int) -> bytes:
+def live_part(kept: bytes, moment: Moment) -> bytes:
     """The value without expired entries; empty: nothing is left."""
-    return b"".join(kept[start:end] for _, expiry, start, end in _entries(kept) if expiry > now_ms)
+    return b"".join(kept[start:end] for _, _, start, end in _live(kept, moment))
 
 
 def expiries(kept: bytes) -> list[int]:
@@ -104,7 +107,11 @@ def expiries(kept: bytes) -> list[int]:
     return [expiry for _, expiry, _, _ in _entries(kept)]
 
 
-def _entries(kept: bytes) -> Iterator[tuple[tuple[int, bytes], int, int, int]]:
+def _live(kept: bytes, moment: Moment) -> Iterator[_Entry]:
+    return (entry for entry in _entries(kept) if not moment.is_over(entry[0][0], entry[1]))
+
+
+def _entries(kept: bytes) -> Iterator[_Entry]:
     """For each entry: (version, tag), expiry, where it starts and ends."""
     start = 0
     while start < len(kept):

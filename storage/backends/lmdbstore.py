@@ -32,6 +32,7 @@ from uuid import uuid4
 import lmdb
 
 from storage.backends import entries, expiryindex
+from storage.backends.moment import Moment
 from storage.backends.stored import StoredNamespace, check_generation
 from storage.backends.unsynced import Unsynced, check_same_boot, this_boot
 from storage.errors import StorageUnavailable
@@ -115,24 +116,30 @@ class LmdbStore:
     ) -> list[ReadResult]:
         """One snapshot."""
         opened = self._open(namespace)
-        stored = [_stored_key(key) for key in keys]
+        places = [_stored_key(key) for key in keys]
         with self._transaction(write=False) as txn:
-            check_generation(self._stored(txn, opened).generation, generation)
-            kept = dict(txn.cursor(opened.items).getmulti([key for key in stored if key]))
-        return [
-            entries.found(key, kept.get(at), now_ms) if at else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
-            for key, at in zip(keys, stored, strict=True)
+            known = self._stored(txn, opened)
+            check_generation(known.generation, generation)
+            kept = dict(txn.cursor(opened.items).getmulti([key for key in places if key]))
+        moment = known.moment(now_ms)
+        found = [
+            entries.found(key, kept.get(at), moment) if at else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
+            for key, at in zip(keys, places, strict=True)
         ]
+        if known.beyond(moment) is not known:
+            with self._transaction(write=True) as txn:
+                self._record(txn, opened, moment)
+        return found
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """One transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
-        outcomes = []
+        outcomes, moment = [], Moment(now_ms)
         try:
             with self._transaction(write=True) as txn:
                 for key in map(_stored_key, keys):
                     kept = txn.pop(key, db=opened.items) if key else None
-                    live = kept is not None and entries.live_part(kept, now_ms)
+                    live = kept is not None and entries.live_part(kept, moment)
                     outcome = WriteResult(Status.OK if live else Status.NOT_FOUND)
                     outcomes.append(outcome if key else _empty_key())
             return outcomes
@@ -140,14 +147,10 @@ class LmdbStore:
             return [WriteResult(Status.RETRYABLE, str(error))] * len(keys)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """The published state is stored, so that it never goes back."""
+        """As in the Protocol."""
         opened = self._open(namespace)
-        with self._transaction(write=True) as txn:
-            stored = self._stored(txn, opened)
-            published = stored.at(now_ms)
-            if published != stored:
-                self._keep(txn, opened, published)
-            return published.state
+        with self._transaction(write=False) as txn:
+            return self._stored(txn, opened).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         """Recorded in the store, for all processes."""
@@ -164,12 +167,7 @@ class LmdbStore:
             for number in range(_CHECKED_PAGES):
                 txn.put(b"checked-%d" % number, _FULL_PAGE, db=self._probes)
             self._check_reserve(txn, 0)
-        try:
-            room = self._map_bytes - os.path.getsize(self._folder / "data.mdb")
-            with tempfile.TemporaryFile(dir=self._folder) as file:
-                file.write(bytes(max(1, min(room, _RESERVE_PAGES * _PAGE_BYTES))))
-        except OSError as error:
-            raise StorageUnavailable(f"the disk of the store in {self._folder} cannot be written: {error}") from error
+        self._check_disk()
 
     def purge(self, now_ms: int, limit: int) -> int:
         """As in the Protocol. Writes purge too; this is for stores that are idle."""
@@ -208,7 +206,20 @@ class LmdbStore:
                 "let items expire"
             ) from error
         except (lmdb.Error, OSError) as error:
+            if write:
+                self._check_disk()  # LMDB says of a full one that its input or output fails
             raise StorageUnavailable(f"the store in {self._folder} fails: {error}") from error
+
+    def _check_disk(self) -> None:
+        """Ask it for the reserve."""
+        try:
+            room = self._map_bytes - os.path.getsize(self._folder / "data.mdb")
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                file.write(bytes(max(1, min(room, _RESERVE_PAGES * _PAGE_BYTES))))
+        except OSError as error:
+            raise StorageUnavailable(
+                f"the disk of the store in {self._folder} is full, or cannot be written: {error}"
+            ) from error
 
     def _open(self, namespace: Namespace) -> _Opened:
         opened = self._opened.get(namespace)
@@ -239,6 +250,12 @@ class LmdbStore:
     def _keep(self, txn: lmdb.Transaction[bytes], opened: _Opened, stored: StoredNamespace) -> None:
         txn.put(opened.name, stored.document().encode(), db=self._namespaces)
 
+    def _record(self, txn: lmdb.Transaction[bytes], opened: _Opened, moment: Moment) -> None:
+        """What was taken for expired, in the transaction that does so, or before it is answered."""
+        known = self._stored(txn, opened)
+        if (beyond := known.beyond(moment)) is not known:
+            self._keep(txn, opened, beyond)
+
     def _write(
         self, opened: _Opened, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None
     ) -> list[WriteResult]:
@@ -248,21 +265,24 @@ class LmdbStore:
         changed: dict[bytes, bytes] = {}
         expiring: dict[int, list[bytes]] = {}
         with self._transaction(write=True) as txn:
-            check_generation(self._stored(txn, opened).generation, generation)
+            known = self._stored(txn, opened)
+            check_generation(known.generation, generation)
             self._purge(txn, opened, now_ms, 2 * len(items))
+            moment = known.moment(now_ms)
             cursor = txn.cursor(opened.items)
             kept = dict(cursor.getmulti(wanted))
             for key, item in zip(keys, items, strict=True):
-                outcome = entries.refusal(namespace, item, now_ms) if key else _empty_key()
+                outcome = entries.refusal(namespace, item, moment) if key else _empty_key()
                 if outcome is None:
                     before = kept.get(key)
-                    outcome, after = entries.admit(namespace, before, item, now_ms)
+                    outcome, after = entries.admit(namespace, before, item, moment)
                     if after is not None:
                         kept[key] = changed[key] = after
                         bucket = expiryindex.bucket(item.expires_at_ms)
                         if before is None or bucket not in map(expiryindex.bucket, entries.expiries(before)):
                             expiring.setdefault(bucket, []).append(key)
                 outcomes.append(outcome)
+            self._record(txn, opened, moment)
             if changed:
                 cursor.putmulti(sorted(changed.items()))
                 expiryindex.add(txn, opened.expiries, expiring)
@@ -293,16 +313,17 @@ class LmdbStore:
 
     def _purge(self, txn: lmdb.Transaction[bytes], opened: _Opened, now_ms: int, limit: int) -> int:
         """Remove the expired items of keys that are due. Returns how many keys were due."""
-        due = expiryindex.take(txn, opened.expiries, now_ms, limit)
+        moment = self._stored(txn, opened).moment(now_ms)
+        due = expiryindex.take(txn, opened.expiries, moment.now_ms, limit)
         if not due:
             return 0
         for key, kept in txn.cursor(opened.items).getmulti(due):
-            live = entries.live_part(kept, now_ms)
+            live = entries.live_part(kept, moment)
             if not live:
                 txn.delete(key, db=opened.items)
             elif len(live) < len(kept):
                 txn.put(key, live, db=opened.items)
-        self._keep(txn, opened, self._stored(txn, opened).at(now_ms))
+        self._record(txn, opened, moment)
         return len(due)
 
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from configfile.problems import instead
+from kafkaio.now import wall_ms
 from kafkaio.secrets import without_password
 from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.lmdbstore import DEFAULT_MAP_BYTES, LmdbStore
 from storage.errors import StorageConfigInvalid, StorageError
 from storage.model import Backend, Namespace
 
-Opener = Callable[[], Backend]
+ClockMs = Callable[[], int]
+Opener = Callable[[ClockMs], Backend]
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _YES_NO = {"yes": True, "no": False}
@@ -31,12 +32,14 @@ _UNREADABLE = (
 _TLS_FILES = ("ca_bundle", "tls_certificate", "tls_key")
 
 
-def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
+def open_backend(url: str, namespaces: Sequence[Namespace], clock_ms: ClockMs = wall_ms) -> Backend:
     """Open the back end of `url` for these namespaces.
+
+    clock_ms   the clock that those of the store's servers are compared with
 
     Raises `StorageConfigInvalid` (the URL, or a namespace that contradicts what is stored) and `StorageUnavailable`.
     """
-    backend = parsed(url)()
+    backend = parsed(url)(clock_ms)
     refused: list[StorageError] = []
     try:
         for namespace in namespaces:
@@ -50,6 +53,11 @@ def open_backend(url: str, namespaces: Sequence[Namespace]) -> Backend:
         backend.close()
         raise
     return backend
+
+
+def has_clocks(url: str) -> bool:
+    """Whether the store has servers, whose clocks are compared with ours."""
+    return _parts(url).scheme != "lmdb"
 
 
 def parsed(url: str) -> Opener:
@@ -83,7 +91,8 @@ def _lmdb(url: str, parts: SplitResult) -> Opener:
         )
     size = options.get("map_size")
     map_bytes = DEFAULT_MAP_BYTES if size is None else _bytes(url, size)
-    return partial(LmdbStore, Path(parts.path), map_bytes=map_bytes, sync=_sync(url, options, "no"))
+    sync = _sync(url, options, "no")
+    return lambda _: LmdbStore(Path(parts.path), map_bytes=map_bytes, sync=sync)
 
 
 def _aerospike(url: str, parts: SplitResult) -> Opener:
@@ -93,7 +102,7 @@ def _aerospike(url: str, parts: SplitResult) -> Opener:
     if not namespace or "/" in namespace or None in hosts:
         raise StorageConfigInvalid(f"store {url!r}: write aerospike://host:3000,other:3000/namespace")
     named = [(match[1].strip("[]"), int(match[2])) for match in hosts if match is not None]
-    return partial(AerospikeStore, named, namespace)
+    return lambda clock_ms: AerospikeStore(named, namespace, clock_ms=clock_ms)
 
 
 def _redis(url: str, parts: SplitResult) -> Opener:
@@ -120,7 +129,8 @@ def _redis(url: str, parts: SplitResult) -> Opener:
         timeout_s=_timeout_s(url, options.get("timeout_s", "5")),
         **files,
     )
-    return partial(RedisStore, at, sync=_sync(url, options, "yes"))
+    sync = _sync(url, options, "yes")
+    return lambda clock_ms: RedisStore(at, sync=sync, clock_ms=clock_ms)
 
 
 _SCHEMES: Mapping[str, Callable[[str, SplitResult], Opener]] = {

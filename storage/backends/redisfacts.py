@@ -24,11 +24,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from storage.backends.moment import other_clock
 from storage.backends.stored import StoredNamespace
 from storage.model import Namespace
-
-CLOCK_MARGIN_MS = 60_000
-"""An item's time to live in the server ends this long after its expiry: for clocks that differ."""
 
 _NEVER_EVICT = {"maxmemory-policy": ("noeviction", "it would evict live items")}
 _LASTING = {
@@ -118,14 +116,11 @@ def _unlike(wanted: Mapping[str, tuple[str, str]], facts: Facts) -> list[str]:
     ]
 
 
-def wrong_now(facts: Facts, wall_ms: int) -> str | None:
+def wrong_now(facts: Facts, now_ms: int) -> str | None:
     """Why it must not be used at this moment; None: it may."""
     if not facts.master:
         return "it is a replica: name the master"
-    ahead_ms = facts.clock_ms - wall_ms
-    if abs(ahead_ms) > CLOCK_MARGIN_MS // 2:
-        return f"its clock differs by {ahead_ms / 1_000:.0f} s from the clock here: it would free items too early"
-    return None
+    return other_clock(facts.clock_ms, now_ms)
 
 
 LOG_INCOMPLETE = (

@@ -31,9 +31,9 @@ from redis.exceptions import RedisError
 
 from kafkaio.now import wall_ms
 from storage.backends import entries
+from storage.backends.moment import FREED_AFTER_MS, Moment
 from storage.backends.redisacknowledged import COUNT_LIVES_MS, Acknowledged
 from storage.backends.redisfacts import (
-    CLOCK_MARGIN_MS,
     LOG_INCOMPLETE,
     Facts,
     LogLook,
@@ -50,7 +50,7 @@ _Argument = bytes | str | int
 
 _PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
-_LONGEST_LIFE_MS = 1 << 52  # what the server can add to its clock
+_LATEST_MS = 1 << 52  # what the server takes for a time
 _LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
 _COUNTED = """
@@ -67,10 +67,10 @@ _SWAP_ITEMS = (
     _COUNTED
     + """
 for i = 3, #KEYS do
-    local before, value, lives_ms = ARGV[3 * i - 5], ARGV[3 * i - 4], ARGV[3 * i - 3]
+    local before, value, freed_at_ms = ARGV[3 * i - 5], ARGV[3 * i - 4], ARGV[3 * i - 3]
     done[i - 1] = 0
     if redis.sha1hex(redis.call('GET', KEYS[i]) or '') == before then
-        redis.call('SET', KEYS[i], value, 'PX', lives_ms)
+        redis.call('SET', KEYS[i], value, 'PXAT', freed_at_ms)
         done[i - 1] = 1
     end
 end
@@ -96,14 +96,16 @@ return 1
 class RedisStore:
     """A back end (`model.Backend`) in a database of a Redis server.
 
-    sync   the server must sync its log before it answers; otherwise any of its restarts is a new generation
+    sync      the server must sync its log before it answers; otherwise any of its restarts is a new generation
+    clock_ms  the clock that the server's is compared with
 
     Raises `StorageUnavailable`, and `StorageConfigInvalid` for a server that refuses the URL, or whose configuration
     would lose records.
     """
 
-    def __init__(self, at: RedisAt, *, sync: bool = True) -> None:
+    def __init__(self, at: RedisAt, *, sync: bool = True, clock_ms: Callable[[], int] = wall_ms) -> None:
         self._sync = sync
+        self._clock_ms = clock_ms
         self._server = RedisServer(at)
         self._where = self._server.where
         self._process = uuid4().hex
@@ -122,7 +124,7 @@ class RedisStore:
 
     def declare(self, namespace: Namespace) -> None:
         """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
-        self._change(namespace, lambda stored: stored.reopened(namespace, self._where), wall_ms())
+        self._change(namespace, lambda stored: stored.reopened(namespace, self._where), self._clock_ms())
         self._declared.add(namespace)
 
     def write(
@@ -130,12 +132,16 @@ class RedisStore:
     ) -> list[WriteResult]:
         """Atomic per key."""
         self._check_declared(namespace)
-        outcomes, waiting = entries.refused_and_waiting(namespace, items, now_ms)
+        moment = self._moment(namespace, now_ms)
+        outcomes, waiting = entries.refused_and_waiting(namespace, items, moment)
+        if moment.gone_below is not None:
+            self._record(namespace, moment)
+            check_generation(self._known[namespace.name].generation, generation)
         begun = False
         for portion in _portions(list(waiting)):
             places = {key: waiting[key] for key in portion}
             try:
-                self._write(namespace, items, places, now_ms, outcomes, generation)
+                self._write(namespace, items, places, moment, outcomes, generation)
             except StorageUnavailable as error:
                 if not begun:
                     raise
@@ -148,17 +154,20 @@ class RedisStore:
     ) -> list[ReadResult]:
         """Key by key."""
         self._check_declared(namespace)
+        moment = self._moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
         found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
         for portion in _portions(unique):
             for key, kept in zip(portion, self._looked_up(namespace, portion, now_ms, generation), strict=True):
-                found[key] = entries.found(key, kept, now_ms)
+                found[key] = entries.found(key, kept, moment)
+        self._record_new(namespace, moment)
         return [found[key] for key in keys]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Key by key."""
         self._check_declared(namespace)
         self._look(namespace, now_ms)
+        moment = Moment(now_ms)
         unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
         for portion in _portions(unique):
@@ -172,7 +181,7 @@ class RedisStore:
                 done.update(dict.fromkeys(portion, taken))
                 continue
             for key, kept in zip(portion, taken, strict=True):
-                live = kept is not None and entries.live_part(kept, now_ms)
+                live = kept is not None and entries.live_part(kept, moment)
                 done[key] = WriteResult(Status.OK if live else Status.NOT_FOUND)
         outcomes = []
         for key in keys:
@@ -182,17 +191,17 @@ class RedisStore:
         return outcomes
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """The published state is stored, so that it never goes back."""
+        """As in the Protocol."""
         self._check_declared(namespace)
-        return self._change(namespace, lambda stored: stored.at(now_ms), now_ms).state
+        return self._change(namespace, lambda stored: stored, now_ms).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         """Recorded in the store, for all processes."""
         self._check_declared(namespace)
-        self._change(namespace, lambda stored: stored.raised(version), wall_ms())
+        self._change(namespace, lambda stored: stored.raised(version), self._clock_ms())
 
     def check(self, namespace: Namespace, now_ms: int) -> None:
-        """Reads its state, which is written where it has moved; a full memory shows in the statuses of items only."""
+        """Reads its state; a full memory shows in the statuses of items only."""
         self.state(namespace, now_ms)
 
     def purge(self, now_ms: int, limit: int) -> int:
@@ -232,11 +241,12 @@ class RedisStore:
         namespace: Namespace,
         items: Sequence[Item],
         waiting: dict[bytes, list[int]],
-        now_ms: int,
+        moment: Moment,
         outcomes: dict[int, WriteResult],
         generation: str | None,
     ) -> None:
         """Write the items at these indexes, grouped by key, and fill in their outcomes."""
+        now_ms = moment.now_ms
         for _ in range(_ATTEMPTS):
             keys = list(waiting)
             swaps: list[tuple[bytes, bytes | None, bytes]] = []
@@ -244,14 +254,15 @@ class RedisStore:
             for key, kept in zip(keys, fetched, strict=True):
                 value = kept
                 for index in waiting[key]:
-                    outcomes[index], after = entries.admit(namespace, value, items[index], now_ms)
+                    outcomes[index], after = entries.admit(namespace, value, items[index], moment)
                     value = value if after is None else after
                 if value is not None and value is not kept:
                     swaps.append((key, kept, value))
+            self._record_new(namespace, moment)
             script = _SWAP_ITEMS if swaps else _TAKE_ITEMS  # of no keys: it only counts, also when the memory is full
             changed = [key for key, _, _ in swaps]
             try:
-                done = self._carry_out(namespace, script, changed, _swapped(swaps, now_ms), now_ms, generation)
+                done = self._carry_out(namespace, script, changed, _swapped(swaps), now_ms, generation)
             except StorageUnavailable as error:
                 _settle(outcomes, waiting, WriteResult(Status.IN_DOUBT, str(error)))
                 return
@@ -306,6 +317,18 @@ class RedisStore:
         self._look(namespace, now_ms)
         return WriteResult(Status.RETRYABLE, f"namespace {name} has begun another generation")
 
+    def _moment(self, namespace: Namespace, now_ms: int) -> Moment:
+        return self._witnesses[namespace.name].stored.moment(now_ms)
+
+    def _record(self, namespace: Namespace, moment: Moment) -> None:
+        """What was taken for expired, before it is answered or overwritten; the server's clock is looked at as well."""
+        self._change(namespace, lambda stored: stored.beyond(moment), moment.now_ms)
+
+    def _record_new(self, namespace: Namespace, moment: Moment) -> None:
+        stored = self._witnesses[namespace.name].stored
+        if stored.beyond(moment) is not stored:
+            self._record(namespace, moment)
+
     def _look(self, namespace: Namespace, now_ms: int) -> None:
         self._change(namespace, lambda stored: stored, now_ms)
 
@@ -317,17 +340,22 @@ class RedisStore:
         What the look shows is recorded for the other namespaces, too, and then the server may be refused.
         """
         with self._lock:
-            stored, facts = self._recorded(namespace, change, now_ms)
+            stored, facts, clock = self._recorded(namespace, change, now_ms)
             for other in list(self._declared):
                 if other.name != namespace.name and self._misses(other, facts):
                     self._recorded(other, lambda kept: kept, now_ms)
             self._raise_if_wrong(facts)
+            if clock is not None:
+                raise StorageUnavailable(f"{self._where}: {clock}")
             return stored
 
     def _recorded(
         self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], now_ms: int
-    ) -> tuple[StoredNamespace, Facts]:
-        """One look at the namespace; a server that is configured wrongly changes nothing else."""
+    ) -> tuple[StoredNamespace, Facts, str | None]:
+        """One look at the namespace; where the server is configured wrongly, or clocks differ, nothing else changes.
+
+        Returns also in what they differ.
+        """
         name = namespace.name
         for _ in range(_ATTEMPTS):
             commands = [("GET", _witness_key(namespace)), ("GET", self._counted(namespace))]
@@ -347,14 +375,15 @@ class RedisStore:
             if witness is None or not holds:
                 witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
             witness = witness.seen(facts, self._sync)
-            if not wrong:
+            clock = wrong_now(facts, self._clock_ms())
+            if not wrong and clock is None:
                 witness = replace(witness, stored=change(witness.stored))
             if witness.document() == document or self._swapped_witness(namespace, document, witness):
                 generation = witness.stored.generation
                 self._doubted.discard(name)
                 self._witnesses[name] = witness
                 self._known[name] = (known or Acknowledged(generation, 0, now_ms)).seen(generation, now_ms)
-                return witness.stored, facts
+                return witness.stored, facts, clock
         raise self._too_busy(namespace)
 
     def _was_doubted(self, name: str, present: Witness, facts: Facts) -> bool:
@@ -386,7 +415,7 @@ class RedisStore:
         settings = wrong_settings(facts, self._sync)
         if settings is not None and not self._declared:
             raise StorageConfigInvalid(f"{self._where}: {settings}")
-        wrong = settings or wrong_now(facts, wall_ms())
+        wrong = settings or wrong_now(facts, self._clock_ms())
         if wrong is not None:
             raise StorageUnavailable(f"{self._where}: {wrong}")
 
@@ -394,12 +423,12 @@ class RedisStore:
         return _witness_key(namespace) + b"@" + self._process.encode()
 
 
-def _swapped(swaps: Sequence[tuple[bytes, bytes | None, bytes]], now_ms: int) -> list[_Argument]:
-    """Of each key: what was read, and what it shall be if it still is that."""
+def _swapped(swaps: Sequence[tuple[bytes, bytes | None, bytes]]) -> list[_Argument]:
+    """Of each key: what was read, what it shall be if it still is that, and when the server may free it."""
     arguments: list[_Argument] = []
     for _, kept, value in swaps:
-        lives_ms = max(entries.expiries(value)) - now_ms + CLOCK_MARGIN_MS
-        arguments += [_digest(kept), value, min(lives_ms, _LONGEST_LIFE_MS)]
+        freed_at_ms = max(entries.expiries(value)) + FREED_AFTER_MS
+        arguments += [_digest(kept), value, max(1, min(freed_at_ms, _LATEST_MS))]
     return arguments
 
 

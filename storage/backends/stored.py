@@ -4,9 +4,12 @@
 
 An item of version now - retention may expire now and is then no longer found: hence the 1.
 
-The horizon is the largest value that was ever published, or below which anything was freed: a clock that goes back does
-not bring back what is gone. Settings may change as long as promises are kept: `keep` never; `bound` freely (existing
-items stay); `retention` only down, because existing items live no longer than was requested for them.
+The horizon is the version below which something was taken for expired, by whatever clock (moment.py): a clock that goes
+back does not bring back what is gone, and no moment is before one by which something is gone already. What a clock says
+is published, but not recorded: if it was wrong, and nothing was taken for expired, nothing is left of it.
+
+Settings may change as long as promises are kept: `keep` never; `bound` freely (existing items stay); `retention` only
+down, because existing items live no longer than was requested for them.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
+from storage.backends.moment import Moment
 from storage.errors import GenerationChanged, StorageConfigInvalid
 from storage.model import Keep, Namespace, NamespaceState
 
@@ -60,23 +64,29 @@ class StoredNamespace:
             )
         return replace(self, bound=namespace.bound, retention_ms=now)
 
-    def at(self, now_ms: int) -> StoredNamespace:
-        """With the horizon of this moment."""
+    def at(self, now_ms: int) -> NamespaceState:
+        """What is published at this moment."""
         if self.retention_ms is None:
+            return NamespaceState(self.generation, None)
+        marks = [mark for mark in (self.floor, self.horizon) if mark is not None]
+        return NamespaceState(self.generation, max([now_ms - self.retention_ms + 1, *marks]))
+
+    def moment(self, now_ms: int) -> Moment:
+        """By which a request judges items: not before one by which some are gone."""
+        if self.retention_ms is None or self.horizon is None:
+            return Moment(now_ms)
+        return Moment(max(now_ms, self.horizon + self.retention_ms - 1))
+
+    def beyond(self, moment: Moment) -> StoredNamespace:
+        """With a horizon above all that was taken for expired by the moment; itself: it is already."""
+        if self.retention_ms is None or moment.gone_below is None:
             return self
-        first = now_ms - self.retention_ms + 1
-        return self if self.horizon is not None and self.horizon >= first else replace(self, horizon=first)
+        known = self.horizon is not None and self.horizon >= moment.gone_below
+        return self if known else replace(self, horizon=moment.gone_below)
 
     def raised(self, version: int) -> StoredNamespace:
         """With a floor of at least this."""
         return self if self.floor is not None and self.floor >= version else replace(self, floor=version)
-
-    @property
-    def state(self) -> NamespaceState:
-        """What is published; call it after `at` with the present time."""
-        if self.retention_ms is None or self.horizon is None:
-            return NamespaceState(self.generation, None)
-        return NamespaceState(self.generation, self.horizon if self.floor is None else max(self.horizon, self.floor))
 
 
 def check_generation(present: str, wanted: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +26,7 @@ TOKEN = "a-token-of-this-test-alone"
 
 @contextmanager
 def server_process(
-    folder: Path, port: int | None = None, **settings: Any
+    folder: Path, port: int | None = None, environment: Mapping[str, str] | None = None, **settings: Any
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Ready to answer; killed in the end. Its log is `server.log` in the folder."""
     port = port or free_port()
@@ -34,7 +34,8 @@ def server_process(
     (folder / "storage.yaml").write_text(yaml.safe_dump(config))
     command = [sys.executable, "-m", "deploy.cli", "storage", "serve", str(folder / "storage.yaml")]
     url = f"http://127.0.0.1:{port}"
-    with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, folder / "server.log", url) as running:
+    variables = {WRITE_TOKEN_VARIABLE: TOKEN, **(environment or {})}
+    with ready_process(command, variables, folder / "server.log", url) as running:
         yield running, url
 
 

@@ -14,7 +14,6 @@ from sqlalchemy import Engine, create_engine, text
 from datadelay.api.migrating import migrate
 from datadelay.api.schema import metadata
 from datadelay.api.sqlitefile import SqliteFile
-from datadelay.api.store import DelayStore
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import rewind

@@ -97,6 +97,7 @@ def test_shows_what_a_namespace_keeps(server: RunningServer) -> None:
         "max_value_bytes": 65_536,
         "generation": before["generation"],
         "retained_from": None,
+        "now_ms": NOON_MS,
     }
     assert raised == lower == {**before, "retained_from": 50}
     assert [one["name"] for one in listed] == ["latest", "all", "kept"]

@@ -81,7 +81,8 @@ class AgreesWithTheModel(RuleBasedStateMachine):
         self._prefix = uuid4().bytes  # a server still has the keys of earlier runs
         self._store = self._open(space)
         state = self._store.state(space, self._now)
-        self._generation, self._retained_from = state.generation, state.retained_from
+        self._generation, self._first = state.generation, state.retained_from or 0
+        self._floors: list[int] = []
 
     def teardown(self) -> None:
         if self._store is not None:
@@ -131,8 +132,7 @@ class AgreesWithTheModel(RuleBasedStateMachine):
     def raise_retained_from(self, ahead_ms: int) -> None:
         version = self._now + ahead_ms
         self.store.raise_retained_from(self._space, version)
-        if self._retained_from is not None:
-            self._retained_from = max(self._retained_from, version)
+        self._floors.append(version)
 
     @rule(back_ms=st.sampled_from([0, 0, 5_000]))
     def publish(self, back_ms: int) -> None:
@@ -140,13 +140,13 @@ class AgreesWithTheModel(RuleBasedStateMachine):
         state = self.store.state(self._space, self._now - back_ms)
 
         assert state.generation == self._generation
-        if self._retained_from is not None and self._space.retention_ms is not None:
-            self._retained_from = max(self._retained_from, self._now - back_ms - self._space.retention_ms)
-            assert state.retained_from is not None
-            assert self._retained_from <= state.retained_from <= max(self._retained_from, self._now)
-            self._retained_from = state.retained_from
-        else:
+        if self._space.retention_ms is None:
             assert state.retained_from is None
+        else:
+            first = self._now - self._space.retention_ms + 1
+            assert state.retained_from is not None
+            assert max([first - back_ms, *self._floors]) <= state.retained_from
+            assert state.retained_from <= max([first, self._first, *self._floors])
 
     @property
     def store(self) -> Backend:

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.backends.aerospikefacts import ClusterWitness, Meta, Node, wrong_now
+from storage.backends.aerospikefacts import ClusterWitness, Meta, Node, wrong_clock, wrong_now
 from storage.model import Namespace
 
-NODE = Node(cluster="K", size=3, stable=True, started_s=1_000, evicted=0, evicting=False, copies=2)
+EPOCH_MS = 1_262_304_000_000  # Aerospike's seconds count from 2010
+NODE = Node(
+    "K", size=3, stable=True, started_s=1_000, evicted=0, evicting=False, copies=2, clock_ms=EPOCH_MS + 1_100_000
+)
 STATISTICS = {"uptime": "100", "cluster_size": "3", "cluster_key": "K"}
 NAMESPACE = {
     "current_time": "1100",
@@ -35,6 +38,15 @@ def test_a_node_is_read_from_its_answers():
     assert not Node.of(STATISTICS, NAMESPACE, "L").stable
     assert Node.of(STATISTICS | {"uptime": "2"}, NAMESPACE, "K").started_s is None
     assert Node.of(STATISTICS, NAMESPACE | {"smd_evict_void_time": "8"}, "K").evicting
+
+
+def test_a_node_whose_clock_differs_is_named():
+    """Which of the clocks is wrong nobody knows."""
+    ahead = cluster() | {"b": replace(NODE, clock_ms=NODE.clock_ms + 7_200_000)}
+
+    assert wrong_clock(cluster(), NODE.clock_ms + 30_000) is None
+    assert "node a: its clock differs by -31 s from the clock" in str(wrong_clock(cluster(), NODE.clock_ms + 31_000))
+    assert "node b: its clock differs by 7200 s from the clock" in str(wrong_clock(ahead, NODE.clock_ms))
 
 
 def test_nodes_that_do_not_agree_or_that_evict_are_waited_for():

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from storage.backends import entries
+from storage.backends.moment import Moment
 from storage.backends.opening import open_backend
 from storage.model import Item, Namespace, WriteResult
 from tests.storage.backends.modelmachine import AgreesWithTheModel
@@ -37,8 +38,8 @@ def test_canary_a_back_end_that_lets_older_items_overwrite_newer_ones_disagrees(
     """Whatever is kept for a key, an item is written as if nothing were."""
     admit = entries.admit
 
-    def overwriting(namespace: Namespace, kept: bytes | None, item: Item, now_ms: int) -> Outcome:
-        return admit(namespace, None, item, now_ms)
+    def overwriting(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) -> Outcome:
+        return admit(namespace, None, item, moment)
 
     monkeypatch.setattr(entries, "admit", overwriting)
 

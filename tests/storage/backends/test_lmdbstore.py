@@ -167,8 +167,10 @@ def test_a_store_that_is_full_is_not_ready(url: str):
         most = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, most[1]))
         try:
-            with pytest.raises(StorageUnavailable, match=r"the disk of the store.*cannot be written"):
+            with pytest.raises(StorageUnavailable, match=r"the disk of the store.* is full, or cannot be written"):
                 store.check(SPACE, NOW)
+            with pytest.raises(StorageUnavailable, match=r"the disk of the store.* is full, or cannot be written"):
+                store.write(SPACE, wide(1, 200), NOW)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, most)
         store.check(SPACE, NOW)
