@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from kafkaio.now import read_clocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,11 +15,13 @@ class ReaderControl:
     unreachable_for_s   how long an unreachable broker, or a clock that is wrong, only holds the reader
     commit_group        the consumer group that positions of committed batches go to, for readers that commit any;
                         None: none
+    anchor              a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
     stop_file: Path | None = None
     unreachable_for_s: float = 300.0
     commit_group: str | None = None
+    anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
 
     @property
     def stopping(self) -> bool:

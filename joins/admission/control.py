@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from joins.admission.planclock import read_clocks
 from sparkio.control import ReaderControl
 
 
@@ -18,7 +17,6 @@ class JoinControl(ReaderControl):
     facts        where the driver keeps them; None: in the same folder
     copied       windows are copied to where all machines find them: the log may have lost what they hold
     share_tasks  a Spark task may get several tickets of a small batch; a deduplicator waits for earlier writes at each
-    anchor       a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
     generation: str | None = None
@@ -26,7 +24,6 @@ class JoinControl(ReaderControl):
     facts: Path | None = None
     copied: bool = False
     share_tasks: bool = True
-    anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
 
     @property
     def facts_folders(self) -> tuple[Path | None, ...]:

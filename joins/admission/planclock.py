@@ -5,29 +5,29 @@ from __future__ import annotations
 import logging
 
 from joins.errors import ClockBehind
-from kafkaio.clock import WallClock, not_before
-from kafkaio.now import monotonic_ms, wall_ms
+from kafkaio.clock import Trust, WallClock, not_before
+from kafkaio.now import read_clocks
 
 log = logging.getLogger("teacup.joins.admission.planclock")
 
 
-def read_clocks() -> tuple[int, int]:
-    """The wall clock and the monotonic clock of this machine, in milliseconds."""
-    return wall_ms(), monotonic_ms()
-
-
 class PlanClock:
-    """One planner's clock; `anchor` is a trusted reading of both clocks."""
+    """One planner's clock; `anchor` is a trusted reading of both clocks.
+
+    times_set   how often it was set: times before that are not comparable with later ones
+    """
 
     def __init__(self, name: str, anchor: tuple[int, int]) -> None:
         self._name, self._clock = name, WallClock(anchor)
+        self.times_set = 0
 
     def now_ms(self, listed_ms: int | None = None) -> int:
         """The wall clock, unless it has jumped, or is before an earlier listing; then raises `ClockBehind`."""
         reading = self._clock.look(*read_clocks())
         if not reading.confirmed:
             raise ClockBehind(str(reading.reason))
-        if reading.reason is not None:
+        if reading.trust is Trust.ACCEPTED:
+            self.times_set += 1
             log.warning("%s: %s", self._name, reading.reason)
         if listed_ms is not None and (reason := not_before(reading.wall_ms, listed_ms)) is not None:
             raise ClockBehind(reason)

@@ -61,6 +61,7 @@ class AdmissionReader(StreamReader):
         self._clock = PlanClock(spec.name, control.anchor)
         self._commits: LatestOffsets | None = None
         self._watch: Watch | None = None
+        self._watch_set = 0
         self._held: Held | None = None
         self._waited = Waited()
         self._last: tuple[Admission, Admission] | None = None
@@ -143,8 +144,12 @@ class AdmissionReader(StreamReader):
         return self._clock.now_ms(None if state is None else state.listed_ms)
 
     def watch(self, now_ms: int) -> Watch:
-        """What this process has seen since its first look, at `now_ms`."""
-        self._watch = self._watch or Watch(now_ms)
+        """What this process has seen since its first look, at `now_ms`.
+
+        It starts over when the clock was set: nobody has waited for as long as the clock has jumped.
+        """
+        if self._watch is None or self._watch_set != self._clock.times_set:
+            self._watch, self._watch_set = Watch(now_ms), self._clock.times_set
         return self._watch
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -5,8 +5,8 @@
     read           on an executor: the range goes to the store, one summary row comes back
     commit         the positions of a committed batch go to the consumer group that the collector watches
 
-An unreachable broker or store holds the feeder (`sparkio.reader`); so does a clock that is behind the records, which
-would turn most of them into dead letters.
+An unreachable broker or store holds the feeder (`sparkio.reader`); so does a clock that has jumped, or is behind the
+records: it would turn them into dead letters.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource
 from datadelay.positions.group import note_of_store
 from joins.admission.clockcheck import look_at_clock
 from joins.admission.guard import LONGEST_DOWNTIME_MS, refuse_compaction
+from joins.admission.planclock import PlanClock
 from joins.apirefusal import REFUSED, refused
 from joins.decoded import times_as_json
 from joins.errors import ClockBehind, NoRetention, StoreUnreachable
@@ -31,12 +32,10 @@ from joins.feed.feed import Fed, FedRange, FeedSpec, never_fed_below, proven_by
 from joins.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
 from kafkaio.blocksearch import block_size
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.clock import not_before
 from kafkaio.errors import KafkaIOError
 from kafkaio.groups import GroupOffsets
 from kafkaio.lookback import TimeFound, left_behind, look_back
 from kafkaio.losses import epochs_of
-from kafkaio.now import wall_ms
 from kafkaio.topiclog import Ends, TimeQuery, TopicLog
 from sparkio.control import ReaderControl
 from sparkio.reader import StreamReader
@@ -63,6 +62,7 @@ class FeedReader(StreamReader):
     def __init__(self, spec: FeedSpec, control: ReaderControl) -> None:
         super().__init__(spec.name, control, pickled(lambda tickets: feed(spec, map(json.loads, tickets))))
         self._spec = spec
+        self._clock = PlanClock(spec.name, control.anchor)
         self._log: BrokerLog | None = None
         self._client: StorageClient | None = None
         self._store: NamespaceBody | None = None
@@ -139,21 +139,19 @@ class FeedReader(StreamReader):
         spec = self._spec
         right = self._connected()
         namespace = self._namespace()
-        listed_ms = wall_ms()
-        if not start:
+        state = Fed.from_json(start) if start else None
+        listed_ms = self._clock.now_ms(None if state is None else state.listed_ms)
+        if state is None:
             right.partition_count()
             ends = self.within_run(right.ends())
             begun = begin(spec, namespace.generation, ends, right, listed_ms)
             self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
             # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
             return begun
-        state = Fed.from_json(start)
         state.check_belongs_to(spec)
         state.check_store(namespace.name, namespace.generation)
         topic_id, _ = right.described()
         state.check_topic(spec, topic_id)
-        if (reason := not_before(listed_ms, state.listed_ms)) is not None:
-            raise ClockBehind(reason)
         ends = self.within_run(right.ends())
         state.check_leaders(spec, ends, right)
         after = state.after(spec, ends, listed_ms)
@@ -178,6 +176,8 @@ class FeedReader(StreamReader):
         begun = {p: at for p, at in starts.items() if at > 0}
         if not begun:
             return
+        below = {p: (0, at) for p, at in begun.items()}
+        look_at_clock(right, below, ceiling_ms, listed_ms)  # by a clock that is behind the time would be too low
         block = block_size(right.outliers)
         before = right.last_times(begun, ceiling_ms, block)
         behind = right.valid_times({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms, block)

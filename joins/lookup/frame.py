@@ -23,6 +23,7 @@ from joins.lookup.spec import LookupSpec
 from joins.lookup.stage import store_of
 from joins.rows.records import RECORD, SIDE_COLUMNS
 from kafkaio.every import Every
+from kafkaio.now import wall_ms
 from kafkaio.perprocess import PerProcess
 from kafkaio.times import iso
 
@@ -94,7 +95,7 @@ def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
     while True:
         try:
             delay, store = outside.ask()
-            verdict = judge(delay, store, {}, spec.accepted_generations)
+            verdict = judge(delay, store, {}, spec.accepted_generations, wall_ms())
             reason = verdict.waits_for or f"right is stored up to {iso(verdict.frontier_ms)}"
             if not verdict.shut and verdict.frontier_ms > until_ms:
                 return store

@@ -2,6 +2,7 @@
 
     ok, caught_up     every right record below `consumed_until` is stored: the frontier
     unknown, stale    nothing new is known; what was known remains true, because stored records stay stored
+    from the future   the collector's clock is wrong, or ours: nothing new is known
     another generation, of the feeder or of the store: nothing that was known is true any more; left holds completely
 
 A verdict that holds left says why and since when, for people.
@@ -14,10 +15,13 @@ from dataclasses import dataclass
 
 from datadelay.model import Delay, DelayState
 from datadelay.progress import UNKNOWN
-from kafkaio.times import iso
+from kafkaio.times import LATEST_MS, iso
 
 CONSUMER, STORE = "generation.consumer", "generation.store"
 """The names of the generations in the first admission's identity, and in every later one."""
+
+CLOCK_TOLERANCE_MS = 60_000
+"""How far the collector's clock may be ahead: a partition that is read to its end is judged by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,14 @@ class Verdict:
     shut: bool = False
 
 
-def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], accepted: Collection[str] = ()) -> Verdict:
-    """What a delay means for a join that started with the `pinned` generations."""
+def judge(
+    delay: Delay,
+    store_generation: str,
+    pinned: Mapping[str, object],
+    accepted: Collection[str] = (),
+    now_ms: int = LATEST_MS,
+) -> Verdict:
+    """What a delay means for a join that started with the `pinned` generations, by its own clock."""
     who = f"{delay.consumer!r} in {delay.topic!r}"
     for name, what, now in (
         (CONSUMER, f"consumer {who}", delay.generation),
@@ -49,6 +59,12 @@ def judge(delay: Delay, store_generation: str, pinned: Mapping[str, object], acc
             waits_for=f"consumer {who} feeds a store of generation {fed}, but the store here has {store_generation}: "
             "correct the address of one of them, or let the feeder start over with this store",
             shut=True,
+        )
+    ahead_ms = delay.listed_ms - now_ms
+    if ahead_ms > CLOCK_TOLERANCE_MS:
+        return Verdict(
+            waits_for=f"the delay of {who} was collected by a clock that is {ahead_ms / 1_000:.0f} s ahead of this "
+            f"machine's ({iso(now_ms)}): set the one that is wrong; if it is the collector's, call `rewind` afterwards"
         )
     if delay.state in (DelayState.OK, DelayState.CAUGHT_UP) and delay.consumed_until_ms is not None:
         return Verdict(delay.consumed_until_ms)

@@ -3,8 +3,8 @@
 `RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
 records; in this order, so that nothing from that time on can have expired before the answers came. Each look-up names
 the generation that it relies on: several servers may answer, and one of them from a store that has lost something. If
-any part of an attempt fails, the whole attempt is repeated, with growing pauses, until `unreachable_for_s`; each
-pause logs why.
+any part of an attempt fails, or the API's clock is ahead, the whole attempt is repeated, with growing pauses, until
+`unreachable_for_s`; each pause logs why.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from functools import partial
 import polars as pl
 
 from joins.apirefusal import REFUSED, refused
-from joins.errors import NoRetention, StoreChanged, StoreUnreachable
+from joins.errors import ClockBehind, NoRetention, StoreChanged, StoreUnreachable
 from joins.lookup.batch import StoredRight
 from joins.lookup.spec import LookupSpec
 from joins.rows.records import RECORD
 from joins.rows.rightrow import from_items
+from kafkaio.now import wall_ms
+from kafkaio.times import iso
 from storage.client import StorageClient
 from storage.errors import GenerationChanged, StorageError
 from storage.model import Keep
@@ -31,6 +33,7 @@ from storage.wire import NamespaceBody
 
 log = logging.getLogger("teacup.joins.lookup.keylookup")
 
+CLOCK_TOLERANCE_MS = 60_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 _REMEDY = (
     "the store was wiped or replaced, or may have lost something. If the storage API was merely started with another "
@@ -64,14 +67,14 @@ class RightStore:
                 return self._attempt(keys, generations)
             except REFUSED as error:
                 raise refused(self._spec.name, error) from error
-            except (StorageError, StoreChanged) as error:
+            except (StorageError, StoreChanged, ClockBehind) as error:
                 waited_s = time.monotonic() - began_s
                 where = f"namespace {self._spec.storage.namespace!r} of {self._spec.storage.url}"
                 if waited_s + pause_s > limit_s:
                     if isinstance(error, StoreChanged):
                         raise
                     raise StoreUnreachable(
-                        f"{where} was unreachable for {waited_s:.0f} s ({error}); start the storage API, then this "
+                        f"{where} gave no usable answer for {waited_s:.0f} s ({error}); {_remedy(error)}, then this "
                         "job continues from its checkpoint"
                     ) from error
                 log.warning(
@@ -102,8 +105,14 @@ class RightStore:
                 f"namespace {name!r} has generation {namespace.generation} now, the checkpoint relies on "
                 f"{' or '.join(sorted(generations)) or relied_on}: {_REMEDY}"
             )
+        if (reason := store_ahead(namespace, wall_ms())) is not None:
+            raise ClockBehind(reason)
         self._generation = relied_on
         return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST)
+
+
+def _remedy(error: Exception) -> str:
+    return "set the clock" if isinstance(error, ClockBehind) else "start the storage API"
 
 
 def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
@@ -115,6 +124,17 @@ def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generat
     own = keys.gather(found["index"])
     keyed = not spec.right.key_of.is_kafkas
     return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")
+
+
+def store_ahead(namespace: NamespaceBody, now_ms: int) -> str | None:
+    """Why the storage API's clock, or ours, cannot be right: it would take live items for expired; None: it may be."""
+    ahead_ms = 0 if namespace.now_ms is None else namespace.now_ms - now_ms
+    if ahead_ms <= CLOCK_TOLERANCE_MS:
+        return None
+    return (
+        f"the clock of the storage API is {ahead_ms / 1_000:.0f} s ahead of the clock of this machine ({iso(now_ms)}), "
+        "and may take live right records for expired: set the one that is wrong"
+    )
 
 
 def retained_from(namespace: NamespaceBody) -> int:

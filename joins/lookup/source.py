@@ -151,7 +151,7 @@ class LookupReader(AdmissionReader):
             return _unknown(str(known), now_ms)
         delay, store = known
         begun = begin(spec, listing, left, {CONSUMER: delay.generation, STORE: store}, self.remark)
-        verdict = judge(delay, store, begun.identity, spec.accepted_generations)
+        verdict = judge(delay, store, begun.identity, spec.accepted_generations, now_ms)
         if verdict.waits_for is not None:
             held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
@@ -170,7 +170,7 @@ class LookupReader(AdmissionReader):
         if isinstance(known, NotKnown):
             verdict = Verdict(waits_for=str(known))
         else:
-            verdict = judge(*known, state.identity, spec.accepted_generations)
+            verdict = judge(*known, state.identity, spec.accepted_generations, now_ms)
         listing = self.readable(Listing(now_ms, left.ends(), {}))
         check_leaders(spec, state, listing, {"left": left})
         state = check_ends(spec, state, listing)

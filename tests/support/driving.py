@@ -166,7 +166,7 @@ class StoppedClock:
         self.now_ms = wall_ms()
         self._passed_ms = 0
         self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
-        monkeypatch.setattr("joins.admission.planclock.wall_ms", self._wall_ms)
+        monkeypatch.setattr("kafkaio.now.wall_ms", self._wall_ms)
         monkeypatch.setattr("joins.admission.planclock.monotonic_ms", lambda: self._passed_ms)
 
     def go_on(self, ms: int) -> None:

@@ -17,6 +17,7 @@ from joins.feed.source import FeedReader, feed_source
 from joins.feed.stage import FeedSummary
 from joins.spec import Side
 from kafkaio.brokerlog import BrokerLog
+from kafkaio.clock import ClockReading, Trust, WallClock
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
 from sparkio.control import ReaderControl
@@ -166,6 +167,66 @@ def test_a_clock_behind_the_records_holds_the_feeder(
         assert held.result() == goes_on
     reader.stop()
     assert "holds: 33 of the last 33 records of partition 0" in caplog.text
+
+
+def steps(spec: FeedSpec, stop_file: Path, monkeypatch: pytest.MonkeyPatch, hours: int) -> list[Any]:
+    """A feeder looks while its clock is hours off, and when it is right again: the batches that it plans, after one."""
+    right_ms = wall_ms
+    reader = FeedReader(spec, ReaderControl(stop_file=stop_file))
+    start = reader.latestOffset({}, ReadAllAvailable())
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", wall_ms())])
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkaio.now.wall_ms", lambda: right_ms() + hours * HOUR_MS)
+        timer = threading.Timer(2.5, stop_file.touch)
+        timer.start()
+        during = reader.latestOffset(start, ReadAllAvailable())
+        timer.join()
+    stop_file.unlink()
+    after = reader.latestOffset(start, ReadAllAvailable())
+    reader.stop()
+    assert during == start
+    return [start, after]
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_clock_that_steps_holds_the_feeder(
+    spec: FeedSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """It goes on once the clock is right. A listing hours ahead would hold it until then."""
+    start, after = steps(spec, tmp_path / "stop", monkeypatch, hours)
+
+    assert f"the wall clock has jumped by 7200 s {'ahead' if hours > 0 else 'behind'}" in caplog.text
+    assert after["number"] == start["number"] + 1
+    assert after["listed_ms"] <= wall_ms()
+
+
+def test_a_clock_that_is_behind_at_the_start_holds_the_feeder(
+    spec: FeedSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By it, what lies below the start would be older than it is: joins would look in vain for what was never fed."""
+    stop_file, right_ms = tmp_path / "stop", wall_ms
+    produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", wall_ms())] * 40)
+    monkeypatch.setattr("kafkaio.now.wall_ms", lambda: right_ms() - 2 * HOUR_MS)
+    reader = FeedReader(replace(spec, start="latest"), ReaderControl(stop_file=stop_file))
+    timer = threading.Timer(2.5, stop_file.touch)
+    timer.start()
+
+    held = reader.latestOffset({}, ReadAllAvailable())
+    timer.join()
+    reader.stop()
+
+    assert held == {}
+    assert "holds: 33 of the last 33 records of partition 0" in caplog.text
+
+
+def test_canary_without_the_monotonic_clock_a_feeder_plans_by_the_wrong_one(
+    spec: FeedSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The safeguard is switched off."""
+    monkeypatch.setattr(WallClock, "look", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
+
+    with pytest.raises(AssertionError):
+        steps(spec, tmp_path / "stop", monkeypatch, 2)
 
 
 def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spec: FeedSpec) -> None:

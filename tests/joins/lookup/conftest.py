@@ -66,13 +66,13 @@ class World:
                 "right", to_items(pl.DataFrame(rows, schema=RECORD), late, RETENTION_MS)
             ).num_rows
 
-    def publish(self, topic, until_ms, reason=None, generation=None):
-        """What a collector would submit; without a time it is unknown."""
-        self.delays.clock.now_ms = wall_ms()
+    def publish(self, topic, until_ms, reason=None, generation=None, listed_ms=None):
+        """What a collector would submit; without a time it is unknown. listed_ms: by another clock than ours."""
+        self.delays.clock.now_ms = listed_ms or wall_ms()
         submission = Submission(
             consumer="feeder",
             topic=topic,
-            listed_ms=wall_ms(),
+            listed_ms=self.delays.clock.now_ms,
             consumed_until_ms=until_ms,
             reason=reason,
             partitions=(PartitionReport(0, 10, until_ms, reason),),

@@ -14,9 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.broker.broker import Broker
 from deploy.broker.ports import free_port
+from joins.admission.batchreader import find_facts
 from joins.admission.control import JoinControl
 from joins.admission.holding import USUAL_MS, Cause
-from joins.errors import CallRefused, NoRetention
+from joins.admission.state import Admission
+from joins.admission.ticket import Ticket
+from joins.errors import CallRefused, NoRetention, StoreUnreachable
 from joins.feed.feed import FeedSpec, FeedStorage
 from joins.feed.source import FeedReader
 from joins.lookup.keylookup import RightStore
@@ -24,6 +27,7 @@ from joins.lookup.source import LookupReader, lookup_client
 from joins.rows.records import RECORD
 from joins.rows.rightrow import to_items
 from kafkaio.now import wall_ms
+from kafkaio.rangereader import open_reader
 from sparkio.control import ReaderControl
 from storage.model import Namespace
 from tests.joins.lookup.conftest import put_left
@@ -236,6 +240,62 @@ def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
     with pytest.raises(CallRefused, match=r" 401 .*correct `storage`"):
         store.look_up(pl.Series([b"k"]), ())
     store.close()
+
+
+def is_waited_for(spec, server):
+    """The storage API's clock is two hours ahead: live records may be taken for expired."""
+    patient = replace(spec, storage=replace(spec.storage, unreachable_for_s=0.5))
+    store = RightStore(patient, lookup_client(patient))
+    server.clock.now_ms = wall_ms() + 120 * MINUTE_MS
+    with pytest.raises(StoreUnreachable, match=r"clock of the storage API is 7\d\d\d s ahead of the clock of th"):
+        store.look_up(pl.Series([b"k"]), ())
+    server.clock.now_ms = wall_ms()
+    found = store.look_up(pl.Series([b"k"]), ())
+    store.close()
+    return found
+
+
+def test_a_storage_api_whose_clock_is_ahead_is_waited_for(spec, server, caplog):
+    """The message names both clocks. Once it is right, it answers."""
+    found = is_waited_for(spec, server)
+
+    assert "set the one that is wrong" in caplog.text
+    assert found.right.is_empty()
+
+
+def test_canary_without_a_look_at_its_clock_its_answer_is_taken(spec, server, monkeypatch):
+    """The safeguard is switched off."""
+    monkeypatch.setattr("joins.lookup.keylookup.store_ahead", lambda namespace, now_ms: None)
+
+    with pytest.raises(pytest.fail.Exception):
+        is_waited_for(spec, server)
+
+
+def is_not_believed(world, spec, look):
+    """A collector's clock is two hours ahead: an idle partition counts as read up to that time."""
+    world.publish("stored", wall_ms() + MINUTE_MS, listed_ms=wall_ms() + 120 * MINUTE_MS)
+    after, said = look(spec, {})
+    (ticket,) = Ticket.all_of(Admission.from_json(after))
+    reader = open_reader(spec.left.topic, spec.kafka)
+    facts = find_facts(spec, ticket, lambda _, p, start, end: reader.read(p, start, end))
+    assert facts.left[0].end == 0, "the left record goes"
+    return said
+
+
+def test_a_collector_whose_clock_is_ahead_is_not_believed(world, spec, look):
+    """The Data Delay API has the same clock, and does not notice it."""
+    said = is_not_believed(world, spec, look)
+
+    assert "collected by a clock that is 7" in said
+    assert "s ahead of this machine's" in said
+
+
+def test_canary_without_a_look_at_the_collectors_clock_left_goes(world, spec, look, monkeypatch):
+    """The safeguard is switched off."""
+    monkeypatch.setattr("joins.lookup.gate.CLOCK_TOLERANCE_MS", 10**12)
+
+    with pytest.raises(AssertionError):
+        is_not_believed(world, spec, look)
 
 
 def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_not_there(spec, server):
