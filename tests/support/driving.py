@@ -167,7 +167,7 @@ class StoppedClock:
         self._passed_ms = 0
         self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
         monkeypatch.setattr("kafkaio.now.wall_ms", self._wall_ms)
-        monkeypatch.setattr("joins.admission.planclock.monotonic_ms", lambda: self._passed_ms)
+        monkeypatch.setattr("kafkaio.now.monotonic_ms", lambda: self._passed_ms)
 
     def go_on(self, ms: int) -> None:
         """Time passes, and both clocks agree on it."""
