@@ -134,7 +134,8 @@ class LmdbStore:
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """One transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
-        outcomes, moment = [], Moment(now_ms)
+        outcomes = []
+        moment = Moment(now_ms)
         try:
             with self._transaction(write=True) as txn:
                 for key in map(_stored_key, keys):
