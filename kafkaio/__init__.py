@@ -13,6 +13,7 @@ client.py           librdkafka configurations
 protocols.py        the part of a Kafka client that delivery needs
 clock.py            a wall clock that is trusted only while something else agrees with it
 duck.py             DuckDB for work on JSON, in memory
+drain.py            waits for a producer's queue to get shorter, without keeping librdkafka's threads busy
 errors.py           what can go wrong between us and Kafka (pure)
 eventtime.py        the event time of records (pure)
 every.py            what is done at most once in a period

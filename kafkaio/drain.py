@@ -1,4 +1,4 @@
-"""Waits for a producer's queue to get shorter, without keeping librdkafka's threads busy meanwhile. Pure.
+"""Waits for a producer's queue to get shorter, without keeping librdkafka's threads busy meanwhile.
 
 An idempotent producer has one request at a time for each partition. Full batches follow each other by themselves: the
 answer to one request makes librdkafka's thread send the next. Records that fill no batch go only after `linger.ms`, or
