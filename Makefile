@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)  # a third of a test's time is waiting
 STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
@@ -45,7 +46,7 @@ libfaketime: ## libfaketime for the slow tests in which clocks step, where it is
 
 test: broker-jars browser redis ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m deploy.spark.jvmarchive >/dev/null  # only slower without it
-	@$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 mutations: broker-jars redis ## takes safeguards out one at a time: a test must fail each time (ONLY=expiry)
 	@$(BIN)/python -m tests.mutations $(if $(ONLY),--only "$(ONLY)")
@@ -53,9 +54,9 @@ mutations: broker-jars redis ## takes safeguards out one at a time: a test must 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND))
 
-soak: broker-jars postgresql redis libfaketime ## what takes too long for `make test`: 2,000 histories with wrong record times (HISTORIES=5000, SEED=7), slow tests, properties and canaries searched for longer
+soak: broker-jars postgresql redis libfaketime ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
-	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n logical --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
+	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .
