@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -34,3 +35,26 @@ def test_every_promise_has_a_place_a_test_and_a_canary() -> None:
         assert [module for module in modules if not (ROOT / module).exists()] == [], promise
         assert "::" in tests, promise
         assert "::" in canary or canary.startswith((" not needed: ", " not possible here: ")), promise
+
+
+def test_every_promise_is_held_by_a_test_of_every_run() -> None:
+    """Slow tests are run by `make soak` only."""
+    held_by = {row.split("|")[1].strip(): re.findall(r"`([\w/]+\.py)::(\w+)`", row.split("|")[3]) for row in ROWS}
+
+    only_in_soak = [
+        promise
+        for promise, tests in held_by.items()
+        if all(is_slow(ROOT / "tests" / file, name) for file, name in tests)
+    ]
+
+    assert only_in_soak == []
+
+
+def is_slow(file: Path, name: str) -> bool:
+    """Whether the whole test is, not only some of its cases."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    (test,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+    whole_file = [node for node in tree.body if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node)]
+    return any(ast.unparse(one).startswith("pytest.mark.slow") for one in test.decorator_list) or any(
+        "mark.slow" in ast.unparse(node) for node in whole_file
+    )
