@@ -50,7 +50,7 @@ _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 """Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
 `kafkaio.drain`). Outside of transactions a record that neither comes for is sent in time all the same."""
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
-_CLOSE_WITHIN_S = 5.0
+_CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray | pl.Series | MadeTexts | MadeHeaders | Sequence[Any] | None"
