@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkaio.native import library
+from tests.support.profiles import UNSHRUNK
 
 ROOT = Path(__file__).parents[1]
 TESTS_FAILED = 1  # pytest's exit code
@@ -304,7 +305,7 @@ def _is_noticed(mutation: Mutation, copy: Path) -> bool:
 def _tested(mutation: Mutation, copy: Path) -> str:
     """Empty if a test fails, else why that does not show anything."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *mutation.tests.split()]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "TEACUP_PROFILE": UNSHRUNK}
     ran = subprocess.run(
         command, cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )

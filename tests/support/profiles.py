@@ -1,7 +1,8 @@
 """How hard property tests search: `fast` in `make test`, `full` in `make soak`.
 
-    fast    the same few examples in every run: whoever sees it red can repeat it
-    full    twenty times as many, others in each run; Hypothesis keeps those that failed
+    fast        the same few examples in every run: whoever sees it red can repeat it
+    full        twenty times as many, others in each run; Hypothesis keeps those that failed
+    unshrunk    as `fast`, for those who want to know only whether a test fails (`tests/mutations.py`)
 
 A test takes the profile's number of examples, or a share of it: `@settings(max_examples=share(4))`, a quarter, where
 one example takes long. Canaries are in `tests/support/canary.py`.
@@ -13,14 +14,15 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
-FAST, FULL = "fast", "full"
+FAST, FULL, UNSHRUNK = "fast", "full", "unshrunk"
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture]
 
 settings.register_profile(
     FAST, max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=_QUIET
 )
+settings.register_profile(UNSHRUNK, settings.get_profile(FAST), phases=[Phase.explicit, Phase.generate])
 settings.register_profile(FULL, max_examples=400, deadline=None, print_blob=True, suppress_health_check=_QUIET)
 
 

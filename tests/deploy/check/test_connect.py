@@ -22,11 +22,11 @@ from kafkaio.brokerlog import BrokerLog
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.deploy.check.test_services import submission
 from tests.support.delay_server import running_server
 from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_process
+from tests.support.submitted import submission
 
 Check = Callable[..., tuple[int, dict[str, list[str]]]]
 

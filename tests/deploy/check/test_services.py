@@ -8,7 +8,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from datadelay.model import PartitionReport, Submission
 from deploy.broker.ports import free_port
 from deploy.check.findings import Finding, Level
 from deploy.check.services import of_feeder, of_lookup
@@ -22,9 +21,9 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from tests.support import delay_server
 from tests.support.storage_process import TOKEN, client, server_process
+from tests.support.submitted import RIGHT, submission
 
 HOUR_MS = 3_600_000
-RIGHT = Side(topic="impressions")
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +51,6 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupSpec]:
             storage=StorageAt(url=f"http://127.0.0.1:{port}", namespace="right", token=TOKEN),
             delay=DelayAt(url=delays.url, consumer="feeder", token=delays.secrets["reader"]),
         )
-
-
-def submission(consumer: str, store: str | None) -> Submission:
-    now_ms = wall_ms()
-    return Submission(
-        consumer=consumer,
-        topic=RIGHT.topic,
-        listed_ms=now_ms,
-        consumed_until_ms=now_ms,
-        partitions=(PartitionReport(0, 10, now_ms, None),),
-        generation="g1",
-        store_generation=store,
-    )
 
 
 def feed(spec: LookupSpec, namespace: str, *keys: bytes, own_key: bool = False) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from deploy.dev.lookupparts import DELAY, STORAGE, LookupParts, LookupPlan
 from tests.conftest import TopicFactory
 from tests.support.jobhere import here
+from tests.support.lookupjob import AFTER_MS, BEFORE_MS, DISORDER_MS
 
 __all__ = ["here"]
 
@@ -51,3 +53,45 @@ def job(window_job: Callable[..., dict[str, Any]], topic_factory: TopicFactory) 
         return {**content, **changes}
 
     return make
+
+
+@pytest.fixture
+def asked():
+    """Keys of the join's job file besides those of every test."""
+    return {}
+
+
+@pytest.fixture
+def parts(kafka, topic_factory, tmp_path, asked, store):
+    """Everything of a lookup join except the jobs, which the test starts."""
+    joined = topic_factory(2, prefix="joined")
+    output = {"topic": joined, **asked.get("output", {})}
+    plan = LookupPlan(
+        name=joined,
+        kafka=kafka,
+        left=topic_factory(2, prefix="left"),
+        right=topic_factory(2, prefix="right"),
+        joined=joined,
+        before_ms=BEFORE_MS,
+        after_ms=AFTER_MS,
+        disorder_ms=DISORDER_MS,
+        collected_every_s=60.0,
+        store=store,
+        feeder={"trigger": "available_now", "records_per_batch": 500},
+        lookup={
+            "trigger": {"every": "0s"},
+            "records_per_batch": 200,
+            "producer_delay": "1s",
+            **asked,
+            "output": output,
+        },
+    )
+    with LookupParts(tmp_path, plan) as running:
+        running.start(STORAGE, DELAY)
+        yield running
+
+
+@pytest.fixture
+def store():
+    """The back end's URL; None: the embedded one."""
+    return None

@@ -19,9 +19,9 @@ from deploy.load import load_job
 from deploy.output import deliveries as opening
 from deploy.output.stage import deliver_stage
 from kafkaio.exitcode import ExitCode
-from tests.deploy.output.test_sink import rows_about, ticket_with
 from tests.support.jobprocess import JobProcess, forget_last_commit, records, rows_of_last_plan, uncommitted
 from tests.support.sparkjoin import Put, produce
+from tests.support.tickets import rows_about, ticket_with
 
 START_MS = 1_700_000_000_000
 

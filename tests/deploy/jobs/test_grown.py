@@ -6,9 +6,9 @@ import pytest
 
 from deploy.cli.app import move_of
 from kafkaio.exitcode import ExitCode
-from tests.deploy.jobs.test_moving import expected, file_of, fill, rows
 from tests.support.jobprocess import JobProcess, forget_last_commit, uncommitted
 from tests.support.morepartitions import add_partitions
+from tests.support.movedjob import expected, file_of, fill, rows
 
 
 @pytest.mark.slow

@@ -2,112 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 
 import pytest
 
-from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
-from joins import JoinSpec, Side
-from joins.testing import oracle
+from deploy.dev.lookupparts import FEEDER, LOOKUP, STORAGE
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
 from storage.client import StorageClient
-from tests.support.jobprocess import forget_last_commit, records
-from tests.support.sparkjoin import Put, history, produce
-
-BEFORE_MS, AFTER_MS, DISORDER_MS = 5_000, 1_000, 200
-DEADLINE_S = 480.0
-
-
-def events(start_ms, count):
-    """Repeated keys, null keys, right records of which some come out of order, some missing, on two partitions."""
-    left = [
-        Put(i % 2, None if i % 29 == 0 else b"%d" % (i % 300), start_ms + 10 * i, b'{"n": %d}' % i)
-        for i in range(count)
-    ]
-    right = [
-        Put(i % 2, b"%d" % (i % 410), start_ms + 10 * i + (DISORDER_MS if i % 7 == 0 else 0), b'{"r": %d}' % i)
-        for i in range(count)
-        if i % 5
-    ]
-    return left, right
-
-
-@pytest.fixture
-def asked():
-    """Keys of the join's job file besides those of every test."""
-    return {}
-
-
-@pytest.fixture
-def store():
-    """The back end's URL; None: the embedded one."""
-    return None
-
-
-@pytest.fixture
-def parts(kafka, topic_factory, tmp_path, asked, store):
-    """Everything of a lookup join except the jobs, which the test starts."""
-    joined = topic_factory(2, prefix="joined")
-    output = {"topic": joined, **asked.get("output", {})}
-    plan = LookupPlan(
-        name=joined,
-        kafka=kafka,
-        left=topic_factory(2, prefix="left"),
-        right=topic_factory(2, prefix="right"),
-        joined=joined,
-        before_ms=BEFORE_MS,
-        after_ms=AFTER_MS,
-        disorder_ms=DISORDER_MS,
-        collected_every_s=60.0,
-        store=store,
-        feeder={"trigger": "available_now", "records_per_batch": 500},
-        lookup={
-            "trigger": {"every": "0s"},
-            "records_per_batch": 200,
-            "producer_delay": "1s",
-            **asked,
-            "output": output,
-        },
-    )
-    with LookupParts(tmp_path, plan) as running:
-        running.start(STORAGE, DELAY)
-        yield running
-
-
-def expected_of(plan, left, right):
-    """By left's position: outcome, reason, and the value of right."""
-    spec = JoinSpec(
-        name="expected",
-        left=Side(topic=plan.left, disorder_ms=DISORDER_MS),
-        right=Side(topic=plan.right, disorder_ms=DISORDER_MS),
-        before_ms=BEFORE_MS,
-        after_ms=AFTER_MS,
-    )
-    values = {}
-    for p in (0, 1):
-        values |= {(p, offset): put.value for offset, put in enumerate(put for put in right if put.partition == p)}
-    return {
-        (row.left_partition, row.left_offset): (
-            row.outcome,
-            row.reason,
-            None if row.right is None else json.loads(values[row.right]),
-        )
-        for row in oracle.join(history(spec, left, right), spec)
-    }
-
-
-def joined_of(plan):
-    """Every row that a `read_committed` reader finds: left's position, and the rest as in `expected_of`."""
-    found = []
-    for record in records(plan.kafka, plan.joined):
-        row = json.loads(record["value"])
-        at = row["left"]["position"]
-        right = None if row["right"] is None else row["right"]["value"]
-        found.append(((at["partition"], at["offset"]), (row["outcome"], row["reason"], right)))
-    return found
+from tests.support.jobprocess import forget_last_commit
+from tests.support.lookupjob import (
+    DEADLINE_S,
+    events,
+    expected_of,
+    joined_of,
+)
+from tests.support.sparkjoin import produce
 
 
 def kill_9(parts, name):

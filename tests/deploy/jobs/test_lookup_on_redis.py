@@ -7,11 +7,9 @@ import pytest
 from deploy.dev.lookupparts import FEEDER, LOOKUP
 from kafkaio.exitcode import ExitCode
 from kafkaio.now import wall_ms
-from tests.deploy.jobs.test_lookup_join import DEADLINE_S, asked, events, expected_of, joined_of, parts
+from tests.support.lookupjob import DEADLINE_S, events, expected_of, joined_of
 from tests.support.redis_server import redis_process
 from tests.support.sparkjoin import produce
-
-__all__ = ["asked", "parts"]
 
 
 @pytest.fixture

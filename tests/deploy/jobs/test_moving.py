@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections import Counter
 
 import pytest
-import yaml
 
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.cli.app import move_of
 from deploy.jobs.joincheckpoint import MOVED
 from kafkaio.checkedjson import checked_text, from_checked_text
 from kafkaio.exitcode import ExitCode
-from tests.support.jobprocess import JobProcess, forget_last_commit, records
-from tests.support.sparkjoin import Put, produce
-
-START_MS = 1_700_000_000_000
-
-
-def fill(kafka, job, begin, end):
-    """A right record every second; the left ones follow 3 s later, with the same key."""
-    for side, after_ms in (("left", 3_000), ("right", 0)):
-        puts = [Put(i % 2, b"%d" % i, START_MS + i * 1_000 + after_ms, b"%d" % i) for i in range(begin, end)]
-        produce(kafka, job[side]["topic"], puts)
-
-
-def file_of(folder, job):
-    file = folder / "moved.yaml"
-    file.write_text(yaml.safe_dump(job))
-    return file
-
-
-def rows(kafka, job):
-    """(left position, outcome) of each row."""
-    found = records(kafka, job["output"]["topic"])
-    return Counter((one["headers"]["teacup.left"], json.loads(one["value"])["outcome"]) for one in found)
-
-
-def expected(begin, end, outcome):
-    return Counter({(f"{i % 2}:{i // 2}", outcome): 1 for i in range(begin, end)})
+from tests.support.jobprocess import JobProcess, forget_last_commit
+from tests.support.movedjob import expected, file_of, fill, rows
 
 
 @pytest.mark.slow

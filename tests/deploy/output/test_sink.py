@@ -20,9 +20,8 @@ from deploy.output.stage import deliver_stage
 from deploy.output.writing import Writing
 from joins.admission.summary import BucketSummary
 from joins.errors import JoinError, NoDeadLetterTopic
-from joins.items import Begin, End, Item, Rows
+from joins.items import Item, Rows
 from joins.rows.outgoing import Outgoing
-from joins.rows.records import ROW
 from joins.spec import JoinSpec, Side
 from kafkaio.delivery import delivery
 from kafkaio.delivery.fencing import OutputBucket, settle
@@ -30,35 +29,9 @@ from kafkaio.errors import KafkaIOError, ReceiptRefused
 from kafkaio.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.support.jobprocess import records
+from tests.support.tickets import rows_about, ticket_with
 
 COUNT = 10
-
-
-def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
-    """One row per left offset."""
-    keys = [b"k"] * len(lefts)
-    known = {"left_offset": lefts, "left_partition": [0] * len(lefts), "key": keys, "left_key": keys}
-    frame = pl.DataFrame(known, schema={name: ROW[name] for name in known}).with_columns(
-        left_time=pl.lit(1_700_000_000_000), left_value=pl.lit(b"v"), outcome=pl.lit(outcome), late=pl.lit(False)
-    )
-    missing = {name: pl.lit(None, dtype=dtype) for name, dtype in ROW.items() if name not in frame.columns}
-    return frame.with_columns(**missing).select(*ROW)
-
-
-def ticket_with(
-    rows: pl.DataFrame,
-    read: int,
-    joined: int,
-    left_since_ms: int | None = None,
-    *,
-    generation: str = "g",
-    number: int = 1,
-    bucket: int = 0,
-) -> Iterator[Item[BucketSummary]]:
-    """What the join's stage yields for one ticket, with this summary."""
-    yield Begin(bucket, number, generation, "d", left_since_ms)
-    yield Rows(rows)
-    yield End(BucketSummary(bucket, number, 1, read={"left": read, "right": 0}, rows={"unmatched": joined}))
 
 
 def delivered(

@@ -6,27 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from httpapi.server.steadyclock import SteadyClock
 from kafkaio.clock import STEADY_MS, TOLERANCE_MS
 from tests.support.api import NOON_MS
+from tests.support.clocks import STEP_MS, Clocks
 
-HOUR_MS = 3_600_000
-STEP_MS = 2 * HOUR_MS
 LOOKS = st.lists(st.tuples(st.integers(0, 2 * STEADY_MS), st.sampled_from([-STEP_MS, 0, STEP_MS])), max_size=30)
 """Time that passes, and how far the wall clock is off at the look after it."""
-
-
-class Clocks:
-    """Of a machine; the monotonic one tells the time since noon."""
-
-    def __init__(self) -> None:
-        self.passed_ms = self.off_ms = 0
-
-    def __call__(self) -> tuple[int, int]:
-        return NOON_MS + self.passed_ms + self.off_ms, self.passed_ms
-
-    def clock(self, *, believes_ahead: bool = False) -> SteadyClock:
-        return SteadyClock(self(), believes_ahead=believes_ahead, read=self)
 
 
 @given(LOOKS)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts
-from tests.joins.window.test_join_properties import check_rows_of_others, joins_with_history
+from tests.support.joinhistories import check_rows_of_others, joins_with_history
 
 
 def soak(histories: int, number: int) -> None:

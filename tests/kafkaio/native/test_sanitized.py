@@ -14,7 +14,7 @@ OF_AVRO = ("test_c_finds_the_same_records", "test_c_agrees_about_texts_and_numbe
 TESTS = [
     *(HERE / f"test_{name}.py" for name in ("records", "produce")),
     HERE.parent / "test_strictjson.py",
-    *(f"{HERE.parent}/test_avrojson.py::{name}" for name in OF_AVRO),
+    *(f"{HERE.parent}/test_avro_hostile.py::{name}" for name in OF_AVRO),
 ]
 
 

@@ -10,8 +10,8 @@ from storage.api.app import create_app
 from storage.backends.opening import open_backend
 from storage.client import StorageClient
 from storage.model import Item, Keep, Namespace, Status
-from tests.httpapi.server.test_steadyclock import HOUR_MS, STEP_MS, Clocks
 from tests.support.api import NOON_MS, served
+from tests.support.clocks import HOUR_MS, STEP_MS, Clocks
 from tests.support.storage_server import Tokens, config_of, new_token
 
 

@@ -15,7 +15,9 @@ from storage.backends.aerospikestore import AerospikeStore
 from storage.backends.stored import StoredNamespace
 from storage.errors import StorageUnavailable
 from storage.model import Backend, Item, Keep, Namespace, WriteResult
-from tests.storage.backends.test_clocks import (
+from tests.storage.stores import Open, namespace
+from tests.support.canary import searched
+from tests.support.clocklife import (
     HOUR_MS,
     STEP_MS,
     any_life,
@@ -24,8 +26,6 @@ from tests.storage.backends.test_clocks import (
     serves_all_along,
     unguarded,
 )
-from tests.storage.stores import Open, namespace
-from tests.support.canary import searched
 
 
 class Records:
