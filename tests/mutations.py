@@ -161,7 +161,7 @@ MUTATIONS = (
         "joins/admission/guard.py",
         "Bound(end, future_ms=EARLIEST_MS)",
         "Bound(end)",
-        "tests/joins/window/test_restore.py",
+        "tests/joins/window/test_deleted.py",
     ),
     Mutation(
         "positions are renewed",
