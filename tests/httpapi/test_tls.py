@@ -72,7 +72,7 @@ def test_a_certificate_that_is_not_trusted_is_reported_once(
     server: RunningServer, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It would be the same at every attempt."""
-    with pytest.raises(DelayAnswerNotUnderstood, match=r"the certificate is not trusted: .*ca_bundle"):
+    with pytest.raises(DelayAnswerNotUnderstood, match=r"not trusted: .*ca_bundle"):
         listed(server, files.other)
 
     assert not caplog.messages
@@ -97,9 +97,9 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("which", "message"),
     [
-        ("expired", "trusted: certificate has expired; renew it on the server"),
-        ("early", "trusted: certificate is not yet valid; correct the clock"),
-        ("elsewhere", r"not valid for '127.0.0.1'; it is for delay.example, 10.1.2.3: write such a name in the URL"),
+        ("expired", "trusted: .*expired; renew"),
+        ("early", "trusted: .*not yet valid; .*clock"),
+        ("elsewhere", r"not valid for '127.0.0.1'; .*delay.example, 10.1.2.3: "),
     ],
 )
 def test_what_is_wrong_with_a_certificate_decides_the_remedy(
@@ -125,7 +125,7 @@ def test_a_server_refuses_a_certificate_that_clients_would_refuse(
     settings = {"database": f"sqlite:///{tmp_path}/delay.db", "port": 0}
     wrong, right = faulty[which], faulty["elsewhere"]
 
-    with pytest.raises(SettingsInvalid, match=rf"tls_certificate: .*\n  .*{which}.pem would be refused .*{message}"):
+    with pytest.raises(SettingsInvalid, match=rf"tls_certificate: .*\n  .*{which}.pem .*{message}"):
         listen(DelayServeConfig(tls_certificate=wrong, tls_key=wrong, **settings))
     listen(DelayServeConfig(tls_certificate=right, tls_key=right, **settings)).close()
 
@@ -148,17 +148,17 @@ def encrypted(files: Files, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("certificate", "key", "message"),
     [
-        ("/missing.pem", "server.key", r"tls_certificate: .*\n  /missing.pem cannot be read: No such file"),
-        ("server.key", "server.key", r"tls_certificate: .*\n  .*server.key holds no certificate in PEM"),
-        ("server.pem", "/missing.key", r"tls_key: .*\n  /missing.key cannot be read: No such file"),
-        ("server.pem", "ours.pem", r"tls_key: .*\n  .*ours.pem holds no private key in PEM"),
-        ("server.pem", None, r"tls_key: .*\n  .*server.pem holds no private key in PEM"),
+        ("/missing.pem", "server.key", r"tls_certificate: .*\n  /missing.pem .*No such file"),
+        ("server.key", "server.key", r"tls_certificate: .*\n  .*server.key holds no certificate"),
+        ("server.pem", "/missing.key", r"tls_key: .*\n  /missing.key .*No such file"),
+        ("server.pem", "ours.pem", r"tls_key: .*\n  .*ours.pem .*no private key"),
+        ("server.pem", None, r"tls_key: .*\n  .*server.pem .*no private key"),
         (
             "server.pem",
             "encrypted.key",
-            r"tls_key: .*\n  .*encrypted.key holds no private key in PEM that needs no password",
+            r"tls_key: .*\n  .*encrypted.key .*needs no password",
         ),
-        ("ours.pem", "server.key", r"tls_key: .*\n  .*server.key is the key of another certificate than .*ours.pem"),
+        ("ours.pem", "server.key", r"tls_key: .*\n  .*server.key .*another certificate .*ours.pem"),
         (None, "server.key", r"tls_key: .*\n  .*server.key is given without tls_certificate"),
     ],
 )

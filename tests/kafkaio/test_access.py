@@ -85,11 +85,11 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
 
     group, transactional_id, group_again = refusals
     assert "GROUP_AUTHORIZATION_FAILED" in group
-    assert "grant Read on group 'teacup.job/out/0'" in group
+    assert "Read on group 'teacup.job/out/0'" in group
     assert "prefix 'teacup.job/out/'" in group
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in transactional_id
-    assert "grant Write on transactional id 'teacup.job/out/0'" in transactional_id
-    assert "grant Read on group 'teacup.job/out/0'" in group_again
+    assert "Write on transactional id 'teacup.job/out/0'" in transactional_id
+    assert "Read on group 'teacup.job/out/0'" in group_again
     receipt, _ = read_receipt(kafka, bucket)
     assert receipt is not None
     assert receipt.generation == "g"

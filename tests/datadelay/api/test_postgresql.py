@@ -198,7 +198,7 @@ def test_a_url_that_is_refused_is_an_error_of_the_configuration(
     postgresql: PostgresServer, wrong: tuple[str, str], words: str
 ) -> None:
     """Trying again would not help, unlike with a server that is not there."""
-    with pytest.raises(ConfigInvalid, match=f"^database: .* refuses this URL: .*{words}.*; correct its user"):
+    with pytest.raises(ConfigInvalid, match=f"^database: .*{words}.*; correct its user"):
         open_store(postgresql.url().replace(*wrong))
     with pytest.raises(StoreUnavailable, match="refused"):
         open_store(postgresql.url().replace(str(postgresql.port), str(free_port())))
@@ -217,7 +217,7 @@ def test_a_database_that_is_set_up_as_documented_belongs_to_its_user(postgresql:
     url = f"postgresql://{user}:a-password@127.0.0.1:{postgresql.port}"
 
     open_store(f"{url}/{name}").close()
-    with pytest.raises(ConfigInvalid, match=r"permission denied for schema public.*; the database must belong to"):
+    with pytest.raises(ConfigInvalid, match=r"schema public.*database must belong"):
         open_store(f"{url}/{postgresql.new_database().rsplit('/', 1)[1]}")
 
 

@@ -102,7 +102,7 @@ def test_nothing_is_acknowledged_once_the_file_is_gone(tmp_path: Path, submissio
             (tmp_path / "delay.db").touch()
 
         for _ in range(2):  # a repetition, too
-            with pytest.raises(StoreUnavailable, match="was removed or replaced while this server ran"):
+            with pytest.raises(StoreUnavailable, match="removed or replaced"):
                 put(store, submission(position=11, listed_ms=NOON_MS + 1), NOON_MS + 1)
         with pytest.raises(StoreUnavailable, match="start it again"):
             store.forget("feeder", "impressions")
@@ -133,7 +133,7 @@ def test_on_a_full_disk_it_is_not_ready(tmp_path: Path) -> None:
         most = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, most[1]))
         try:
-            with pytest.raises(StoreUnavailable, match="its disk is full, or cannot be written"):
+            with pytest.raises(StoreUnavailable, match="disk is full"):
                 store.check()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, most)
@@ -164,7 +164,7 @@ def test_a_relative_path_that_was_meant_to_be_absolute_is_an_error_of_the_config
     """The usual mistake with URLs of SQLite: one slash too few. A folder that exists is taken as it is."""
     monkeypatch.chdir(tmp_path)
 
-    with pytest.raises(ConfigInvalid, match=r"no folder 'var/lib' in .*: sqlite:////var/lib/delay\.db"):
+    with pytest.raises(ConfigInvalid, match=r"no folder 'var/lib' .*: sqlite:////var/lib/delay\.db"):
         open_store("sqlite:///var/lib/delay.db")
     open_store("sqlite:///delay.db").close()
 

@@ -209,7 +209,7 @@ def test_a_position_that_retention_deleted_is_unknown_and_the_others_keep_their_
 
     assert found.consumed_until_ms is None
     assert found.partitions[0].reason is not None
-    assert "below the log's start 4: retention deleted 2 offsets unread" in found.partitions[0].reason
+    assert "start 4: retention deleted 2 offsets" in found.partitions[0].reason
     assert found.partitions[1].progress_ms == BASE_MS + 40 - D
     assert moved.consumed_until_ms == BASE_MS + 40 - D
 

@@ -50,10 +50,10 @@ def put(content: dict[str, Any], place: str, value: Any) -> None:
         (
             "consumers/0/topics/0/disorder",
             1_000,
-            r"consumers\.0\.topics\.0\.disorder: 1000 is not allowed: give a duration with its unit: 250ms, 10s",
+            r"consumers\.0\.topics\.0\.disorder: 1000 is not allowed: .*250ms, 10s",
         ),
-        ("consumers/0/topics/0/idle", "maybe", r"topics\.0\.idle: 'maybe' is not allowed: give advance or hold"),
-        ("consumers/0/topics/0/time", "at", r"topics\.0\.time: 'at' is not allowed: .*give 'kafka', or the JSON path"),
+        ("consumers/0/topics/0/idle", "maybe", r"topics\.0\.idle: 'maybe' .*give advance or hold"),
+        ("consumers/0/topics/0/time", "at", r"topics\.0\.time: 'at' .*give 'kafka', .*JSON path"),
         (
             "consumers/0/topics/0/disorder_ms",
             1,
@@ -63,7 +63,7 @@ def put(content: dict[str, Any], place: str, value: Any) -> None:
         (
             "consumers/0/positions/from",
             "redis",
-            r"positions\.from: 'redis' is not allowed: give group, checkpoint, zookeeper",
+            r"positions\.from: 'redis' .*give group, checkpoint, zookeeper",
         ),
         ("consumers/0/positions", {"from": "zookeeper", "hosts": "h", "root": "x", "consumer_id": "c"}, r"root: 'x'"),
         ("consumers/0/positions", {"group": "g"}, r"consumers\.0\.positions\.from: is missing"),
@@ -71,7 +71,7 @@ def put(content: dict[str, Any], place: str, value: Any) -> None:
         ("consumers/0/consumer", "a/b", r"consumers\.0\.consumer: 'a/b' is not allowed"),
         ("consumers/0/kafka", {"auto.offset.reset": "latest"}, r"consumer 'feeder': auto.offset.reset: 'latest'"),
         ("kafka", {}, r"bootstrap\.servers is missing"),
-        ("deadline", 0, r"deadline: 0 is not allowed: give more than 0"),
+        ("deadline", 0, r"deadline: 0 .*give more than 0"),
         ("api/url", "delay", r"api\.url: 'delay' is not allowed"),
         ("api/token", 17, r"api\.token: '\*\*\*' is not allowed: give a text"),
         ("consumers", [], r"consumers: give at least 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -99,7 +100,7 @@ def test_set_shows_then_writes_then_undoes(teacup: Teacup, kafka: dict[str, str]
     assert "-8" in dry.stdout
     assert after == [1, 1, 0]
     assert offsets(kafka, group, topic) == [9, 2, 0]
-    assert "partition 2 had no position before; it keeps 0" in undone.stderr
+    assert re.search("partition 2 had no position .* keeps 0", undone.stderr)
     assert json.loads((tmp_path / "undo.json").read_text())["changes"][0] == {"partition": 0, "old": 9, "new": 1}
     assert len(list(tmp_path.glob("offsets-undo-*.json"))) == 1
 
@@ -131,7 +132,7 @@ def test_a_path_that_no_record_has_is_refused(teacup: Teacup, kafka: dict[str, s
     )
 
     assert done.exit_code == 2
-    assert "no record of partitions [0, 1] has a time at '$.slip': is --payload-time right?" in done.stderr
+    assert re.search(r"no record .*\[0, 1\] .*'\$\.slip': .*--payload-time", done.stderr)
     assert offsets(kafka, group, topic) == [None, None, None]
 
 
@@ -149,7 +150,7 @@ def test_an_active_group_is_refused(teacup: Teacup, kafka: dict[str, str], topic
     member.close()
 
     assert done.exit_code == 1
-    assert f"group '{group}' is active (stable, 1 members: rdkafka on" in done.stderr
+    assert f"group '{group}' is active (stable, 1 members: rdkafka" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -96,9 +96,9 @@ def test_ids_from_a_dictionary_are_text(tmp_path):
 def test_a_torn_file_and_a_missing_column_are_named(tmp_path):
     """A killed writer leaves the one, a typing error causes the other."""
     put(tmp_path, "whole.parquet", ["a"])
-    with pytest.raises(ResultsUnreadable, match=r"whole.parquet has no column 'event', only id, time"):
+    with pytest.raises(ResultsUnreadable, match=r"whole\.parquet .* column 'event', only id, time"):
         ids_of(LakeResults(str(tmp_path), "event"), LoadLimits(None, 100))
     (tmp_path / "torn.parquet").write_bytes((tmp_path / "whole.parquet").read_bytes()[:40])
 
-    with pytest.raises(ResultsUnreadable, match=r"torn.parquet is not a complete Parquet file"):
+    with pytest.raises(ResultsUnreadable, match=r"torn\.parquet is not .*complete"):
         ids_of(LakeResults(str(tmp_path), "id"), LoadLimits(None, 100))

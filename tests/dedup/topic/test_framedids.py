@@ -21,5 +21,5 @@ def test_an_id_in_avro_values_is_refused(kafka: dict[str, str], topic_factory: T
 
     check_values(plain, by_field, kafka)
     check_values(framed, Identity(key=KeyOf()), kafka)
-    with pytest.raises(DedupConfigInvalid, match=rf"id: \$\.id is a field of JSON values, and those of '{framed}'"):
+    with pytest.raises(DedupConfigInvalid, match=rf"id: \$\.id .*'{framed}'"):
         check_values(framed, by_field, kafka)

@@ -41,7 +41,7 @@ def test_tokens_of_the_environment_read_or_do_both() -> None:
 
 def test_refuses_a_token_of_the_environment_that_no_header_can_hold() -> None:
     """It would never match."""
-    with pytest.raises(SettingsInvalid, match=r"READ has characters that no header can hold.*`printf %s`") as raised:
+    with pytest.raises(SettingsInvalid, match=r"READ has characters .*`printf %s`") as raised:
         environment_tokens({"READ": "r" * 16 + "\n"}, VARIABLES)
     assert "rrr" not in str(raised.value)
 
@@ -70,13 +70,13 @@ def test_names_every_wrong_line_at_once() -> None:
 
 def test_names_the_lines_of_a_name_that_occurs_twice() -> None:
     """The rate limits could not distinguish the two."""
-    with pytest.raises(SettingsInvalid, match=r"tokens: 1 error\n  line 3: the name 'a' is that of line 1, too"):
+    with pytest.raises(SettingsInvalid, match=r"tokens: 1 error\n  line 3: .*'a' .*line 1"):
         parse_tokens(f"a read {'0' * 64}\nb read {'1' * 64}\na read {'2' * 64}\n", "tokens")
 
 
 def test_opens_nothing_by_default() -> None:
     """With neither tokens nor anonymous scopes nobody could use the server; this must be noticed at the start."""
-    with pytest.raises(SettingsInvalid, match=r"no token is configured .*\(as READ\)"):
+    with pytest.raises(SettingsInvalid, match=r"no token .*\(as READ\)"):
         load_tokens(None, {}, variables=VARIABLES)
     anybody = load_tokens(None, {}, [Scope.READ], variables=VARIABLES).identify(None)
     assert anybody is not None

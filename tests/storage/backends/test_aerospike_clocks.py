@@ -102,7 +102,7 @@ def test_nothing_is_taken_for_expired_while_the_clock_of_a_node_differs(open_sto
     store.declare(space)
 
     off_ms = STEP_MS
-    with pytest.raises(StorageUnavailable, match=r"node a: its clock differs by -720\d s from the clock"):
+    with pytest.raises(StorageUnavailable, match=r"node a: .*clock differs by -720\d s"):
         store.write(space, [Item(b"k", now_ms, b"", b"v", now_ms + HOUR_MS)], now_ms + STEP_MS)
     off_ms = 0
     state = store.state(space, now_ms)

@@ -45,8 +45,8 @@ def test_a_node_whose_clock_differs_is_named():
     ahead = cluster() | {"b": replace(NODE, clock_ms=NODE.clock_ms + 7_200_000)}
 
     assert wrong_clock(cluster(), NODE.clock_ms + 30_000) is None
-    assert "node a: its clock differs by -31 s from the clock" in str(wrong_clock(cluster(), NODE.clock_ms + 31_000))
-    assert "node b: its clock differs by 7200 s from the clock" in str(wrong_clock(ahead, NODE.clock_ms))
+    assert "node a: its clock differs by -31 s" in str(wrong_clock(cluster(), NODE.clock_ms + 31_000))
+    assert "node b: its clock differs by 7200 s" in str(wrong_clock(ahead, NODE.clock_ms))
 
 
 def test_nodes_that_do_not_agree_or_that_evict_are_waited_for():
@@ -54,7 +54,7 @@ def test_nodes_that_do_not_agree_or_that_evict_are_waited_for():
     assert wrong_now(cluster(evicting=True)) == "node a, b, c is evicting live records"
     assert wrong_now(cluster()) is None
     assert "a in cluster K of 3, b in cluster L of 2" in str(wrong_now(cluster() | cluster("bc", "L")))
-    assert "not all of them can be reached" in str(wrong_now({"a": NODE}))
+    assert "not all of them" in str(wrong_now({"a": NODE}))
     assert "none answers" in str(wrong_now({}))
 
 
@@ -116,7 +116,7 @@ def test_a_node_that_was_away_may_come_back_only_by_a_start():
     witness = ClusterWitness.of(cluster(), {}).seen(cluster("ab", "L"))
 
     assert witness.lost(cluster("ab", "L")) is None
-    assert "were apart, and may have taken writes separately (node c)" in str(witness.lost(cluster(key="M")))
+    assert "taken writes separately (node c)" in str(witness.lost(cluster(key="M")))
     assert witness.lost(cluster(key="M", again="c")) is None
     assert witness.seen(cluster(key="M", again="c")).absent == {}
 

@@ -147,7 +147,7 @@ def test_a_namespace_that_the_server_does_not_have_is_refused():
     """By name."""
     server = os.environ[AEROSPIKE].split("/")[0]
 
-    with pytest.raises(StorageConfigInvalid, match=r"namespace nowhere .* has no such namespace"):
+    with pytest.raises(StorageConfigInvalid, match=r"nowhere .*no such namespace"):
         open_backend(f"aerospike://{server}/nowhere", [])
 
 
@@ -162,10 +162,10 @@ def test_a_missing_server_is_reported():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"storage-engine.evict-used-pct": "50"}, "evicts live records .*evict-used-pct 50.*set that to 0"),
+        ({"storage-engine.evict-used-pct": "50"}, "evicts .*evict-used-pct 50.*set that to 0"),
         ({"evict-indexes-memory-pct": "80"}, "evict-indexes-memory-pct 80"),
         ({"index-type.evict-mounts-pct": "80"}, "index-type.evict-mounts-pct 80"),
-        ({"nsup-period": "0"}, "never removes what expired: set nsup-period"),
+        ({"nsup-period": "0"}, "never removes .*set nsup-period"),
     ],
 )
 def test_a_namespace_that_evicts_or_never_frees_is_refused(change: dict[str, str], words: str):

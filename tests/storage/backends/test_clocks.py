@@ -98,7 +98,7 @@ def refuses_while_clocks_differ(redis: RedisProcess) -> None:
     store = open_backend(redis.url(), [space], lambda: wall_ms() + off_ms)
     try:
         off_ms = STEP_MS
-        with pytest.raises(StorageUnavailable, match=r"its clock differs by -7200 s from the clock of this server"):
+        with pytest.raises(StorageUnavailable, match="clock differs by -7200 s"):
             store.write(space, [Item(b"k", now_ms, b"", b"v", now_ms + HOUR_MS)], now_ms + STEP_MS)
         off_ms = 0
         state = store.state(space, now_ms)

@@ -167,9 +167,9 @@ def test_a_store_that_is_full_is_not_ready(url: str):
         most = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, most[1]))
         try:
-            with pytest.raises(StorageUnavailable, match=r"the disk of the store.* is full, or cannot be written"):
+            with pytest.raises(StorageUnavailable, match=r"disk of .* is full"):
                 store.check(SPACE, NOW)
-            with pytest.raises(StorageUnavailable, match=r"the disk of the store.* is full, or cannot be written"):
+            with pytest.raises(StorageUnavailable, match=r"disk of .* is full"):
                 store.write(SPACE, wide(1, 200), NOW)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, most)
@@ -223,7 +223,7 @@ def test_a_store_that_is_removed_under_the_server_is_noticed(url: str, tmp_path:
 
         (tmp_path / "store").mkdir()
         (tmp_path / "store" / "data.mdb").write_bytes(b"")
-        with pytest.raises(StorageUnavailable, match="was replaced: start this server again"):
+        with pytest.raises(StorageUnavailable, match="was replaced: start"):
             store.read(SPACE, [b"k"], NOW)
 
 
@@ -298,7 +298,7 @@ def test_a_store_that_was_open_when_the_machine_went_down_is_refused(url: str, t
     open_backend(url, [SPACE]).close()
     (tmp_path / "store" / "unsynced" / "another-boot.1").touch()
 
-    with pytest.raises(StorageUnavailable, match=r"when its machine went down .*Remove the whole folder"):
+    with pytest.raises(StorageUnavailable, match=r"machine went down .*Remove"):
         open_backend(f"{url}?sync={sync}", [SPACE])
 
 

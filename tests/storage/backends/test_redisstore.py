@@ -42,7 +42,7 @@ def test_a_full_store_says_so_and_answers_look_ups(own_redis: RedisProcess):
         again = store.write(SPACE, large, NOW)
 
     assert (outcomes[-1].status, changed[0].status) == (Status.RETRYABLE, Status.RETRYABLE)
-    assert f"the store is full: the server may use {used + 1} bytes (maxmemory)" in str(outcomes[-1].reason)
+    assert f"may use {used + 1} bytes (maxmemory)" in str(outcomes[-1].reason)
     assert state.retained_from == NOW + 5_000 - 1_000 + 1
     assert there
     assert statuses(deleted) == [Status.OK]
@@ -78,7 +78,7 @@ def test_a_missing_server_is_reported():
     """With its address."""
     port = free_port()
 
-    with pytest.raises(StorageUnavailable, match=rf"Redis at 127\.0\.0\.1:{port}, database 0 does not answer"):
+    with pytest.raises(StorageUnavailable, match=rf"127\.0\.0\.1:{port}, database 0 does not answer"):
         open_backend(f"redis://127.0.0.1:{port}", [])
 
 
@@ -125,11 +125,11 @@ def test_a_password_is_used_and_never_shown(tmp_path: Path):
             assert statuses(store.write(SPACE, [item(), item(version=1)], NOW)) == [Status.OK] * 2
             assert statuses(store.delete(SPACE, [b"k"], NOW)) == [Status.OK]
 
-        with pytest.raises(StorageConfigInvalid, match=r"invalid username-password pair.*; correct user") as raised:
+        with pytest.raises(StorageConfigInvalid, match=r"username-password pair.*; correct") as raised:
             open_backend(good.replace("s3cret", "an0ther"), [SPACE])
         with server.client() as redis:
             redis.execute_command("ACL", "SETUSER", "teacup", "-config|get")
-        with pytest.raises(StorageConfigInvalid, match=r"config\|get.* the user needs \+info, \+config\|get"):
+        with pytest.raises(StorageConfigInvalid, match=r"config\|get.* needs \+info, \+config\|get"):
             open_backend(good, [SPACE])
 
     assert "an0ther" not in str(raised.value)
@@ -153,9 +153,9 @@ def test_tls_with_a_ca_of_ones_own(tmp_path: Path):
         with opened(lambda *spaces: open_backend(f"{url}&ca_bundle={tmp_path}/ours.pem", spaces), SPACE) as store:
             assert statuses(store.write(SPACE, [item()], NOW)) == [Status.OK]
 
-        with pytest.raises(StorageUnavailable, match="if it speaks TLS, write rediss:"):
+        with pytest.raises(StorageUnavailable, match="speaks TLS, write rediss:"):
             open_backend(server.url(), [SPACE])
-        with pytest.raises(StorageConfigInvalid, match=r"certificate verify failed.*; correct ca_bundle"):
+        with pytest.raises(StorageConfigInvalid, match=r"verify failed.*; correct ca_bundle"):
             open_backend(f"{url}&ca_bundle={tmp_path}/other.pem", [SPACE])
         with pytest.raises(StorageConfigInvalid, match=r"; correct .* tls_certificate and tls_key"):
             open_backend(f"{url.replace('server.key', 'ours.pem')}&ca_bundle={tmp_path}/ours.pem", [SPACE])
@@ -163,15 +163,13 @@ def test_tls_with_a_ca_of_ones_own(tmp_path: Path):
 
 def test_tls_that_the_server_does_not_speak_is_a_hint(own_redis: RedisProcess):
     """It waits for the end of a command, until the time is over."""
-    with pytest.raises(StorageUnavailable, match="if it does not speak TLS, write redis:"):
+    with pytest.raises(StorageUnavailable, match="not speak TLS, write redis:"):
         open_backend(own_redis.url("?timeout_s=0.5").replace("redis:", "rediss:"), [SPACE])
 
 
 def test_a_database_that_the_server_does_not_have_is_an_error_of_the_configuration(own_redis: RedisProcess):
     """It would be refused again, unlike a server that is not there yet."""
-    with pytest.raises(
-        StorageConfigInvalid, match=r"^store: Redis at .*, database 99 refuses this: DB index is out of"
-    ):
+    with pytest.raises(StorageConfigInvalid, match=r"^store: .*, database 99 refuses this: DB index"):
         open_backend(own_redis.url().replace("/0", "/99"), [])
 
 

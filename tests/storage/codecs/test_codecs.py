@@ -266,7 +266,7 @@ def dictionaries(count: int) -> bytes:
 
 def test_columns_with_a_dictionary_are_refused_before_any_is_read() -> None:
     """They would have to be counted as batches are."""
-    with pytest.raises(RequestInvalid, match="column key is of type dictionary"):
+    with pytest.raises(RequestInvalid, match=r"column key .*dictionary"):
         ArrowCodec().decode_keys(dictionaries(1), 10, MANY_BYTES)
 
 
