@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,16 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 TopicFactory = Callable[..., str]
 
 SLOW = ("crash", "deploy", "test_tutorial.py")  # their tests start jobs as processes of their own
+
+
+@pytest.fixture(autouse=True)
+def _log_levels() -> Iterator[None]:
+    """A command that runs in the test's process sets them for the process."""
+    loggers = [logging.getLogger(name) for name in ("teacup", "py4j")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture
