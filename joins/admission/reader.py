@@ -134,7 +134,7 @@ class AdmissionReader(StreamReader):
         return self._last[1]
 
     def remark(self, warning: str) -> None:
-        """A warning for people, once while it does not change: a plan that fails is made again."""
+        """A warning for people, once while it does not change: a plan that fails is tried again."""
         if warning not in self._remarked:
             self._remarked.add(warning)
             log.warning("%s: %s", self._name, warning)

@@ -13,9 +13,8 @@ from kafkaio.clock import TOLERANCE_MS
 from kafkaio.now import wall_ms
 from storage.model import Backend, Item, Keep, Namespace, Status
 from tests.storage.stores import Open, namespace, opened
+from tests.support.clocks import HOUR_MS, STEP_MS
 
-HOUR_MS = 3_600_000
-STEP_MS = 2 * HOUR_MS
 TAKEN = (Status.OK, Status.CONFLICT)
 KEYS = [b"a", b"b", b"c"]
 OPERATIONS = st.one_of(

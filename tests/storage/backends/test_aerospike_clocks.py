@@ -18,14 +18,13 @@ from storage.model import Backend, Item, Keep, Namespace, WriteResult
 from tests.storage.stores import Open, namespace
 from tests.support.canary import searched
 from tests.support.clocklife import (
-    HOUR_MS,
-    STEP_MS,
     any_life,
     guarded,
     misses_nothing,
     serves_all_along,
     unguarded,
 )
+from tests.support.clocks import HOUR_MS, STEP_MS
 
 
 class Records:

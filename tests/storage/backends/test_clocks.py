@@ -16,14 +16,13 @@ from storage.model import Item, Keep, Status
 from tests.storage.stores import NEEDS_AEROSPIKE, Open, namespace, opened, opener
 from tests.support.canary import searched
 from tests.support.clocklife import (
-    HOUR_MS,
-    STEP_MS,
     any_life,
     guarded,
     misses_nothing,
     serves_all_along,
     unguarded,
 )
+from tests.support.clocks import HOUR_MS, STEP_MS
 from tests.support.redis_server import RedisProcess
 
 KINDS = ["lmdb", "redis", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)]
