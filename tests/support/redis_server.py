@@ -7,9 +7,10 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import redis
 
 from deploy.broker.ports import free_port
@@ -47,8 +48,13 @@ class RedisProcess:
         wait_until(self._listens)
 
     def kill(self) -> None:
-        """With SIGKILL."""
+        """With SIGKILL, and with it the process that rewrites its log: it would keep connections open."""
+        assert self._process is not None
+        rewriting = psutil.Process(self._process.pid).children()
         self.end(signal.SIGKILL)
+        for child in rewriting:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
 
     def end(self, with_signal: int = signal.SIGTERM) -> None:
         """Returns once it is gone."""

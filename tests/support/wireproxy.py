@@ -29,10 +29,9 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from types import TracebackType
-from typing import Self
 
-_HOST = "127.0.0.1"
+from tests.support.brokerproxy import BrokerProxy
+
 _LENGTH, _REQUEST, _RESPONSE = struct.Struct(">i"), struct.Struct(">hhi"), struct.Struct(">i")
 
 
@@ -90,28 +89,14 @@ class Fault:
         self._loop.call_soon_threadsafe(self._released.set)
 
 
-class WireProxy:
-    """Listens at `port` from its construction on; forwards after `forward_to`. Runs in its own thread."""
+class WireProxy(BrokerProxy):
+    """Injects faults into what it forwards."""
 
     def __init__(self) -> None:
         self.swallowed = 0  # requests that half-open connections have swallowed
         self._faults: list[Fault] = []
         self._silent = False
-        self._upstream: int | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-
-    @property
-    def bootstrap(self) -> str:
-        """For `bootstrap.servers`."""
-        return f"{_HOST}:{self.port}"
-
-    def forward_to(self, port: int) -> None:
-        """Where the broker listens for connections from this proxy."""
-        self._upstream = port
+        super().__init__()
 
     def inject(self, api: Api, side: Side, action: Action, *, times: int = 1, delay_s: float = 0.0) -> Fault:
         """Hit the next `times` frames of this kind, on any connection."""
@@ -134,36 +119,13 @@ class WireProxy:
         self._faults.clear()
         self._silent = False
 
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    async def carry(
+        self,
+        from_client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        from_broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
     ) -> None:
-        self.close()
-
-    async def _listen(self) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, _HOST, 0)
-
-    async def _shut(self) -> None:
-        self._server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        try:
-            from_broker, to_broker = await asyncio.open_connection(_HOST, self._upstream)
-        except OSError:  # the broker is down: the client sees a closed connection
-            to_client.close()
-            return
         awaited: dict[int, int] = {}  # correlation id -> API key
         hung_up = False
 
@@ -191,11 +153,7 @@ class WireProxy:
             to_client.transport.abort()
             to_broker.transport.abort()
 
-        try:
-            await asyncio.gather(requests(), responses())
-        finally:
-            to_client.close()
-            to_broker.close()
+        await asyncio.gather(requests(), responses())
 
     async def _passes(self, api: int, side: Side, cut: Callable[[], None]) -> bool:
         """Whether the frame is forwarded; waits as long as a fault delays or holds it."""
