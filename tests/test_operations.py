@@ -1,4 +1,4 @@
-"""The pages for operators name messages, errors and exit codes that exist."""
+"""The page for operators names messages, errors and exit codes that exist."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from pathlib import Path
 from kafkaio.exitcode import ExitCode
 from tests.support.packages import modules, tree
 
-DOCS = Path(__file__).parents[1] / "docs"
-OPERATIONS = (DOCS / "operations.md").read_text(encoding="utf-8")
-MESSAGES = (DOCS / "messages.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 def quoted_messages() -> list[str]:
     """What is between backquotes in the first column of the tables headed by `it says`; `…` is any text."""
-    tables = re.findall(r"^\| it says .*\n\|---.*\n((?:\|.*\n)+)", MESSAGES, re.MULTILINE)
+    tables = re.findall(r"^\| it says .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
     cells = [row.split("|")[1] for table in tables for row in table.splitlines()]
     return [
         message
@@ -57,7 +55,7 @@ def test_the_messages_that_a_page_quotes_exist() -> None:
 
 def test_every_exit_code_has_a_row() -> None:
     """In the order of their numbers."""
-    section = OPERATIONS.split("## Exit codes")[1].split("\n## ")[0]
+    section = PAGE.split("## Exit codes")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (\d[\d, ]*) \|", section, re.MULTILINE)
 
     assert [int(code) for row in rows for code in row.split(", ")] == [code.value for code in ExitCode]
