@@ -45,7 +45,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro import _read_py
 from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
@@ -53,6 +52,14 @@ from kafkaio.avroschemas import INT32, has_endless_arrays, inlined, read_at_once
 from kafkaio.avroskip import is_record, program_of, skip_of
 from kafkaio.native import library
 from kafkaio.native.avro import valid_avro
+
+try:  # private, and pinned by tests/kafkaio/test_avrojson.py: fastavro's public reader is the compiled one
+    from fastavro._read_py import schemaless_reader as read_in_python
+except ImportError as error:
+    raise ImportError(
+        f"fastavro {fastavro.__version__} lacks `fastavro._read_py.schemaless_reader`, with which Teacup reads records "
+        "whose schema contains itself; install an earlier fastavro"
+    ) from error
 
 GROUP = 20_000
 """Records that are decoded at once."""
@@ -140,7 +147,7 @@ class AvroSchema:
     @cached_property
     def _read(self) -> Callable[[io.BytesIO], Any]:
         if self._inlined is None:  # it may contain itself; compiled, a record nested too deep ends the process
-            return lambda stream: _read_py.schemaless_reader(stream, self._parsed)
+            return lambda stream: read_in_python(stream, self._parsed)
         schema = fastavro.parse_schema(self._inlined, {})
         return lambda stream: fastavro.schemaless_reader(stream, schema, None)
 
@@ -214,7 +221,7 @@ def _narrowed(kind: Any, schema: Any) -> Any:
         case pl.Struct(fields=fields):
             record = schema[1] if isinstance(schema, list) else schema
             pairs = zip(fields, record["fields"], strict=True)
-            return pl.Struct([pl.Field(one.name, _narrowed(one.dtype, of["type"])) for one, of in pairs])
+            return pl.Struct([pl.Field(field.name, _narrowed(field.dtype, of["type"])) for field, of in pairs])
     return kind
 
 
@@ -261,7 +268,7 @@ def _shown(column: pl.Expr, kind: Any) -> pl.Expr:
         case pl.List(inner=inner):
             return column.list.eval(_shown(pl.element(), inner)) if _differs(inner) else column
         case pl.Struct(fields=fields) if _differs(kind):
-            inside = [_shown(column.struct.field(one.name), one.dtype).alias(one.name) for one in fields]
+            inside = [_shown(column.struct.field(field.name), field.dtype).alias(field.name) for field in fields]
             return pl.when(column.is_null()).then(None).otherwise(pl.struct(inside))
     return column
 
@@ -276,7 +283,7 @@ def _differs(kind: Any) -> bool:
         case pl.List(inner=inner):
             return _differs(inner)
         case pl.Struct(fields=fields):
-            return any(_differs(one.dtype) for one in fields)
+            return any(_differs(field.dtype) for field in fields)
     return isinstance(kind, pl.Binary | pl.Datetime | pl.Date | pl.Float32 | pl.Decimal | pl.Categorical | pl.Enum)
 
 
