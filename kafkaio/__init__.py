@@ -30,6 +30,7 @@ headers.py          the headers that Teacup adds to the records it writes (pure)
 invalid.py          the base of errors that mean: this configuration cannot work (pure)
 jsonfields.py       fields of JSON values, a whole batch in one query (pure)
 kept.py             what of a record is kept where records are stored (pure)
+lockstep.py         runs generators that ask for look-ups; one call answers what all of them ask (pure)
 lookback.py         what lies before the offset at which a time was found, and has reached the time (pure)
 losses.py           whether a partition still holds what a reader needs of it (pure)
 messagefetch.py     records as confluent-kafka's messages, where the C library is not there

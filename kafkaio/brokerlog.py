@@ -14,8 +14,9 @@ fetch, as a single record does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ from kafkaio import client
 from kafkaio.blocksearch import BlockQuery, Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
+from kafkaio.lockstep import run_in_lockstep
 from kafkaio.pointreader import PointReader, Record
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
 from kafkaio.topiclog import Ends, LeaderPosition, TimeAnswer, TimeQuery
@@ -120,16 +122,16 @@ class BrokerLog:
         return found[self.topic], found[other.topic]
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
-        asked = {p: one for p, one in positions.items() if self._whole.get(p) != one}
+        asked = {p: position for p, position in positions.items() if self._whole.get(p) != position}
         found = client.retried(lambda: truncated(self._topic, asked, self._kafka), self._kafka) if asked else set()
-        self._whole.update({p: one for p, one in asked.items() if p not in found})
+        self._whole.update({p: position for p, position in asked.items() if p not in found})
         return found
 
     def highs(self, *others: BrokerLog) -> dict[str, dict[int, int]]:
         """The high watermark of every partition of this topic and of others of the same brokers, by topic, in one
         request: the cheapest way to see whether anything came."""
         found = self._of_all((self, *others), OffsetSpec.latest())
-        return {topic: {p: one.offset for p, one in by_partition.items()} for topic, by_partition in found.items()}
+        return {topic: {p: high.offset for p, high in by_partition.items()} for topic, by_partition in found.items()}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         """As in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
@@ -138,7 +140,7 @@ class BrokerLog:
         ends = self.ends()
         queries = {p: TimeQuery(at, ends[p].start, ends[p].stable) for p, at in times_ms.items()}
         answers = self._search(queries, LATEST_MS, outliers=0)
-        return {p: one.offset if one.reached else BEYOND_THE_LOG for p, one in answers.items()}
+        return {p: answer.offset if answer.reached else BEYOND_THE_LOG for p, answer in answers.items()}
 
     def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
         answers = {} if self._time_of.in_payload else self._by_index(queries, ceiling_ms)
@@ -150,7 +152,7 @@ class BrokerLog:
         rest, at_once = dict(spans), count
         while rest:
             records = self._points.take(rest, at_once)
-            for record, at in self._valid([one for some in records.values() for one in some], ceiling_ms):
+            for record, at in self._valid(chain.from_iterable(records.values()), ceiling_ms):
                 if len(times := found[record.partition]) < count:
                     times.append((record.offset, at))
             rest = {
@@ -172,7 +174,7 @@ class BrokerLog:
         while spans:
             records = self._points.take(spans, back)
             read: dict[int, list[Timed]] = {p: [] for p in spans}
-            for record, at in self._valid([one for these in records.values() for one in these], ceiling_ms):
+            for record, at in self._valid(chain.from_iterable(records.values()), ceiling_ms):
                 read[record.partition].append((record.offset, at))
             for p, some in read.items():
                 found[p] = some + found[p]
@@ -227,31 +229,19 @@ class BrokerLog:
             p: search(replace(query, lo=min(max(query.lo, starts[p].offset), query.hi)), outliers)
             for p, query in queries.items()
         }
-        answers: dict[int, TimeAnswer] = {}
-        probes: dict[int, BlockQuery] = {}
-
-        def step(partition: int, block: list[Timed] | None) -> None:
-            one = searches[partition]
-            try:
-                probes[partition] = next(one) if block is None else one.send(block)
-            except StopIteration as stop:
-                answers[partition] = stop.value
-
-        for p in queries:
-            step(p, None)
         size = block_size(outliers)
-        while probes:
-            round_, probes = probes, {}
-            onward = {p: (probe.start, probe.end) for p, probe in round_.items() if probe.start is not None}
-            last = {p: probe.end for p, probe in round_.items() if probe.start is None}
-            blocks = self.valid_times(onward, ceiling_ms, size) if onward else {}
-            blocks |= self.last_times(last, ceiling_ms, size) if last else {}
-            for p, block in blocks.items():
-                step(p, block)
-        return answers
 
-    def _valid(self, records: Sequence[Record], ceiling_ms: int) -> list[tuple[Record, int]]:
-        """The records with a valid time, each with its time."""
+        def blocks(probes: Mapping[int, BlockQuery]) -> dict[int, list[Timed]]:
+            onward = {p: (probe.start, probe.end) for p, probe in probes.items() if probe.start is not None}
+            last = {p: probe.end for p, probe in probes.items() if probe.start is None}
+            found = self.valid_times(onward, ceiling_ms, size) if onward else {}
+            return found | (self.last_times(last, ceiling_ms, size) if last else {})
+
+        return run_in_lockstep(searches, blocks)
+
+    def _valid(self, given: Iterable[Record], ceiling_ms: int) -> list[tuple[Record, int]]:
+        """Returns the records with a valid time, each with its time."""
+        records = list(given)
         stamps = pa.array([record.timestamp_ms for record in records], pa.int64())
         types = pa.array([record.timestamp_type for record in records], pa.int8())
         values = pa.array([record.value for record in records], pa.binary())
@@ -270,7 +260,7 @@ class BrokerLog:
         self, logs: Iterable[BrokerLog], spec: Any, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[str, dict[int, Any]]:
         """The same of every partition of these topics, in one call; by topic."""
-        known = {one.topic: one._known() for one in logs}
+        known = {log.topic: log._known() for log in logs}
         asked = {TopicPartition(topic, p): spec for topic, partitions in known.items() for p in partitions}
         found = self._listed(asked, isolation)
         return {topic: {p: found[topic, p] for p in partitions} for topic, partitions in known.items()}
@@ -280,7 +270,7 @@ class BrokerLog:
     ) -> dict[int, Any]:
         """What the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
         found = self._listed({TopicPartition(self._topic, p): spec for p, spec in specs.items()}, isolation)
-        return {p: one for (_, p), one in found.items()}
+        return {p: answer for (_, p), answer in found.items()}
 
     def _listed(
         self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -294,7 +284,7 @@ class BrokerLog:
                 dict(specs), isolation_level=isolation, request_timeout=_ANSWERED_WITHIN_S
             )
             found = {(at.topic, at.partition): self._result(future, at) for at, future in futures.items()}
-            missing = [f"{topic}-{p}" for (topic, p), one in found.items() if one.offset == OFFSET_INVALID]
+            missing = [f"{topic}-{p}" for (topic, p), answer in found.items() if answer.offset == OFFSET_INVALID]
             if missing:  # no error, and no answer
                 raise KafkaUnavailable(f"look-up of {', '.join(missing)} got no answer")
             return found
