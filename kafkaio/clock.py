@@ -11,7 +11,7 @@ State of `WallClock` at each look:
 
     agreed        within `TOLERANCE_MS` of the anchor: trusted, and the anchor moves here (slow drift is not a jump)
     unconfirmed   it has jumped forwards or backwards: not trusted. If it agrees with the old anchor again, it is
-                  `agreed` at once; if it has agreed with itself for `steady_ms`, somebody has set it
+                  `agreed` at once; if it has agreed with itself for `STEADY_MS`, somebody has set it
     accepted      it was set: trusted, with a new anchor; reported once
 
 The first anchor is trusted, because only `not_before` can contradict it.
@@ -57,9 +57,9 @@ class ClockReading:
 class WallClock:
     """One process's clock. `anchor` is a wall clock and a monotonic clock read together, both in milliseconds."""
 
-    def __init__(self, anchor: tuple[int, int], steady_ms: int = STEADY_MS, ahead_ms: float | None = None) -> None:
-        """ahead_ms: as `steady_ms`, for a clock that is far ahead of what it ever was when it was trusted."""
-        self._steady_ms, self._ahead_ms = steady_ms, steady_ms if ahead_ms is None else ahead_ms
+    def __init__(self, anchor: tuple[int, int], ahead_ms: float | None = None) -> None:
+        """ahead_ms: in place of `STEADY_MS`, for a clock that is far ahead of what it ever was when it was trusted."""
+        self._ahead_ms = STEADY_MS if ahead_ms is None else ahead_ms
         self._offset_ms, self._monotonic_ms = anchor[0] - anchor[1], anchor[1]
         self._furthest_ms = self._offset_ms  # that was trusted
         self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
@@ -77,7 +77,7 @@ class WallClock:
         if self._jumped is None or abs(offset_ms - self._jumped[0]) > TOLERANCE_MS:
             self._jumped = offset_ms, monotonic_ms
         steady_ms = monotonic_ms - self._jumped[1]
-        needed_ms = self._ahead_ms if offset_ms > self._furthest_ms + FAR_MS else self._steady_ms
+        needed_ms = self._ahead_ms if offset_ms > self._furthest_ms + FAR_MS else STEADY_MS
         jumped = f"the wall clock has jumped by {_difference(jump_ms)} against the monotonic clock"
         if steady_ms >= needed_ms:
             self._trust(offset_ms)
