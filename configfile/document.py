@@ -63,7 +63,7 @@ class Document:
         problems = list(self.faults)
         for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
             known = {where for where, _ in problems}
-            problems += [one for one in more if one[0] not in known]
+            problems += [(where, what) for where, what in more if where not in known]
         if keys is None or problems:
             raise self.refused(problems) from None  # pydantic's error quotes secrets
         return keys
@@ -74,5 +74,5 @@ class Document:
 
     def _place(self, where: Where) -> Where:
         """`--set left.topic` for what the command line gave."""
-        given = any(where[: len(one)] == one for one in self.given)
+        given = any(where[: len(place)] == place for place in self.given)
         return (f"--set {dotted(where)}",) if given else where

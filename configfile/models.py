@@ -47,7 +47,7 @@ def walked(
         if isinstance(step, str) and step.startswith("<"):  # the tag of a union in which not all are models
             continue
         if len(candidates) > 1:
-            candidates = [one for one in candidates if _is_tagged(one, step)]
+            candidates = [candidate for candidate in candidates if _is_tagged(candidate, step)]
             continue
         where.append(step)
         if isinstance(step, int):

@@ -16,12 +16,12 @@ from pydantic_core import ErrorDetails
 
 from configfile.keys import Where
 from configfile.models import meanings, walked
+from kafkaio.fieldtypes import shortened
 from kafkaio.secrets import MASK, is_secret, without_password
 
 Problems = list[tuple[Where, str]]
 """Where and what."""
 
-_LONGEST_SHOWN = 80
 _OF_NAMES = ("[A-Za-z0-9._-]", "[A-Za-z0-9_.-]")
 _IN_OUR_WORDS = {
     "literal_error": "give {expected}",
@@ -76,8 +76,7 @@ def shown(raw: Mapping[str, Any], where: Where) -> str:
     """A value as it is in the file, quoted and shortened; secrets masked."""
     value = MASK if any(is_secret(str(step)) for step in where) else _found(raw, where)[1]
     value = without_password(value) if isinstance(value, str) else value
-    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+    return shortened(repr(value) if isinstance(value, str) else json.dumps(value, default=str))
 
 
 def instead(unknown: str, allowed: Sequence[str]) -> str:

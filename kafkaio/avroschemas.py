@@ -35,7 +35,7 @@ def with_checked_ints(schema: Any) -> Any:
     if schema.get("type") == "int":
         return schema if schema.get("logicalType") in ("date", "time-millis") else {**schema, "logicalType": INT32}
     if isinstance(fields := schema.get("fields"), list):
-        return {**schema, "fields": [_with_checked_ints_of(one) for one in fields]}
+        return {**schema, "fields": [_with_checked_ints_of(member) for member in fields]}
     return _with_checked_ints_of(schema)
 
 
@@ -74,7 +74,7 @@ class _Inlining:
             return {**shown, "values": self.of(schema["values"], within)}
         if kind in ("record", "error"):
             inside = (*within, schema["name"])
-            fields = [{"name": one["name"], "type": self.of(one["type"], inside)} for one in schema["fields"]]
+            fields = [{"name": member["name"], "type": self.of(member["type"], inside)} for member in schema["fields"]]
             return {**shown, "type": "record", "fields": fields}
         logical = {name: schema[name] for name in ("logicalType", "precision", "scale") if name in schema}
         return shown if kind == "string" and logical.get("logicalType") == _OF_TEXT else {**shown, **logical}
@@ -106,7 +106,7 @@ def read_at_once(schema: Any, depth: int = 0) -> bool:
         return nullable and read_at_once(schema[1], depth)
     kind, logical = schema["type"], schema.get("logicalType")
     if kind == "record":
-        return bool(schema["fields"]) and all(read_at_once(one["type"], depth + 1) for one in schema["fields"])
+        return bool(schema["fields"]) and all(read_at_once(member["type"], depth + 1) for member in schema["fields"])
     if kind == "array":
         return read_at_once(schema["items"], depth + 1)
     if logical not in _AT_ONCE or (logical == "decimal" and schema.get("precision", 0) > LONGEST_DECIMAL):
@@ -126,7 +126,7 @@ def with_longs(schema: Any) -> Any:
     if isinstance(schema, str):
         return "long" if schema == "int" else schema
     if schema["type"] == "record":
-        return {**schema, "fields": [{**one, "type": with_longs(one["type"])} for one in schema["fields"]]}
+        return {**schema, "fields": [{**member, "type": with_longs(member["type"])} for member in schema["fields"]]}
     if schema["type"] == "array":
         return {**schema, "items": with_longs(schema["items"])}
     return "long" if schema["type"] == "int" else schema
@@ -168,7 +168,7 @@ class _Search:
         if "fields" not in schema:
             return bool(schema.get("size") != 0)
         if schema["name"] not in self.known:
-            types = [one["type"] for one in schema["fields"]]
+            types = [member["type"] for member in schema["fields"]]
             self.known[schema["name"]] = True  # where it contains itself
             self.known[schema["name"]] = max(list(map(self.needs_bytes, types)), default=False)
         return self.known[schema["name"]]

@@ -183,8 +183,8 @@ def _array(item: Skip) -> Skip:
 
 def _one_after_the_other(skips: list[Skip]) -> Skip:
     def skip(data: bytes, at: int) -> int:
-        for one in skips:
-            at = one(data, at)
+        for skip_field in skips:
+            at = skip_field(data, at)
         return at
 
     return skip

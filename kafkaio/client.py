@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkaio import protocols as clients
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
-from kafkaio.said import said, without_guess
+from kafkaio.said import said, said_with_name, without_guess
 from kafkaio.secrets import MASK, is_secret
 from kafkaio.sparselog import sparse
 
@@ -83,7 +83,7 @@ _REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
 
 def validate(kafka: Mapping[str, str]) -> None:
     """Check the user's properties without connecting. Raises `ConfigError`, naming the property and the reason."""
-    if not kafka.get("bootstrap.servers") and not kafka.get("metadata.broker.list"):
+    if not _brokers(kafka):
         raise ConfigError("bootstrap.servers is missing; give the brokers as host:port,host:port")
     for key, value in kafka.items():
         allowed, why = _REFUSED.get(key, (None, ""))
@@ -93,9 +93,26 @@ def validate(kafka: Mapping[str, str]) -> None:
         raise ConfigError(f"{key}: {value!r} is refused: {why}; {instead}")
 
 
+def _brokers(kafka: Mapping[str, Any]) -> str | None:
+    return kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+
+
 def committed_only(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The same properties, but records of aborted transactions are never read, whatever the user's isolation level."""
+    """Returns the properties of a client that reads no aborted transactions, whatever the user's isolation level."""
     return {**kafka, "isolation.level": "read_committed"}
+
+
+def of_group(kafka: Mapping[str, str], group: str) -> dict[str, str]:
+    """Returns the properties of a consumer that is to read or write a group's committed offsets.
+
+    `read_committed` makes it ask for stable offsets: while a commit is under way, the coordinator makes it wait.
+    """
+    return {**committed_only(kafka), "group.id": group}
+
+
+def delivery_timeout_ms(kafka: Mapping[str, str], otherwise_ms: int) -> int:
+    """Returns after which time librdkafka gives a record up, by either name of the property, or `otherwise_ms`."""
+    return int(kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", otherwise_ms)))
 
 
 def masked(kafka: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,6 +206,7 @@ class _WithoutGuess(logging.Filter):
 librdkafka.addFilter(_OtherRole())
 librdkafka.addFilter(_WithoutGuess())
 
+_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _TRANSIENT = (
     KafkaError._TRANSPORT,
@@ -216,12 +234,17 @@ _TRANSIENT = (
 
 
 def is_missing(error: KafkaError) -> bool:
-    """The topic or partition does not exist."""
+    """Whether the topic or partition does not exist."""
     return error.code() in _MISSING
 
 
+def is_out_of_range(error: KafkaError) -> bool:
+    """Whether the log does not hold the offset that was to be read."""
+    return error.code() in _OUT_OF_RANGE
+
+
 def is_transient(error: KafkaError) -> bool:
-    """The same call may work later."""
+    """Whether the same call may work later."""
     return bool(error.retriable()) or error.code() in _TRANSIENT
 
 
@@ -239,9 +262,9 @@ def translate(
         return TopicMissing(topic, partition)
     where = topic if partition is None else f"{topic}-{partition}"
     if trouble is not None and trouble.code() in _NOT_LET_IN:
-        return KafkaIOError(f"{doing} of {where} failed: {said(trouble)} ({trouble.name()})")
+        return KafkaIOError(f"{doing} of {where} failed: {said_with_name(trouble)}")
     kind = KafkaUnavailable if is_transient(error) else KafkaIOError
-    return kind(f"{doing} of {where} failed: {said(error)} ({error.name()})")
+    return kind(f"{doing} of {where} failed: {said_with_name(error)}")
 
 
 def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:
@@ -253,7 +276,7 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: fl
     """
     started, reported = time.monotonic(), False
     within_s = RETRY_TIMEOUT_S if give_up_after_s is None else give_up_after_s
-    brokers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+    brokers = _brokers(kafka)
 
     def worth_another_try(error: BaseException) -> bool:
         nonlocal reported

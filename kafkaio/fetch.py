@@ -93,7 +93,7 @@ class PartitionFetch(ABC):
         """An event among the records, which is at this offset."""
         if error.code() == KafkaError._PARTITION_EOF:
             self._passed = offset
-        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        elif client.is_out_of_range(error):
             raise self._out_of_range(position)
         elif client.is_transient(error):
             self.trouble = error

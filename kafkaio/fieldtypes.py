@@ -148,10 +148,10 @@ def _first_of(kinds: tuple[Any, ...], value: Any) -> Any:
 def _properties(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("a mapping of property names to values")
-    for name, one in value.items():
-        if not isinstance(name, str) or not isinstance(one, str | int | float):
+    for name, given in value.items():
+        if not isinstance(name, str) or not isinstance(given, str | int | float):
             raise ValueError(f"a text or a number for the property {_shown(name)}")
-    return {str(name): property_text(one) for name, one in value.items()}
+    return {str(name): property_text(given) for name, given in value.items()}
 
 
 def _numbers(value: Any) -> dict[int, int]:
@@ -177,5 +177,9 @@ def _meant(kind: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """Returns a value's text as it appears in a message, cut if it is too long."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."

@@ -82,6 +82,6 @@ def _described(admin: AdminClient, groups: list[str], reading: bool) -> dict[str
         except KafkaException as error:
             found[group] = error.args[0].code()
         else:
-            if reading and allowed and "READ" not in {one.name for one in allowed}:
+            if reading and allowed and "READ" not in {operation.name for operation in allowed}:
                 found[group] = KafkaError.GROUP_AUTHORIZATION_FAILED
     return found

@@ -160,9 +160,7 @@ class GroupOffsets:
     def _own_consumer(self) -> Consumer:
         with self._lock:
             if self._consumer is None:
-                # `read_committed` makes the consumer ask for stable offsets.
-                mine = {"group.id": self.group, "isolation.level": "read_committed"}
-                self._consumer = client.consumer({**self._kafka, **mine}, {}, lambda _: None)
+                self._consumer = client.consumer(client.of_group(self._kafka, self.group), {}, lambda _: None)
             return self._consumer
 
     def _check(self, answers: Iterable[TopicPartition], doing: str) -> None:

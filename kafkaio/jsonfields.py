@@ -32,7 +32,7 @@ from enum import StrEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkaio.duck import connection
+from kafkaio.duck import selected
 from kafkaio.strictjson import Halves, mark_of, valid_json
 
 PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
@@ -105,9 +105,7 @@ def _fields(query: str, text: pa.Array) -> dict[str, pa.Array]:
 
 
 def _answer(query: str, text: pa.Array) -> dict[str, pa.Array]:
-    answer = connection().from_arrow(pa.table({"value": text})).query("batch", query)
-    assert answer is not None  # a select always has a result
-    table = answer.to_arrow_table()
+    table = selected(query, {"value": text})
     return {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
@@ -163,10 +161,11 @@ def text_of(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
+        return pa.array(map(decoded, values.to_pylist()), pa.string())
 
 
-def _decoded(value: bytes | None) -> str | None:
+def decoded(value: bytes | None) -> str | None:
+    """Returns the value as text; None if it is not UTF-8, or null."""
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
@@ -264,7 +263,7 @@ def _names_of(path: str) -> list[str]:
 def _tree_of(paths: Iterable[str]) -> dict[str, object]:
     """The paths as nested names; each leaf is the number of its path. A path below another one adds nothing."""
     root: dict[str, object] = {}
-    for number, path in sorted(enumerate(paths), key=lambda one: len(_names_of(one[1]))):
+    for number, path in sorted(enumerate(paths), key=lambda numbered: len(_names_of(numbered[1]))):
         inner: object = root
         *outer, last = _names_of(path)
         for name in outer:

@@ -60,7 +60,7 @@ def look_back(log: TopicLog, found: Mapping[int, TimeFound], ceiling_ms: int) ->
     """The partitions with such records among those looked at. Raises `KafkaUnavailable`."""
     size = block_size(log.outliers)
     blocks: dict[int, list[list[Timed]]] = {p: [] for p in found}
-    ends, distance = {p: one.offset for p, one in found.items()}, size
+    ends, distance = {p: at.offset for p, at in found.items()}, size
     while spans := {
         p: (max(found[p].offset - distance, found[p].low), end) for p, end in ends.items() if end > found[p].low
     }:
@@ -68,7 +68,7 @@ def look_back(log: TopicLog, found: Mapping[int, TimeFound], ceiling_ms: int) ->
             blocks[p].append(block)
         ends, distance = {p: start for p, (start, _) in spans.items()}, distance * 2
     seen = {p: _of(p, found[p], some) for p, some in blocks.items()}
-    return {p: one for p, one in seen.items() if one is not None}
+    return {p: looked_back for p, looked_back in seen.items() if looked_back is not None}
 
 
 def left_behind(
@@ -76,7 +76,7 @@ def left_behind(
 ) -> list[str]:
     """The same for starts that were found by queries, as texts. Raises `KafkaUnavailable`."""
     found = {p: TimeFound(starts[p], query.lo, query.time_ms) for p, query in queries.items()}
-    return [one.text(log.topic) for _, one in sorted(look_back(log, found, ceiling_ms).items())]
+    return [reached.text(log.topic) for _, reached in sorted(look_back(log, found, ceiling_ms).items())]
 
 
 def _of(partition: int, found: TimeFound, blocks: list[list[Timed]]) -> LookedBack | None:

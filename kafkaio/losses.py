@@ -42,7 +42,7 @@ Epochs = tuple[int | None, ...]
 
 def epochs_of(ends: Mapping[int, Ends]) -> Epochs:
     """Those of a listing."""
-    return tuple(one.epoch for _, one in sorted(ends.items()))
+    return tuple(of_partition.epoch for _, of_partition in sorted(ends.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Losses:
             return
         asked = {}
         for p, at in positions.items():
-            known, present = (some[p] if p < len(some) else None for some in (epochs, now))
+            known, present = (listing[p] if p < len(listing) else None for listing in (epochs, now))
             if known is not None and present is not None and known != present and ends[p].start < at <= ends[p].high:
                 asked[p] = LeaderPosition(at, known, present)
         for p in sorted(log.truncated(asked)) if asked else ():

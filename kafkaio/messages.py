@@ -77,12 +77,12 @@ def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
     count = len(headers)
     if headers.count(None) == count:
         return pa.nulls(count, HEADERS)
-    lengths = np.fromiter((len(one) if one else 0 for one in headers), np.int32, count)
+    lengths = np.fromiter((len(pairs) if pairs else 0 for pairs in headers), np.int32, count)
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    pairs = [pair for one in headers if one for pair in one]
+    flat = [pair for pairs in headers if pairs for pair in pairs]
     entries = pa.StructArray.from_arrays(
-        [pa.array([key for key, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())],
+        [pa.array([key for key, _ in flat], pa.string()), pa.array([value for _, value in flat], pa.binary())],
         fields=list(HEADERS.value_type),
     )
     return pa.ListArray.from_arrays(pa.array(offsets), entries, type=HEADERS, mask=pa.array(lengths == 0))

@@ -34,10 +34,10 @@ class PerProcess(Generic[K, V]):
             if key not in self._values:
                 self._values[key] = make()
             self._values.move_to_end(key)
-            spare = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._limit)]
+            unused = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._limit)]
             value = self._values[key]
-        for one in spare:
-            self._close(one)
+        for least_used in unused:
+            self._close(least_used)
         return value
 
     def discard(self, key: K) -> None:

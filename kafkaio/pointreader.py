@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
-from kafkaio.said import said
+from kafkaio.said import last_error
 
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
@@ -125,7 +125,7 @@ class PointReader:
         if error.code() == KafkaError._PARTITION_EOF:
             return int(event.offset())
         partition = event.partition()
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        if client.is_out_of_range(error):
             low, high = self._consumer.get_watermark_offsets(
                 TopicPartition(self.topic, partition), timeout=self._timeout_s
             )
@@ -136,9 +136,9 @@ class PointReader:
         return -1
 
     def _timed_out(self, waiting: set[int]) -> KafkaUnavailable:
-        last = f"; the last error: {said(self._trouble)}" if self._trouble else ""
         return KafkaUnavailable(
-            f"partitions {sorted(waiting)} of {self.topic} returned no record for {self._timeout_s:g} s{last}"
+            f"partitions {sorted(waiting)} of {self.topic} returned no record for {self._timeout_s:g} s"
+            f"{last_error(self._trouble)}"
         )
 
     def _on_error(self, error: KafkaError) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,7 +34,7 @@ OURS_AT_MOST = 1_024
 """The most that our own headers, and the framing of a record and its batch, ever take."""
 
 _COMPRESSED_MARGIN = 1.05
-_CODECS = {"gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
+_CODECS = ("gzip", "snappy", "lz4", "zstd")
 
 I64 = npt.NDArray[np.int64]
 Header: TypeAlias = "tuple[str, str | bytes | None]"
@@ -119,7 +120,7 @@ def limits_from(
         int(producer.get("message.max.bytes", largest)),
         before,
         after,
-        _CODECS.get(ours) if kept else None,
+        ours if kept and ours in _CODECS else None,
         partitions,
     )
 
@@ -161,20 +162,22 @@ def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what:
 
 def record_bytes(key: Any, value: Any, headers: Headers | None) -> int:
     """A record's bytes on the wire, uncompressed, as a batch of its own (record batch format 2)."""
-    body = 3  # attributes, and the deltas of time and offset, both 0
-    for part in (key, value):
-        size = 0 if part is None else len(_as_bytes(part))
-        body += _varint(-1 if part is None else size) + size
-    body += _varint(len(headers or ()))
-    for name, content in headers or ():
-        for part in (name, content):
-            size = 0 if part is None else len(_as_bytes(part))
-            body += _varint(-1 if part is None else size) + size
+    deltas = 3  # attributes, and the deltas of time and offset, both 0
+    parts = [key, value, *chain.from_iterable(headers or ())]
+    body = deltas + _varint(len(headers or ())) + sum(map(_part_bytes, parts))
     return BATCH_OVERHEAD + _varint(body) + body
 
 
+def _part_bytes(part: str | bytes | None) -> int:
+    """Returns how many bytes a part takes, with its length before it; the length of null is -1."""
+    if part is None:
+        return _varint(-1)
+    size = len(_as_bytes(part))
+    return _varint(size) + size
+
+
 def _varint(number: int) -> int:
-    """How many bytes a number takes in zigzag encoding."""
+    """Returns how many bytes a number takes in zigzag encoding."""
     return max(((number << 1) ^ (number >> 63)).bit_length() + 6, 7) // 7
 
 

@@ -27,7 +27,7 @@ from kafkaio.messagefetch import MessageFetch
 from kafkaio.native import rdkafka
 from kafkaio.native.recordfetch import RecordFetch
 from kafkaio.perprocess import PerProcess
-from kafkaio.said import said
+from kafkaio.said import last_error
 
 READ_TIMEOUT_S = 60.0
 OPEN_CONSUMERS = 8
@@ -193,11 +193,9 @@ class _Cursor:
         return piece, size
 
     def _timed_out(self, end: int, timeout_s: float) -> KafkaUnavailable:
-        trouble = self._fetch.trouble
-        last = f"; the last error: {said(trouble)}" if trouble else ""
         return KafkaUnavailable(
             f"reading {self.topic}-{self.partition} was stuck at offset {self.position} for {timeout_s:g} s, before "
-            f"its end {end}{last}"
+            f"its end {end}{last_error(self._fetch.trouble)}"
         )
 
 

@@ -69,7 +69,7 @@ class Registry:
         """
         numbers, since_s = list(numbers), time.monotonic() - UNKNOWN_FOR_S
         self._unknown_at_s = {number: at_s for number, at_s in self._unknown_at_s.items() if at_s > since_s}
-        asked = [one for one in numbers if one not in self._known and one not in self._unknown_at_s]
+        asked = [number for number in numbers if number not in self._known and number not in self._unknown_at_s]
         room = MOST_ASKED - len(self._unknown_at_s)
         if len(asked) > room and (listed := self._waited_for(self._listed, "the list of schemas")) is not None:
             self._note_unknown(number for number in asked if number not in listed)
@@ -168,20 +168,20 @@ class Registry:
     def _referenced(self, schema: Registered, seen: dict[tuple[str, int], None]) -> list[tuple[str, str]]:
         """Name and text of the schemas that a schema names, each after those that it names itself."""
         found: list[tuple[str, str]] = []
-        for one in schema.references or ():
-            at: tuple[Any, Any] = (one.subject, one.version)
+        for reference in schema.references or ():
+            at: tuple[Any, Any] = (reference.subject, reference.version)
             if at in seen:
                 continue
             seen[at] = None
             inner = self._client.get_version(*at, fmt=self._form).schema
-            found += [*self._referenced(inner, seen), (str(one.name), inner.schema_str or "")]
+            found += [*self._referenced(inner, seen), (str(reference.name), inner.schema_str or "")]
         return found
 
 
 def shown_url(url: str) -> str:
     """The addresses without user and password."""
-    parts = [urlsplit(one.strip()) for one in url.split(",")]
-    return ",".join(one._replace(netloc=one.netloc.rpartition("@")[2]).geturl() for one in parts)
+    addresses = [urlsplit(address.strip()) for address in url.split(",")]
+    return ",".join(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() for parts in addresses)
 
 
 _registries: PerProcess[tuple[object, ...], Registry] = PerProcess(8, lambda registry: None)

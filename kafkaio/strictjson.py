@@ -19,7 +19,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkaio.duck import connection
+from kafkaio.duck import selected
 from kafkaio.native import json, library
 
 _LENIENT = r"(?i)(^|[\[:,])[ \t\r\n]*-?(nan|inf)|,[ \t\r\n]*[}\]]"
@@ -61,11 +61,8 @@ def valid_json(texts: pa.Array) -> pa.Array:
 
 
 def _by_duckdb(texts: pa.Array) -> pa.Array:
-    answer = (
-        connection().from_arrow(pa.table({"text": texts})).query("batch", "select json_valid(text) as ok from batch")
-    )
-    assert answer is not None  # a select always has a result
-    ok = answer.to_arrow_table().column("ok").combine_chunks().fill_null(True)
+    answer = selected("select json_valid(text) as ok from batch", {"text": texts})
+    ok = answer.column("ok").combine_chunks().fill_null(True)
     doubtful = pc.if_else(
         ok, pc.match_substring_regex(texts, _LENIENT), pc.match_substring_regex(texts, _ESCAPED_HALF)
     ).fill_null(False)

@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from kafkaio.duck import connection
+from kafkaio.jsonfields import decoded
 from kafkaio.producible import Headers
 
 NULL = "null"
@@ -107,17 +108,17 @@ class MadeHeaders:
     def to_list(self) -> list[Headers]:
         """Lists of (name, value), a new one for each row."""
         found: list[Headers] = [[] for _ in range(len(self.rows))]
-        for one in self.plan:
-            if isinstance(one, ListedHeaders):
-                for headers, more in zip(found, self.rows[one.column].to_list(), strict=True):
+        for part in self.plan:
+            if isinstance(part, ListedHeaders):
+                for headers, more in zip(found, self.rows[part.column].to_list(), strict=True):
                     headers.extend((pair["key"], pair["value"]) for pair in more or ())
-            elif one.where:
-                at = self.rows[one.where].fill_null(value=False).arg_true()
-                for i, value in zip(at.to_list(), texts(one.value, self.rows[at]).to_list(), strict=True):
-                    found[i].append((one.name, value))
+            elif part.where:
+                at = self.rows[part.where].fill_null(value=False).arg_true()
+                for i, value in zip(at.to_list(), texts(part.value, self.rows[at]).to_list(), strict=True):
+                    found[i].append((part.name, value))
             else:
-                for headers, value in zip(found, texts(one.value, self.rows).to_list(), strict=True):
-                    headers.append((one.name, value))
+                for headers, value in zip(found, texts(part.value, self.rows).to_list(), strict=True):
+                    headers.append((part.name, value))
         return found
 
 
@@ -180,19 +181,12 @@ def _strings(values: pl.Series) -> pl.Series:
     try:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:
-        text = pl.Series([_decoded(one) for one in values.to_list()], dtype=pl.String)
+        text = pl.Series(map(decoded, values.to_list()), dtype=pl.String)
     quoted = _quoted(text) if text.str.contains(_NEEDS_ESCAPE).any() else _surrounded('"', text, '"')
     if text.null_count() == values.null_count():
         return quoted
     other = _surrounded('{"base64": "', values.bin.encode("base64"), '"}')
     return quoted.zip_with(text.is_not_null(), other)
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _quoted(text: pl.Series) -> pl.Series:
@@ -207,8 +201,8 @@ def _surrounded(before: str, text: pl.Series, after: str) -> pl.Series:
 def listed(headers: Sequence[Headers]) -> pl.Series:
     """Headers as a column for `ListedHeaders`."""
     pairs = [
-        [{"key": name, "value": value.encode() if isinstance(value, str) else value} for name, value in one]
-        for one in headers
+        [{"key": name, "value": value.encode() if isinstance(value, str) else value} for name, value in of_record]
+        for of_record in headers
     ]
     return pl.Series(pairs, dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})))
 

@@ -35,15 +35,15 @@ def describe(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, Descr
     found: dict[str, Described | KafkaIOError] = {}
     for topic, future in futures.items():
         try:
-            one = future.result()
+            described = future.result()
         except KafkaException as error:
             admin.poll(0)
             found[topic] = client.translate(error.args[0], "look-up", topic, None, troubles[-1] if troubles else None)
         else:
-            found[topic] = Described(len(one.partitions), _names(one.authorized_operations))
+            found[topic] = Described(len(described.partitions), _names(described.authorized_operations))
     return found
 
 
 def _names(operations: Sequence[Any] | None) -> frozenset[str] | None:
-    names = frozenset(one.name.lower() for one in operations or ())
+    names = frozenset(operation.name.lower() for operation in operations or ())
     return names or None

@@ -49,13 +49,13 @@ def forget_limits(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
 def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
     """Properties for a producer whose batches all of these topics accept, and whose queue holds enough of them."""
     given = {name: int(kafka.get(name, most)) for name, most in TUNING.items()}
-    batches = 2 * max((one.partitions for one in limits.values()), default=1)
+    batches = 2 * max((topic.partitions for topic in limits.values()), default=1)
     room = {
         "batch.size": max(given["queue.buffering.max.kbytes"] * 1024 // batches, _LEAST_BATCH_BYTES),
         "batch.num.messages": max(given["queue.buffering.max.messages"] // batches, _LEAST_BATCH_ROWS),
     }
     sized = {name: min(most, given[name]) if name not in kafka else given[name] for name, most in room.items()}
-    sized["batch.size"] = min([sized["batch.size"], *(one.topic_bytes for one in limits.values())])
+    sized["batch.size"] = min([sized["batch.size"], *(topic.topic_bytes for topic in limits.values())])
     return {**kafka, **{name: str(value) for name, value in sized.items() if value < given[name]}}
 
 

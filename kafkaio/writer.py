@@ -32,7 +32,7 @@ from kafkaio.native.columns import NotReadable
 from kafkaio.native.producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
 from kafkaio.perprocess import PerProcess
 from kafkaio.protocols import Clients, Producer
-from kafkaio.said import said
+from kafkaio.said import last_error, said_with_name
 from kafkaio.texts import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafkaio.writer")
@@ -70,9 +70,7 @@ class TopicWriter:
     def __init__(
         self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
     ) -> None:
-        timeout_ms = int(
-            kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
-        )
+        timeout_ms = client.delivery_timeout_ms(kafka, _DEFAULT_DELIVERY_TIMEOUT_MS)
         linger = _LINGER if transactional_id is None else _LINGER_IN_TRANSACTION
         tuning = {**TUNING, "linger.ms": min(int(timeout_ms * linger), _LONGEST_LINGER_MS)}
         functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
@@ -187,7 +185,7 @@ class TopicWriter:
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
                         f"{len(self._producer)} records were neither acknowledged nor failed within "
-                        f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+                        f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
                     )
         if self._native is not None:
             self._native.settled()
@@ -244,23 +242,15 @@ class TopicWriter:
     def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
         produce = self._producer.produce
         for value, key, partition, headers, timestamp in records:
-            try:
-                produce(topic, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                self._produce_when_there_is_room(topic, value, key, partition, timestamp, headers)
-            except KafkaException as error:
-                raise self._refused(topic, partition, error.args[0]) from error
-
-    def _produce_when_there_is_room(
-        self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
-    ) -> None:
-        while True:
-            self._wait_for_room()
-            try:
-                self._producer.produce(topic, value, key, partition, None, None, timestamp, headers)
-                return
-            except BufferError:
-                continue
+            taken = False
+            while not taken:
+                try:
+                    produce(topic, value, key, partition, None, None, timestamp, headers)
+                    taken = True
+                except BufferError:
+                    self._wait_for_room()
+                except KafkaException as error:
+                    raise self._refused(topic, partition, error.args[0]) from error
 
     def _wait_for_room(self) -> None:
         """Serve the producer, whose queue is full, until it is shorter.
@@ -273,7 +263,7 @@ class TopicWriter:
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(
                     f"the producer's queue of {len(self._producer)} records has been full for "
-                    f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+                    f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
                 )
             with self._fatal_error_raised():
                 self._drain.look()
@@ -295,13 +285,13 @@ class TopicWriter:
             message = str(error)
             if isinstance(cause, KafkaException):
                 self._codes.add(cause.args[0].code())
-                message = f"{said(cause.args[0])} ({cause.args[0].name()})"
+                message = said_with_name(cause.args[0])
             raise ProducerFailed(f"the producer cannot continue: {message}") from error
 
     def _refused(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
         """librdkafka did not accept the record at all (for example, it is too large for any topic)."""
         self._codes.add(error.code())
-        return DeliveryFailed(topic, partition, f"{said(error)} ({error.name()})", 1)
+        return DeliveryFailed(topic, partition, said_with_name(error), 1)
 
     def _check_failures(self) -> None:
         if self._native is not None:
@@ -325,15 +315,12 @@ class TopicWriter:
             self._first_failure = self._failure(message.topic(), message.partition(), error)
 
     def _failure(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
-        return DeliveryFailed(topic, partition, f"{said(error)} ({error.name()}){self._last_trouble()}", 1)
+        return DeliveryFailed(topic, partition, f"{said_with_name(error)}{last_error(self._trouble)}", 1)
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error
         if error.fatal():
             self._codes.add(error.code())
-
-    def _last_trouble(self) -> str:
-        return f"; the last error: {said(self._trouble)}" if self._trouble else ""
 
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
@@ -344,7 +331,7 @@ def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
         column = column.to_list()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         values: Sequence[Any] = column
-        return values if default is None else [default if one is None else one for one in values]
+        return values if default is None else [default if value is None else value for value in values]
     filled = column if default is None or not column.null_count else column.fill_null(default)
     listed: list[Any] = filled.to_pylist()
     return listed
@@ -353,7 +340,7 @@ def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
 def _header_lists(column: Column, count: int) -> Iterable[Any]:
     """Headers as lists of (key, value); None where a record has none."""
     if isinstance(column, pa.ChunkedArray):
-        return [one for chunk in column.chunks for one in _header_lists(chunk, len(chunk))]
+        return [headers for chunk in column.chunks for headers in _header_lists(chunk, len(chunk))]
     if not isinstance(column, pa.Array):
         return _plain(column, None, count)
     if column.null_count == count:

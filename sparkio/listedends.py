@@ -25,6 +25,6 @@ class ListedEnds:
     def cut(self, ends: Mapping[int, Ends]) -> dict[int, Ends]:
         """These ends, with nothing readable after those of the first look. The first call is the first look."""
         if self._first is None:
-            self._first = {p: one.stable for p, one in ends.items()}
+            self._first = {p: now.stable for p, now in ends.items()}
         first = self._first
-        return {p: replace(one, stable=min(one.stable, first.get(p, one.start))) for p, one in ends.items()}
+        return {p: replace(now, stable=min(now.stable, first.get(p, now.start))) for p, now in ends.items()}

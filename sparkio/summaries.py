@@ -33,8 +33,8 @@ def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterat
     final   errors of ours that no further attempt could avoid: instead of being raised they are reported
     """
     try:
-        for one in summaries:
-            yield _row(to_json(one).decode(), None)
+        for summary in summaries:
+            yield _row(to_json(summary).decode(), None)
     except final as error:
         yield _row(None, Failure.of_ours(error).to_json())
 

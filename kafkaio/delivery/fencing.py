@@ -18,7 +18,7 @@ from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
 from kafkaio.protocols import Clients
-from kafkaio.said import said
+from kafkaio.said import said_with_name
 from kafkaio.writer import TopicWriter
 
 log = logging.getLogger("teacup.kafkaio.delivery")
@@ -138,7 +138,7 @@ class FencedProducer:
             raise
 
     def _translated(self, error: KafkaError, doing: str) -> KafkaIOError:
-        message = f"{doing} of {self._bucket} failed: {said(error)} ({error.name()})"
+        message = f"{doing} of {self._bucket} failed: {said_with_name(error)}"
         taken_over = TAKEN_OVER_IN_COMMIT if doing == COMMIT else TAKEN_OVER
         if ({error.code()} | self.writer.failed_with | self._fatal()) & taken_over:
             return self._fenced(message)
@@ -213,13 +213,13 @@ def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
     The pause before a request is repeated is longer than most commits take (see `FencedProducer`).
     """
     timeout_ms = int(kafka.get("transaction.timeout.ms", client.TRANSACTION_TIMEOUT_MS))
-    asked_ms = kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", str(timeout_ms)))
+    asked_ms = client.delivery_timeout_ms(kafka, timeout_ms)
     rest = {key: value for key, value in kafka.items() if key not in ("delivery.timeout.ms", "message.timeout.ms")}
     return {
         "retry.backoff.ms": str(RETRY_BACKOFF_MS),
         **rest,
         "transaction.timeout.ms": str(timeout_ms),
-        "message.timeout.ms": str(min(int(asked_ms), timeout_ms)),
+        "message.timeout.ms": str(min(asked_ms, timeout_ms)),
     }
 
 

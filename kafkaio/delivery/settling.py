@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError
 
@@ -75,18 +75,14 @@ def begin(
                 added.append(bucket)
             else:  # of when there were as many buckets before
                 check_start(receipt, generation, Batch(generation, newest + 1, ""), str(bucket))
-        made = functools.partial(TransactionalWriter, kafka, clients=clients)
+        claimant = _Claimant(kafka, clients, generation, now_ms)
         if not planned:
-
-            def claim(bucket: OutputBucket) -> None:
-                _claim(made, bucket, generation, now_ms, check_new)
-
-            claim(buckets[0])
-            list(pool.map(claim, buckets[1:]))
+            claimant.claim(buckets[0], check_new)
+            list(pool.map(lambda bucket: claimant.claim(bucket, check_new), buckets[1:]))
     if planned:
         settle(kafka, buckets, clients)
         for bucket in added:
-            _claim(made, bucket, generation, now_ms, functools.partial(check_start, take_over=True))
+            claimant.claim(bucket, functools.partial(check_start, take_over=True))
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
@@ -113,20 +109,24 @@ def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> I
         yield bucket
 
 
-def _claim(
-    opened: Callable[[OutputBucket], TransactionalWriter],
-    bucket: OutputBucket,
-    generation: str,
-    now_ms: Callable[[], int],
-    check: Callable[..., None],
-) -> None:
-    for tries_left in reversed(range(CLAIMS)):
-        try:
-            with closing(opened(bucket)) as writer:
-                check(writer.receipt, generation, None, str(bucket))
-                writer.commit(Receipt.claim(generation, now_ms()), {})
-            return
-        except Fenced:
-            if not tries_left:
-                raise
-            time.sleep(_PAUSE_S)
+@dataclass(frozen=True, slots=True)
+class _Claimant:
+    """The checkpoint that begins."""
+
+    kafka: Mapping[str, str]
+    clients: Clients
+    generation: str
+    now_ms: Callable[[], int]
+
+    def claim(self, bucket: OutputBucket, check: Callable[..., None]) -> None:
+        """Fences a bucket's earlier writers and leaves the claim, if `check` (as `check_start`) raises nothing."""
+        for tries_left in reversed(range(CLAIMS)):
+            try:
+                with closing(TransactionalWriter(self.kafka, bucket, self.clients)) as writer:
+                    check(writer.receipt, self.generation, None, str(bucket))
+                    writer.commit(Receipt.claim(self.generation, self.now_ms()), {})
+                return
+            except Fenced:
+                if not tries_left:
+                    raise
+                time.sleep(_PAUSE_S)

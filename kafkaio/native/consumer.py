@@ -19,7 +19,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
-from kafkaio.native.rdkafka import INT, INT64, POINTER, TEXT, Functions
+from kafkaio.native.library import INT, INT64, POINTER, TEXT
+from kafkaio.native.rdkafka import Functions
 
 _CONSUMER_KIND = 1  # RD_KAFKA_CONSUMER
 _REASON_BYTES = 512

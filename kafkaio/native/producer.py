@@ -19,13 +19,13 @@ import polars as pl
 import pyarrow as pa
 
 from kafkaio.native.columns import BOOLS, BYTES, LISTS, NUMBERS, NativeColumn, NotReadable, native
+from kafkaio.native.library import INT32, INT64, POINTER, TEXT
 from kafkaio.native.rdkafka import Functions
 from kafkaio.texts import Form, ListedHeaders, MadeHeaders, MadeTexts, Text
 
 NO_MEMORY = -(2**31)
 """In place of librdkafka's codes: a text could not be written."""
 
-_POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 _CODES_FROM, _CODES = -256, 512
 
 
@@ -33,29 +33,29 @@ class _Piece(ctypes.Structure):
     """`tc_piece` in text.h."""
 
     _fields_ = (
-        ("text", ctypes.c_char_p),
-        ("size", _INT64),
-        ("column", _POINTER),
-        ("where", _POINTER),
-        ("holds", _INT32),
-        ("form", _INT32),
+        ("text", TEXT),
+        ("size", INT64),
+        ("column", POINTER),
+        ("where", POINTER),
+        ("holds", INT32),
+        ("form", INT32),
     )
 
 
 class _Text(ctypes.Structure):
     """`tc_text` in text.h."""
 
-    _fields_ = (("pieces", _POINTER), ("count", _INT64))
+    _fields_ = (("pieces", POINTER), ("count", INT64))
 
 
 class _Header(ctypes.Structure):
     """`tc_header` in produce.c."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("name_size", _INT64),
+        ("name", TEXT),
+        ("name_size", INT64),
         ("value", _Text),
-        *((name, _POINTER) for name in ("where", "lists", "names", "values")),
+        *((name, POINTER) for name in ("where", "lists", "names", "values")),
     )
 
 
@@ -63,8 +63,8 @@ class _Rows(ctypes.Structure):
     """`tc_rows` in produce.c."""
 
     _fields_ = (
-        *((name, _POINTER) for name in ("key", "value", "text", "time", "partition", "headers")),
-        ("header_count", _INT64),
+        *((name, POINTER) for name in ("key", "value", "text", "time", "partition", "headers")),
+        ("header_count", INT64),
     )
 
 
@@ -72,12 +72,12 @@ class _Counts(ctypes.Structure):
     """`tc_counts` in plugin.c."""
 
     _fields_ = (
-        ("acknowledged", _INT64),
-        ("failed", _INT64),
+        ("acknowledged", INT64),
+        ("failed", INT64),
         ("codes", ctypes.c_uint64 * (_CODES // 64)),
-        ("topic", ctypes.c_char_p),
-        ("partition", _INT32),
-        ("code", _INT32),
+        ("topic", TEXT),
+        ("partition", INT32),
+        ("code", INT32),
     )
 
 
@@ -104,10 +104,10 @@ class NativeRows:
     """
 
     def __init__(self, keys: Any, values: Any, headers: Any, timestamps: Any, partitions: Any) -> None:
-        given = [one for one in (keys, values, headers, timestamps, partitions) if one is not None]
-        self.count = len(given[0])
-        if any(len(one) != self.count for one in given):
-            raise ValueError(f"columns of {', '.join(str(len(one)) for one in given)} records: these must be the same")
+        lengths = [len(column) for column in (keys, values, headers, timestamps, partitions) if column is not None]
+        self.count = lengths[0]
+        if any(length != self.count for length in lengths):
+            raise ValueError(f"columns of {', '.join(map(str, lengths))} records: these must be the same")
         self._held: list[object] = []
         self._columns: dict[tuple[int, str], int] = {}
         self._rows = _Rows(
@@ -163,15 +163,15 @@ class NativeRows:
         if not isinstance(headers, MadeHeaders):
             return [self._listed(_array(headers))]
         return [
-            self._listed(_array(headers.rows[one.column]))
-            if isinstance(one, ListedHeaders)
+            self._listed(_array(headers.rows[part.column]))
+            if isinstance(part, ListedHeaders)
             else _Header(
-                one.name.encode(),
-                len(one.name.encode()),
-                self._text(one.value, headers.rows),
-                self._column_of(headers.rows, one.where, BOOLS),
+                part.name.encode(),
+                len(part.name.encode()),
+                self._text(part.value, headers.rows),
+                self._column_of(headers.rows, part.where, BOOLS),
             )
-            for one in headers.plan
+            for part in headers.plan
         ]
 
     def _listed(self, column: pa.Array) -> _Header:
@@ -200,7 +200,7 @@ class NativeProducer:
 
         Raises `RuntimeError` after `shut`, as confluent-kafka's producer does once it is closed.
         """
-        error = _INT32()
+        error = INT32()
         with self._lock:
             if self._closed:
                 raise RuntimeError("the producer has been closed")

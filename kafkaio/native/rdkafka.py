@@ -14,12 +14,11 @@ from functools import cache
 from confluent_kafka import cimpl
 
 from kafkaio.native import library
+from kafkaio.native.library import INT, INT32, INT64, POINTER, TEXT
 
 log = logging.getLogger("teacup.kafkaio.native")
 
-POINTER, TEXT, INT, INT32, INT64 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int32, ctypes.c_int64
-
-_SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
+_SIGNATURES: library.Signatures = {
     "rd_kafka_conf_new": (POINTER, ()),
     "rd_kafka_conf_set": (INT, (POINTER, TEXT, TEXT, TEXT, ctypes.c_size_t)),
     "rd_kafka_conf_set_error_cb": (None, (POINTER, POINTER)),
@@ -59,9 +58,7 @@ class Functions:
         """Raises `AttributeError` if confluent-kafka's librdkafka lacks a function."""
         self.teacup = teacup
         self.kafka = ctypes.CDLL(cimpl.__file__)
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(self.kafka, name)
-            function.restype, function.argtypes = result, arguments
+        library.declare(self.kafka, _SIGNATURES)
         names = teacup.tc_names()
         count = next(at for at, name in enumerate(names) if name is None)
         addresses = [ctypes.cast(getattr(self.kafka, names[at].decode()), POINTER).value for at in range(count)]
