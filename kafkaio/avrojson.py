@@ -13,13 +13,16 @@
 A timestamp or date outside the years 1 to 9999 is null.
 
 Records of one schema become one in-memory Avro container, which polars decodes in one call: some 20 times faster than
-fastavro, record by record. An added field with a value that nobody can guess ends each record, so that a record that
-is not what its schema says is noticed, even where its neighbours could be read with its bytes. But polars does not see
-such records before they are found by C (`kafkaio.avroskip`): it panics on some of them, which prints dozens of lines,
-and each refusal costs as much as decoding hundreds of records. (Without the C library they are found by Python, once
-polars has refused.) Should it refuse another one, that is found by halving: polars alone decides, so that what a record
-is read as never depends on its neighbours. What polars does not decode (maps, unions of more than
-null and one type, enums inside of other types, recursive schemas), fastavro reads record by record.
+fastavro, record by record. An added field with a value that nobody can guess ends each record. So a record that is not
+what its schema says is noticed, even where its neighbours could be read with its bytes.
+
+Polars does not get to see such records: it panics on some of them, which prints dozens of lines, and each refusal costs
+as much as decoding hundreds of records. C finds them before (`kafkaio.avroskip`). Without the C library, Python finds
+them once polars has refused. If polars refuses another record, that is found by halving: polars alone decides, so what
+a record is read as never depends on its neighbours.
+
+What polars does not decode (maps, unions of more than null and one type, enums inside of other types, recursive
+schemas), fastavro reads record by record.
 
 A value that is not of its schema, whatever lengths and counts it names, costs time and memory in proportion to its own
 bytes: arrays whose items have no bytes are refused, and so are values nested too deep for Python.
@@ -82,7 +85,7 @@ LOGICAL_READERS.setdefault(f"int-{INT32}", lambda number, *_: _int32(number))
 
 
 class NotAvro(ValueError):
-    """A schema that is no Avro schema, or not one that is read."""
+    """A schema that is not an Avro schema, or that is not read."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class AvroSchema:
         return _Container(schema)
 
     def json_of(self, records: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Each record (binary) as JSON text; null where a record is not of this schema.
+        """Returns each record (binary) as JSON text; null where a record is not of this schema.
 
         columns   the top-level fields that are needed; None: all. Others may be there as well
         """
@@ -186,7 +189,7 @@ class _Container:
         return pa.concat_arrays([self._halved(records[:half], columns), self._halved(records[half:], columns)])
 
     def _decoded(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array | None:
-        """None if polars cannot decode them, or one of them is not of the schema."""
+        """Returns the records as JSON text; None if polars cannot decode them, or one of them is not of the schema."""
         count = len(records)
         ends = _END + np.arange(count, dtype=np.int64)
         fixed = pa.Array.from_buffers(pa.binary(8), count, [None, pa.py_buffer(ends)]).cast(pa.binary())
@@ -207,7 +210,7 @@ class _Container:
 
 
 def _narrowed(kind: Any, schema: Any) -> Any:
-    """The type of a column with what was read as longs (`with_longs`) as what it is."""
+    """Returns the type of a column, with longs in place of smaller numbers (`with_longs`) turned back."""
     match kind:
         case pl.Int64():
             match schema[1] if isinstance(schema, list) else schema:
@@ -231,12 +234,12 @@ def _micros(ns: int) -> datetime.datetime:
 
 def _int32(number: int) -> int:
     if not -(2**31) <= number < 2**31:
-        raise ValueError(f"{number} is no int")
+        raise ValueError(f"{number} is not an int")
     return number
 
 
 def _long(number: int) -> bytes:
-    """As Avro writes a long that is not negative."""
+    """Returns a number that is not negative as Avro writes a long."""
     rest, written = number << 1, bytearray()
     while rest > 127:
         written.append(rest & 127 | 128)
@@ -246,13 +249,13 @@ def _long(number: int) -> bytes:
 
 
 def _contents(joined: pa.Array) -> memoryview:
-    """The bytes of all values, one after the other."""
+    """Returns the bytes of all values, one after the other."""
     offsets = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset : joined.offset + len(joined) + 1]
     return memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
 def _shown(column: pl.Expr, kind: Any) -> pl.Expr:
-    """A column of a container as it appears in JSON."""
+    """Returns a column of a container as it appears in JSON."""
     match kind:
         case pl.Binary():
             return column.bin.encode("base64")
@@ -288,7 +291,7 @@ def _differs(kind: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """What fastavro has read, as it appears in JSON."""
+    """Returns what fastavro has read, as it appears in JSON."""
     match value:
         case dict():
             return {name: _plain(inner) for name, inner in value.items()}

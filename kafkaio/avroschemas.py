@@ -25,7 +25,7 @@ _OF_TEXT = "uuid"
 
 
 def with_checked_ints(schema: Any) -> Any:
-    """A schema as it is written, its plain ints with the logical type `INT32`."""
+    """Returns a schema, given as it is written, with the logical type `INT32` for its plain ints."""
     if schema == "int":
         return {"type": "int", "logicalType": INT32}
     if isinstance(schema, list):
@@ -40,7 +40,7 @@ def with_checked_ints(schema: Any) -> Any:
 
 
 def _with_checked_ints_of(schema: Any) -> Any:
-    """Of a field, an array, a map, or a type in a type: the types that it names."""
+    """Returns a field, array, map, or type in a type, with checked ints in the types that it names."""
     if not isinstance(schema, dict):
         return schema
     return schema | {name: with_checked_ints(schema[name]) for name in ("type", "items", "values") if name in schema}
@@ -89,16 +89,21 @@ class _Inlining:
 
 
 def inlined(schema: Any, named: Mapping[str, Any]) -> Any | None:
-    """The schema with each type in place of its name; a UUID in text is text. None for one that contains itself, or
-    has more than `LARGEST` types."""
+    """Returns the schema with each type in place of its name; a UUID in text is text.
+
+    None for a schema that contains itself, or has more than `LARGEST` types.
+    """
     inlining = _Inlining(named)
     found = inlining.of(schema)
     return None if inlining.recursive or inlining.left < 0 else found
 
 
 def read_at_once(schema: Any, depth: int = 0) -> bool:
-    """Whether polars reads it: records of primitive types, of arrays, and of unions of null and one of these; enums as
-    fields of the outermost record only."""
+    """Returns whether polars reads it.
+
+    It reads records of primitive types, of arrays, and of unions of null and one of these. It reads enums only as
+    fields of the outermost record.
+    """
     if isinstance(schema, str):
         return schema != "null"
     if isinstance(schema, list):
@@ -119,8 +124,10 @@ def read_at_once(schema: Any, depth: int = 0) -> bool:
 
 
 def with_longs(schema: Any) -> Any:
-    """An inlined schema that is read at once, with longs in place of ints and dates: they have the same bytes, and
-    polars would read those of more than 32 bits as other numbers."""
+    """Returns an inlined schema that is read at once, with longs in place of ints and dates.
+
+    They have the same bytes, and polars would read those of more than 32 bits as other numbers.
+    """
     if isinstance(schema, list):
         return [schema[0], with_longs(schema[1])]
     if isinstance(schema, str):
@@ -133,7 +140,7 @@ def with_longs(schema: Any) -> Any:
 
 
 def has_endless_arrays(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether some array has items without bytes, such as nulls: a few bytes would be read as any number of them."""
+    """Returns whether some array has items without bytes, such as nulls: a few bytes could be any number of them."""
     search = _Search(named)
     search.needs_bytes(schema)
     return search.endless
@@ -148,7 +155,7 @@ class _Search:
     endless: bool = False
 
     def needs_bytes(self, schema: Any) -> bool:
-        """Whether a value has at least one byte."""
+        """Returns whether a value has at least one byte."""
         if isinstance(schema, list):
             for branch in schema:
                 self.needs_bytes(branch)

@@ -94,17 +94,17 @@ class BrokerLog:
         return str(self._describe().topic_id)
 
     def partition_count(self) -> int:
-        """Asked each time; the other calls use the count that was reported last."""
+        """Asks each time; the other calls use the count that was reported last."""
         return self.described()[1]
 
     def described(self) -> tuple[str, int]:
-        """`topic_id` and `partition_count`, in one request."""
+        """Returns `topic_id` and `partition_count`, asked in one request."""
         found = self._describe()
         self._partitions = len(found.partitions)
         return str(found.topic_id), self._partitions
 
     def config(self) -> dict[str, str]:
-        """The topic's configuration, including the broker's defaults."""
+        """Returns the topic's configuration, including the broker's defaults."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
 
         def ask() -> dict[str, str]:
@@ -117,7 +117,7 @@ class BrokerLog:
         return self._ends_of(self)[self.topic]
 
     def ends_with(self, other: BrokerLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
-        """In as many requests as the ends of one topic; `other` is a topic of the same brokers."""
+        """Asks in as many requests as for the ends of one topic; `other` is a topic of the same brokers."""
         found = self._ends_of(self, other)
         return found[self.topic], found[other.topic]
 
@@ -128,13 +128,15 @@ class BrokerLog:
         return found
 
     def highs(self, *others: BrokerLog) -> dict[str, dict[int, int]]:
-        """The high watermark of every partition of this topic and of others of the same brokers, by topic, in one
-        request: the cheapest way to see whether anything came."""
+        """Returns the high watermark of every partition of this topic and of others of the same brokers, by topic.
+
+        One request is the cheapest way to see whether anything came.
+        """
         found = self._of_all((self, *others), OffsetSpec.latest())
         return {topic: {p: high.offset for p, high in by_partition.items()} for topic, by_partition in found.items()}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
-        """As in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
+        """Estimates as in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
         if not self._time_of.in_payload:
             return {p: _or_beyond(found.offset) for p, found in self._index(times_ms).items()}
         ends = self.ends()
@@ -191,11 +193,11 @@ class BrokerLog:
         return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
     def close(self) -> None:
-        """Close the clients."""
+        """Closes the clients."""
         self._points.close()
 
     def _ends_of(self, *logs: BrokerLog) -> dict[str, dict[int, Ends]]:
-        """The ends of topics of the same brokers, by topic."""
+        """Returns the ends of topics of the same brokers, by topic."""
         # This order guarantees start <= stable <= high, although the log grows between the calls.
         starts = self._of_all(logs, OffsetSpec.earliest())
         stables = self._of_all(logs, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
@@ -214,7 +216,7 @@ class BrokerLog:
         }
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        """The index's answers that hold; partitions for which it may be wrong are left out."""
+        """Returns the index's answers that hold; partitions for which it may be wrong are left out."""
         found = {p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()}
         none = {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in queries.items() if found[p] >= q.hi}
         spans = {p: (found[p], q.hi) for p, q in queries.items() if q.lo <= found[p] < q.hi}
@@ -223,7 +225,7 @@ class BrokerLog:
         return none | {p: TimeAnswer(at, queries[p].time_ms, True) for p, at in begins.items() if at is not None}
 
     def _search(self, queries: Mapping[int, TimeQuery], ceiling_ms: int, outliers: int) -> dict[int, TimeAnswer]:
-        """All searches in lockstep: each round reads one block of every partition still being searched."""
+        """Runs all searches in lockstep: each round reads one block of every partition still being searched."""
         starts = self._all(queries, OffsetSpec.earliest())
         searches = {
             p: search(replace(query, lo=min(max(query.lo, starts[p].offset), query.hi)), outliers)
@@ -259,7 +261,7 @@ class BrokerLog:
     def _of_all(
         self, logs: Iterable[BrokerLog], spec: Any, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[str, dict[int, Any]]:
-        """The same of every partition of these topics, in one call; by topic."""
+        """Asks the same of every partition of these topics, in one call. Returns the answers by topic."""
         known = {log.topic: log._known() for log in logs}
         asked = {TopicPartition(topic, p): spec for topic, partitions in known.items() for p in partitions}
         found = self._listed(asked, isolation)
@@ -268,14 +270,14 @@ class BrokerLog:
     def _offsets(
         self, specs: Mapping[int, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[int, Any]:
-        """What the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
+        """Returns what the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
         found = self._listed({TopicPartition(self._topic, p): spec for p, spec in specs.items()}, isolation)
         return {p: answer for (_, p), answer in found.items()}
 
     def _listed(
         self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[tuple[str, int], Any]:
-        """The same by topic and partition."""
+        """Returns the same by topic and partition."""
         if not specs:
             return {}
 
@@ -292,7 +294,7 @@ class BrokerLog:
         return self._retried(ask, {at.topic for at in specs})
 
     def _known(self) -> range:
-        """The partitions, as many as were reported last."""
+        """Returns the partitions, as many as were reported last."""
         return range(self._partitions if self._partitions is not None else self.partition_count())
 
     def _describe(self) -> Any:
@@ -303,7 +305,7 @@ class BrokerLog:
         return self._retried(ask)
 
     def _retried(self, ask: Callable[[], T], topics: Iterable[str] = ()) -> T:
-        """Before each retry the client refreshes its brokers and leaders, of this topic unless others are given.
+        """Retries a call. Before, the client refreshes its brokers and leaders, of this topic unless others are given.
 
         For minutes after a broker was restarted, librdkafka by itself asks with an old leader epoch, and waits for a
         controller that it does not know. A partition that was added is missing to a client that has asked for others

@@ -38,7 +38,7 @@ class Trust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """One look. `reason` is for people; None if the clock agreed.
+    """A look at the clock. `reason` is for people; None if the clock agreed.
 
     steady_ms   the wall clock, or, while it is not trusted, what it would be by the monotonic clock since the anchor
     """
@@ -65,7 +65,7 @@ class WallClock:
         self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
 
     def look(self, wall_ms: int, monotonic_ms: int) -> ClockReading:
-        """Whether the clock agrees. Raises ValueError if the monotonic clock goes back."""
+        """Looks whether the clock agrees. Raises ValueError if the monotonic clock goes back."""
         if monotonic_ms < self._monotonic_ms:
             raise ValueError(f"monotonic_ms: {monotonic_ms} is below {self._monotonic_ms}; it never goes back")
         self._monotonic_ms = monotonic_ms
@@ -93,7 +93,7 @@ class WallClock:
 
 
 def not_before(wall_ms: int, listed_ms: int) -> str | None:
-    """Why a clock before a persisted listing cannot be right; None if it is not before it."""
+    """Returns why a clock before a persisted listing cannot be right; None if it is not before it."""
     behind_ms = listed_ms - wall_ms
     if behind_ms <= TOLERANCE_MS:
         return None
@@ -104,7 +104,7 @@ def not_before(wall_ms: int, listed_ms: int) -> str | None:
 
 
 def not_after(listed_ms: int, appended_ms: int, tolerance_ms: int) -> str | None:
-    """Why the clock cannot be right: by the broker's clock, a record that came after a listing was appended before it.
+    """Returns why the clock cannot be right: the broker appended a record before a listing that the record came after.
 
     tolerance_ms   how far the two clocks may differ
     """

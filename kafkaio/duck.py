@@ -23,7 +23,7 @@ atexit.register(_connections.clear)
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's in-memory database. It uses one thread; parallelism is the caller's."""
+    """Returns this thread's in-memory database. It uses one thread; parallelism is the caller's."""
     key = os.getpid(), threading.get_ident()
     kept = _connections.get(key)
     if kept is None:

@@ -21,7 +21,7 @@ from kafkaio.messages import to_arrow
 
 
 class MessageFetch(PartitionFetch):
-    """By a consumer of confluent-kafka."""
+    """Fetches by a consumer of confluent-kafka."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         super().__init__(topic)
@@ -41,7 +41,7 @@ class MessageFetch(PartitionFetch):
         with no_garbage_collection():
             messages = self._fetch(position, min(end - position, AT_ONCE, rows))
             if messages and messages[-1].offset() >= end:
-                cut = bisect_left(messages, end, key=Message.offset)
+                cut = bisect_left(messages, end, key=lambda message: message.offset())
                 self._ahead = messages[cut:] + self._ahead
                 del messages[cut:]
                 passed = end
@@ -73,7 +73,7 @@ class MessageFetch(PartitionFetch):
         self._consumer.close()
 
     def _fetch(self, position: int, limit: int) -> list[Any]:
-        """At most `limit` records from the position on; none if none arrived within a few milliseconds."""
+        """Returns at most `limit` records from the position on; none if none arrived within a few milliseconds."""
         if self._ahead:
             waiting, self._ahead = self._ahead[:limit], self._ahead[limit:]
             return waiting

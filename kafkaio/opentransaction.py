@@ -20,7 +20,7 @@ _POLL_S = 0.05
 
 
 def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: float) -> dict[int, Ends]:
-    """Wait until everything that was below the high watermarks in `listed` can be read; returns the ends then.
+    """Waits until everything that was below the high watermarks in `listed` can be read. Returns the ends then.
 
     Raises `KafkaUnavailable` if that takes longer than `timeout_s`.
     """

@@ -33,7 +33,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it is in the log.
+    """A record as it is in the log.
 
     timestamp_ms    None if it has none
     timestamp_type  0 none, 1 CreateTime, 2 LogAppendTime
@@ -60,7 +60,7 @@ class PointReader:
         self._knows_leaders = False
 
     def take(self, spans: Mapping[int, tuple[int, int]], count: int = 1) -> dict[int, list[Record]]:
-        """For each partition the first readable records of [from, to), at most `count`; an empty range costs nothing.
+        """Reads the first records of [from, to) in each partition, at most `count`. An empty range costs nothing.
 
         The log must have reached the ends (at most the last stable offset). Raises `OffsetOutOfRange`, `TopicMissing`,
         `KafkaUnavailable`.
@@ -85,7 +85,7 @@ class PointReader:
         return found
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Closes the consumer."""
         self._consumer.close()
 
     def _fill(self, spans: Mapping[int, tuple[int, int]], count: int, found: dict[int, list[Record]]) -> None:
@@ -116,12 +116,12 @@ class PointReader:
                 self._done(partition, waiting)
 
     def _done(self, partition: int, waiting: set[int]) -> None:
-        """The partition is finished. What was fetched beyond it is discarded unread, which is cheaper."""
+        """Finishes the partition. What was fetched beyond it is discarded unread, which is cheaper."""
         waiting.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self.topic, partition)])
 
     def _at_end(self, event: Any, error: KafkaError, position: int) -> int:
-        """The offset up to which the partition was read without a record; -1 if the event does not say."""
+        """Returns the offset up to which the partition was read without a record; -1 if the event does not say."""
         if error.code() == KafkaError._PARTITION_EOF:
             return int(event.offset())
         partition = event.partition()

@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NotProtobuf(ValueError):
-    """A schema that is no Protobuf schema."""
+    """A schema that is not a Protobuf schema."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ProtoSchema:
             raise NotProtobuf(f"{type(error).__name__}: {error}") from error
 
     def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Each value (indexes and message) as JSON text; null where it is not of this schema.
+        """Returns each value (indexes and message) as JSON text; null where it is not of this schema.
 
         columns   the top-level fields that are needed; None: all
         """
@@ -93,7 +93,7 @@ class ProtoSchema:
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """The path to the message, and where the message begins. A count of 0 means the first message."""
+    """Returns the path to the message, and where the message begins. A count of 0 means the first message."""
     count, at = _zigzag(value, 0)
     if count < 0:
         raise ValueError(f"{count} indexes")
@@ -127,7 +127,7 @@ def _holds(pool: Any, name: str) -> bool:
 
 
 def _well_known(name: str) -> bytes:
-    """A file that comes with Protobuf itself."""
+    """Returns a file that comes with Protobuf itself."""
     from importlib import import_module
 
     module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
@@ -147,7 +147,7 @@ def _plain(message: Any, columns: Sequence[str] | None = None) -> Any:
 
 
 def _field(member: Any, message: Any) -> Any:
-    """member: the descriptor of the field."""
+    """Returns a field as it appears in JSON. member: its descriptor."""
     if member.has_presence and not message.HasField(member.name):
         return None
     value = getattr(message, member.name)

@@ -48,11 +48,11 @@ class RangeReader:
         self._lock = threading.Lock()
 
     def prepare(self, partition: int, start: int) -> None:
-        """Start fetching from `start` in the background, so that a `read` from there finds records waiting."""
+        """Starts fetching from `start` in the background, so that a `read` from there finds records waiting."""
         self._put_back(self._take(partition, start))
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
-        """The records of [start, end) in offset order, in batches (`SCHEMA` of `messages`) of at most `chunk` records.
+        """Yields the records of [start, end) in offset order, in batches (`messages.SCHEMA`) of at most `chunk`.
 
         A batch also ends with the record that brings it to `BATCH_BYTES`. Batch boundaries therefore do not depend on
         how the records arrive: every read of a range gives the same batches, so what is derived from them keeps its
@@ -75,7 +75,7 @@ class RangeReader:
         self._put_back(cursor)
 
     def give_back(self, partition: int, records: list[pa.RecordBatch]) -> None:
-        """Put back the last records read from the partition: its next `read` starts with them, without a fetch.
+        """Puts back the last records read from the partition: its next `read` starts with them, without a fetch.
 
         They are cut into batches just as fetched records would be.
         """
@@ -85,7 +85,7 @@ class RangeReader:
                 cursor.take_back(records)
 
     def close(self) -> None:
-        """Close the consumers that no read uses now."""
+        """Closes the consumers that no read uses now."""
         with self._lock:
             cursors, self._idle = list(self._idle.values()), OrderedDict()
         for cursor in cursors:
@@ -176,8 +176,10 @@ class _Cursor:
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
     def _again(self, end: int, limit: int, size: int) -> tuple[pa.RecordBatch, int]:
-        """The next given-back records: at most `limit`, below `end`, none after the one that fills `size` bytes; and
-        their bytes."""
+        """Returns the next given-back records, and their bytes.
+
+        They are at most `limit`, below `end`, and none follows the one that fills `size` bytes.
+        """
         first = self._given_back.pop(0)
         below = int(np.searchsorted(first.column("offset").to_numpy(), end))
         piece = first.slice(0, min(below, limit))
@@ -200,7 +202,7 @@ class _Cursor:
 
 
 def _open_fetch(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
-    """In C where that is possible."""
+    """Opens the fetch in C where that is possible."""
     functions = rdkafka.bound()
     if functions is None or not rdkafka.takes(kafka):
         return MessageFetch(topic, kafka, timeout_s)
@@ -211,5 +213,5 @@ _readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerP
 
 
 def open_reader(topic: str, kafka: Mapping[str, str]) -> RangeReader:
-    """This process's reader of a topic, kept open between calls (the eight most recently used)."""
+    """Returns this process's reader of a topic, kept open between calls (the eight most recently used)."""
     return _readers.get((topic, frozenset(kafka.items())), lambda: RangeReader(topic, kafka))

@@ -1,9 +1,9 @@
 """Schemas by their ids, from a schema registry: fetched once by each process, with bounded waits.
 
 no such id                      missing: the record that names it is a dead letter; asked again after a minute
-many such ids                   the list of all schemas is asked for, once a batch: noise costs no request a record
+many such ids                   asks for the list of all schemas, once per batch: noise costs no request per record
 unreachable, overloaded, 5xx    waits, and says so; then `RegistryUnreachable`
-refused (401, 403), other 4xx   `RegistryRefused` at once, as for an answer that is no registry's
+refused (401, 403), other 4xx   `RegistryRefused` at once, as for an answer that does not come from a registry
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 
 class Registry:
-    """One registry.
+    """A schema registry.
 
     properties   of `confluent_kafka.schema_registry.SchemaRegistryClient`: `url`, `basic.auth.user.info`, ...
     kind         of the schemas: "avro" or "protobuf"
@@ -62,10 +62,11 @@ class Registry:
         self._unknown_at_s: dict[int, float] = {}
 
     def schemas(self, numbers: Iterable[int]) -> dict[int, Schema | str]:
-        """The schemas of these ids, or why one cannot be used; those that the registry does not have are missing.
+        """Returns the schemas of these ids, or why one cannot be used. Those that the registry lacks are missing.
 
-        At most `MOST_ASKED` unknown ids a minute are asked for one by one. Beyond that the registry lists all that it
-        has, once a call, so that an id registered since is found. One that cannot (Redpanda) is asked one by one.
+        At most `MOST_ASKED` unknown ids per minute are asked for one by one. Beyond that the registry lists all its
+        schemas, once per call, so that an id registered since is found. A registry that cannot list them (Redpanda) is
+        asked one by one.
         """
         numbers, since_s = list(numbers), time.monotonic() - UNKNOWN_FOR_S
         self._unknown_at_s = {number: at_s for number, at_s in self._unknown_at_s.items() if at_s > since_s}
@@ -83,7 +84,7 @@ class Registry:
         return {number: self._known[number] for number in numbers if number in self._known}
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Ask again for those of these ids that were unknown: another process has met their schemas since."""
+        """Lets those of these ids that were unknown be asked for again: another process has met their schemas."""
         for number in numbers:
             self._unknown_at_s.pop(number, None)
 
@@ -92,7 +93,7 @@ class Registry:
         self._unknown_at_s.update(dict.fromkeys(islice(numbers, room), time.monotonic()))
 
     def ask(self) -> None:
-        """Return if it answers at all, whatever schemas it has. Raises `RegistryUnreachable`, `RegistryRefused`."""
+        """Returns if it answers at all, whatever schemas it has. Raises `RegistryUnreachable`, `RegistryRefused`."""
         try:
             self._waited_for(partial(self._asked, 1), "schema 1")
         except RegistryRefused as refused:
@@ -134,7 +135,7 @@ class Registry:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _listed(self) -> frozenset[int] | None:
-        """The ids of all schemas, deleted ones included; None: this registry does not list them."""
+        """Returns the ids of all schemas, deleted ones included; None: this registry does not list them."""
         try:
             rows = self._client._rest_client.get("schemas", {"deleted": "true"})  # which the client has no method for
         except SchemaRegistryError as error:
@@ -166,7 +167,7 @@ class Registry:
         return "serialized" if self._kind == PROTOBUF else None
 
     def _referenced(self, schema: Registered, seen: dict[tuple[str, int], None]) -> list[tuple[str, str]]:
-        """Name and text of the schemas that a schema names, each after those that it names itself."""
+        """Returns name and text of the schemas that a schema names, each after those that it names itself."""
         found: list[tuple[str, str]] = []
         for reference in schema.references or ():
             at: tuple[Any, Any] = (reference.subject, reference.version)
@@ -179,7 +180,7 @@ class Registry:
 
 
 def shown_url(url: str) -> str:
-    """The addresses without user and password."""
+    """Returns the addresses without user and password."""
     addresses = [urlsplit(address.strip()) for address in url.split(",")]
     return ",".join(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() for parts in addresses)
 
@@ -188,6 +189,6 @@ _registries: PerProcess[tuple[object, ...], Registry] = PerProcess(8, lambda reg
 
 
 def open_registry(properties: Mapping[str, str], kind: str, unreachable_for_s: float = UNREACHABLE_FOR_S) -> Registry:
-    """This process's registry, whose schemas stay known between calls."""
+    """Returns this process's registry, whose schemas stay known between calls."""
     key = (kind, unreachable_for_s, frozenset(properties.items()))
     return _registries.get(key, lambda: Registry(properties, kind, unreachable_for_s))

@@ -45,9 +45,11 @@ class Form(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """text   of a literal; column, form   of anything else
+    """A piece of a text.
 
-    where   a boolean column: written where it is `holds`; none: in each row
+    text           the text of a literal
+    column, form   the column of any other piece, and how its values are written
+    where, holds   a boolean column: the piece is written where it is `holds`; empty: in each row
     """
 
     text: str = ""
@@ -90,7 +92,7 @@ class MadeTexts:
         return len(self.rows)
 
     def to_list(self) -> list[str]:
-        """The texts."""
+        """Returns the texts."""
         found: list[str] = texts(self.text, self.rows).to_list()
         return found
 
@@ -106,7 +108,7 @@ class MadeHeaders:
         return len(self.rows)
 
     def to_list(self) -> list[Headers]:
-        """Lists of (name, value), a new one for each row."""
+        """Returns lists of (name, value), a new one for each row."""
         found: list[Headers] = [[] for _ in range(len(self.rows))]
         for part in self.plan:
             if isinstance(part, ListedHeaders):
@@ -123,7 +125,7 @@ class MadeHeaders:
 
 
 def texts(text: Text, rows: pl.DataFrame) -> pl.Series:
-    """The text of each row (string)."""
+    """Returns the text of each row (string)."""
     forms = {(piece.column, piece.form) for piece in text if piece.form is not Form.LITERAL}
     frame = rows.with_columns(_written(rows[column], form).alias(_name(column, form)) for column, form in forms)
     pieces = [pl.repeat("", pl.len())]  # literals alone would be one row
@@ -138,7 +140,7 @@ def texts(text: Text, rows: pl.DataFrame) -> pl.Series:
 
 
 def most_bytes(text: Text, sizes: Mapping[str, Any], *, escaped: int) -> Any:
-    """At most how many bytes each text has, if no byte takes more than `escaped` (6 at most).
+    """Returns at most how many bytes each text has, if no byte takes more than `escaped` (6 at most).
 
     sizes   the bytes of each value (numpy), by column (`columns_of`)
     """
@@ -157,7 +159,7 @@ def most_bytes(text: Text, sizes: Mapping[str, Any], *, escaped: int) -> Any:
 
 
 def columns_of(text: Text) -> set[str]:
-    """Whose values have bytes."""
+    """Returns the columns whose values have bytes."""
     return {piece.column for piece in text if piece.form not in (Form.LITERAL, Form.NUMBER)}
 
 
@@ -177,7 +179,7 @@ def _written(values: pl.Series, form: Form) -> pl.Series:
 
 
 def _strings(values: pl.Series) -> pl.Series:
-    """As JSON strings; usually no text needs escaping, and then they are not checked one by one."""
+    """Writes values as JSON strings; usually no text needs escaping, and then they are not checked one by one."""
     try:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:
@@ -199,7 +201,7 @@ def _surrounded(before: str, text: pl.Series, after: str) -> pl.Series:
 
 
 def listed(headers: Sequence[Headers]) -> pl.Series:
-    """Headers as a column for `ListedHeaders`."""
+    """Returns headers as a column for `ListedHeaders`."""
     pairs = [
         [{"key": name, "value": value.encode() if isinstance(value, str) else value} for name, value in of_record]
         for of_record in headers
@@ -208,6 +210,6 @@ def listed(headers: Sequence[Headers]) -> pl.Series:
 
 
 def position(side: str) -> Text:
-    """`partition:offset` of one side of a row."""
+    """Returns `partition:offset` of one side of a row, as a text."""
     partition, offset = (TextPiece(column=f"{side}_{name}", form=Form.NUMBER) for name in ("partition", "offset"))
     return partition, TextPiece(":"), offset

@@ -19,14 +19,14 @@ ANSWERED_WITHIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One topic. operations: lower-case names of ACL operations ("read", "describe_configs"); None: not known."""
+    """A topic. operations: lower-case names of ACL operations ("read", "describe_configs"); None: not known."""
 
     partitions: int
     operations: frozenset[str] | None
 
 
 def describe(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, Described | KafkaIOError]:
-    """Each topic, or the error that says why it cannot be described. One attempt, of at most ten seconds."""
+    """Describes each topic, or returns the error that says why it cannot. One attempt, of at most ten seconds."""
     troubles: list[KafkaError] = []
     admin = client.admin(kafka, troubles.append)
     futures = admin.describe_topics(

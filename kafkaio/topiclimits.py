@@ -36,18 +36,18 @@ Limits = Mapping[str, TopicLimits]
 
 
 def limits_of(kafka: Mapping[str, str], topics: Iterable[str | None]) -> Limits:
-    """The limits of each topic that is not None. Raises `KafkaUnavailable`, `TopicMissing`."""
+    """Returns the limits of each topic that is not None. Raises `KafkaUnavailable`, `TopicMissing`."""
     named = frozenset(topic for topic in topics if topic is not None)
     return _limits.get((named, frozenset(kafka.items())), lambda: _asked(named, kafka))
 
 
 def forget_limits(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
-    """Ask again next time, as after a refused record: the limits of these topics may have been changed."""
+    """Asks again next time, as after a refused record: the limits of these topics may have been changed."""
     _limits.discard((frozenset(topics), frozenset(kafka.items())))
 
 
 def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
-    """Properties for a producer whose batches all of these topics accept, and whose queue holds enough of them."""
+    """Returns properties for a producer whose batches all these topics accept, and whose queue holds enough of them."""
     given = {name: int(kafka.get(name, most)) for name, most in TUNING.items()}
     batches = 2 * max((topic.partitions for topic in limits.values()), default=1)
     room = {

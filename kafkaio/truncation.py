@@ -30,7 +30,7 @@ _POLL_S = 0.1
 
 
 def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mapping[str, str]) -> set[int]:
-    """The partitions that are no longer what they were up to these positions.
+    """Returns the partitions that are no longer what they were up to these positions.
 
     Raises `KafkaUnavailable`, `KafkaIOError`.
     """
@@ -76,7 +76,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
 
 
 def _sought(consumer: Consumer, spot: TopicPartition) -> bool:
-    """Whether the seek has begun: an assignment that has not begun refuses it. What was fetched before is discarded."""
+    """Seeks. Returns whether the seek has begun: an assignment that has not begun refuses it."""
     try:
         consumer.seek(spot)
     except KafkaException as error:

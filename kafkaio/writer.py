@@ -97,7 +97,7 @@ class TopicWriter:
         timestamps: Column = None,
         partitions: Column = None,
     ) -> int:
-        """Hand records to the producer; return how many. They are safe only after `flush`.
+        """Hands records to the producer, and returns how many. They are safe only after `flush`.
 
         All columns have the same length. `None` means a column of nulls; keys or values must be given.
 
@@ -173,7 +173,7 @@ class TopicWriter:
         return count
 
     def flush(self) -> Delivered:
-        """Wait until every record is acknowledged or failed.
+        """Waits until every record is acknowledged or failed.
 
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
         """
@@ -202,7 +202,7 @@ class TopicWriter:
         return delivered
 
     def _acknowledged(self) -> int:
-        """Of the records since the last flush; none has failed."""
+        """Returns how many records since the last flush were acknowledged; none has failed."""
         if self._native is None:
             return self._sent
         total = self._native.counts().acknowledged
@@ -215,7 +215,7 @@ class TopicWriter:
         return self._producer
 
     def close(self) -> None:
-        """Close the producer; records that were not flushed are dropped.
+        """Closes the producer; records that were not flushed are dropped.
 
         Closing aborts an open transaction. librdkafka has no time-out for that, and sometimes never returns if the
         broker was unreachable meanwhile. A producer that does not close in time is abandoned; the next one with the
@@ -253,7 +253,7 @@ class TopicWriter:
                     raise self._refused(topic, partition, error.args[0]) from error
 
     def _wait_for_room(self) -> None:
-        """Serve the producer, whose queue is full, until it is shorter.
+        """Serves the producer, whose queue is full, until it is shorter.
 
         Raises `KafkaUnavailable` once it has been full for longer than librdkafka keeps any record.
         """
@@ -289,7 +289,7 @@ class TopicWriter:
             raise ProducerFailed(f"the producer cannot continue: {message}") from error
 
     def _refused(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
-        """librdkafka did not accept the record at all (for example, it is too large for any topic)."""
+        """Returns the error for a record that librdkafka did not accept at all, such as one too large for any topic."""
         self._codes.add(error.code())
         return DeliveryFailed(topic, partition, said_with_name(error), 1)
 
@@ -324,7 +324,7 @@ class TopicWriter:
 
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
-    """The column as Python values, with the default in place of nulls."""
+    """Returns the column as Python values, with the default in place of nulls."""
     if column is None:
         return repeat(default, count)
     if isinstance(column, MadeTexts | MadeHeaders | pl.Series):
@@ -338,7 +338,7 @@ def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
 
 
 def _header_lists(column: Column, count: int) -> Iterable[Any]:
-    """Headers as lists of (key, value); None where a record has none."""
+    """Returns headers as lists of (key, value); None where a record has none."""
     if isinstance(column, pa.ChunkedArray):
         return [headers for chunk in column.chunks for headers in _header_lists(chunk, len(chunk))]
     if not isinstance(column, pa.Array):
@@ -356,10 +356,10 @@ _writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(4, To
 
 
 def open_writer(kafka: Mapping[str, str]) -> TopicWriter:
-    """This process's writer to a cluster, kept open between calls (the four most recently used)."""
+    """Returns this process's writer to a cluster, kept open between calls (the four most recently used)."""
     return _writers.get(frozenset(kafka.items()), lambda: TopicWriter(kafka))
 
 
 def discard_writer(kafka: Mapping[str, str]) -> None:
-    """Close this process's writer, as required after `DeliveryFailed`. The next `open_writer` opens a new one."""
+    """Closes this process's writer, as required after `DeliveryFailed`. The next `open_writer` opens another."""
     _writers.discard(frozenset(kafka.items()))

@@ -95,12 +95,12 @@ class FencedProducer:
             raise
 
     def close(self) -> None:
-        """Close the producer and abort its open transaction."""
+        """Closes the producer and aborts its open transaction."""
         if not self._stuck:
             self.writer.close()
 
     def _connect(self) -> None:
-        """Wait until a broker is connected: if `init_transactions` finds none, it retries only half a second later.
+        """Waits until a broker is connected: if `init_transactions` finds none, it retries only half a second later.
 
         The first answer comes from a bootstrap address, which librdkafka then drops in favour of the brokers it has
         learnt about. The second answer comes from one of those.
@@ -109,7 +109,7 @@ class FencedProducer:
             client.learn(self.writer.producer, self._bucket.topic, INIT_TIMEOUT_S)
 
     def _in_time(self, what: str, timeout_s: float, call: Callable[[float], object]) -> None:
-        """As `_call`, but always returns: librdkafka exceeds its own time-out if the broker restarts meanwhile."""
+        """Does `_call`, but always returns: librdkafka exceeds its own time-out if the broker restarts meanwhile."""
         try:
             within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)))
         except TimeoutError:
@@ -148,7 +148,7 @@ class FencedProducer:
         return access_refused(self._bucket, error) or kind(message)
 
     def _fatal(self) -> set[int]:
-        """The code of the error that ended the producer, if one has.
+        """Returns the code of the error that ended the producer, if one has.
 
         Most calls only report that there was one (`_FATAL`); transactional calls give its code. Beginning a
         transaction does no harm: after this the producer is only closed.
@@ -175,7 +175,7 @@ class FencedProducer:
         )
 
     def _check_topic(self, topic: str) -> None:
-        """Records to a deleted topic only time out. Raises `TopicMissing`."""
+        """Raises `TopicMissing` if the topic was deleted: records to it only time out."""
         try:
             found = self.writer.producer.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
         except KafkaException:
@@ -185,7 +185,7 @@ class FencedProducer:
 
 
 def access_refused(bucket: OutputBucket, error: KafkaError) -> KafkaIOError | None:
-    """The error that names the missing ACL; None if the broker refused something else, or nothing."""
+    """Returns the error that names the missing ACL; None if the broker refused something else, or nothing."""
     needed = {
         KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {bucket.group!r}, which holds the receipt",
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"Write on transactional id {bucket.transactional_id!r}",
@@ -199,7 +199,7 @@ def access_refused(bucket: OutputBucket, error: KafkaError) -> KafkaIOError | No
 
 
 def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> None:
-    """Fence every earlier writer of these buckets and abort its open transaction, as a job does before it begins.
+    """Fences every earlier writer of these buckets and aborts its open transaction, as a job does before it begins.
 
     Readers of committed records wait for an open transaction; without this they would wait until it times out.
     """
@@ -208,7 +208,7 @@ def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: C
 
 
 def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The user's properties with a transaction time-out; no record may outlive its transaction.
+    """Returns the user's properties with a transaction time-out; no record may outlive its transaction.
 
     The pause before a request is repeated is longer than most commits take (see `FencedProducer`).
     """

@@ -20,7 +20,7 @@ from kafkaio.protocols import Clients
 def read_receipt(
     kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client
 ) -> tuple[Receipt | None, Any]:
-    """The current receipt, and what a transaction needs to commit the next one.
+    """Returns the current receipt, and what a transaction needs to commit the next one.
 
     Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`.
     """

@@ -51,7 +51,7 @@ def begin(
     now_ms: Callable[[], int] = wall_ms,
     clients: Clients = client,
 ) -> None:
-    """Make the output belong to this checkpoint alone.
+    """Makes the output belong to this checkpoint alone.
 
     buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
@@ -86,7 +86,7 @@ def begin(
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
-    """If the first receipt does not arrive, find out why; the read itself only learns that nobody answers.
+    """Finds out why, if the first receipt does not arrive; the read itself only learns that nobody answers.
 
     Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers.
     """
@@ -101,7 +101,7 @@ def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], cli
 
 
 def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> Iterator[OutputBucket]:
-    """The buckets after the last one that have a receipt: a job that had more of them may still write to those."""
+    """Yields the buckets after the last that have a receipt: a job that had more buckets may still write to them."""
     for number in itertools.count(last.number + 1):
         bucket = replace(last, number=number)
         if read_receipt(kafka, bucket, clients)[0] is None:

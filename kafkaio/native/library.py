@@ -41,7 +41,7 @@ _SIGNATURES: Signatures = {
 
 
 def path() -> Path:
-    """Where the library of these sources is, or would be."""
+    """Returns where the library of these sources is, or would be."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -49,12 +49,12 @@ def path() -> Path:
 
 
 def loaded() -> ctypes.CDLL | None:
-    """The library; None if there is none. Threads may call it at the same time on different objects."""
+    """Returns the library; None if there is none. Threads may call it at the same time on different objects."""
     return _load()[0]
 
 
 def missing() -> str | None:
-    """Why there is no library; None if there is one."""
+    """Returns why there is no library; None if there is one."""
     return _load()[1]
 
 

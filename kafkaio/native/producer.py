@@ -1,7 +1,7 @@
 """confluent-kafka's producer, as C knows it: rows of Arrow columns go straight into librdkafka.
 
 The producer stays confluent-kafka's, and so do transactions, flush, polling and fencing. C learns of it as a plugin of
-librdkafka (plugin.c), and counts what becomes of its records, whoever produced them: confluent-kafka reports only its
+librdkafka (plugin.c). It counts what becomes of its records, whoever produced them: confluent-kafka reports only its
 own. Only confluent-kafka polls, because its callbacks expect to be within one of its calls.
 
 What crosses is a plan: `tc_rows` in produce.c, with a pointer to each column, and to the pieces of each text
@@ -136,7 +136,7 @@ class NativeRows:
         return None if column is None else ctypes.addressof(native(_array(column), kinds, self._held))
 
     def _column_of(self, rows: pl.DataFrame, name: str, kinds: frozenset[int]) -> int | None:
-        """Of a frame, once for all texts; `name` may be empty."""
+        """Returns the address of a frame's column, made once for all texts; `name` may be empty."""
         if not name:
             return None
         if (id(rows), name) not in self._columns:
@@ -184,7 +184,7 @@ class NativeRows:
 
 
 class NativeProducer:
-    """One that this thread has just made, with `plugin` among its properties. Used by one thread at a time."""
+    """A producer that this thread has just made, with `plugin` among its properties. One thread at a time uses it."""
 
     def __init__(self, functions: Functions) -> None:
         self._teacup = functions.teacup
@@ -195,8 +195,9 @@ class NativeProducer:
         self._last = RecordCounts(0, 0, frozenset(), "", -1, 0)
 
     def produce(self, topic: str, rows: NativeRows, start: int) -> tuple[int, int]:
-        """Hand over rows from `start` on; how many were taken, and why the next one was not: librdkafka's code, or
-        `NO_MEMORY`; 0: all were.
+        """Hands over rows from `start` on. Returns how many were taken, and why the next one was not.
+
+        That is librdkafka's code, or `NO_MEMORY`; 0: all were taken.
 
         Raises `RuntimeError` after `shut`, as confluent-kafka's producer does once it is closed.
         """
@@ -210,7 +211,7 @@ class NativeProducer:
         return int(taken), error.value
 
     def counts(self) -> RecordCounts:
-        """What has become of all records so far, or had when this was freed."""
+        """Returns what has become of all records so far, or had when this was freed."""
         with self._lock:
             if self._at is not None:
                 counts = _Counts()
@@ -219,25 +220,26 @@ class NativeProducer:
             return self._last
 
     def in_flight(self) -> int:
-        """How many produce requests were sent and not answered yet; too few after a connection was lost, until
-        `settled`.
+        """Returns how many produce requests were sent and not answered yet.
+
+        Too few after a connection was lost, until `settled`.
         """
         with self._lock:
             return 0 if self._at is None else int(self._teacup.tc_producer_in_flight(self._at))
 
     def settled(self) -> None:
-        """Every record was acknowledged or has failed, so nothing is in flight."""
+        """Notes that nothing is in flight: every record was acknowledged or has failed."""
         with self._lock:
             if self._at is not None:
                 self._teacup.tc_producer_settled(self._at)
 
     def shut(self) -> None:
-        """Before the producer is closed: nothing more is handed to it."""
+        """Lets nothing more be handed to the producer, before it is closed."""
         with self._lock:
             self._closed = True
 
     def free(self) -> None:
-        """Only after the producer was closed: until then librdkafka counts here."""
+        """Frees what C holds, only after the producer was closed: until then librdkafka counts here."""
         self.counts()
         with self._lock:
             if self._at is not None:
@@ -253,7 +255,7 @@ def _understood(counts: _Counts) -> RecordCounts:
 
 
 def plugin(functions: Functions) -> dict[str, str]:
-    """The property that makes a producer known to C."""
+    """Returns the property that makes a producer known to C."""
     return {"plugin.library.paths": functions.teacup._name}
 
 

@@ -50,7 +50,9 @@ _SIGNATURES: library.Signatures = {
 
 
 class Functions:
-    """kafka    librdkafka's functions, as attributes (`kafka.rd_kafka_new`)
+    """The functions of both libraries.
+
+    kafka    librdkafka's, as attributes (`kafka.rd_kafka_new`)
     teacup   the C library's (`teacup.tc_fetch_new`), which have librdkafka's
     """
 
@@ -66,7 +68,7 @@ class Functions:
 
 
 def bound() -> Functions | None:
-    """The functions; None where there is no C library, or it cannot be used: the first call logs why."""
+    """Returns the functions; None where there is no C library, or it cannot be used: the first call logs why."""
     teacup = library.loaded()
     functions, why = (None, library.missing()) if teacup is None else _bind(teacup)
     if functions is None:
@@ -75,7 +77,7 @@ def bound() -> Functions | None:
 
 
 def path_in_use() -> str:
-    """Which path records take, for people: `C`, or `Python` and why."""
+    """Returns which path records take, for people: `C`, or `Python` and why."""
     teacup = library.loaded()
     why = library.missing() if teacup is None else _bind(teacup)[1]
     return "C" if why is None else f"Python, more slowly: {why}"
@@ -97,7 +99,7 @@ def _bind(teacup: ctypes.CDLL) -> tuple[Functions | None, str | None]:
 
 
 def takes(kafka: Mapping[str, str]) -> bool:
-    """Whether librdkafka understands all properties; a few are confluent-kafka's own."""
+    """Returns whether librdkafka understands all properties; a few are confluent-kafka's own."""
     return "plugin.library.paths" not in kafka and (
         kafka.get("sasl.oauthbearer.metadata.authentication.type", "").lower() != "aws_iam"
     )
