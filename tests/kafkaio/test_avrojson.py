@@ -159,10 +159,10 @@ def test_values_of_logical_types() -> None:
 
     for some, at_once in ((fields, True), ([*fields, *slower], False)):
         schema = record(*({"name": name, "type": kind} for name, kind, _, _ in some))
-        one = AvroSchema(json.dumps(schema))
-        assert (one._at_once is not None) == at_once
+        avro_schema = AvroSchema(json.dumps(schema))
+        assert (avro_schema._at_once is not None) == at_once
         value = {name: given for name, _, given, _ in some}
-        assert read(one, [written(schema, value)] * 2) == [{name: shown for name, _, _, shown in some}] * 2
+        assert read(avro_schema, [written(schema, value)] * 2) == [{name: shown for name, _, _, shown in some}] * 2
 
 
 def test_a_schema_may_name_others_and_itself() -> None:
@@ -181,10 +181,10 @@ def test_a_schema_may_name_others_and_itself() -> None:
 def test_only_the_fields_that_are_needed_are_decoded() -> None:
     """Unknown ones are missing in what comes out."""
     schema = record({"name": "id", "type": "string"}, {"name": "long", "type": "string"})
-    one = written(schema, {"id": "a", "long": "x"})
+    value = written(schema, {"id": "a", "long": "x"})
 
-    assert read(AvroSchema(json.dumps(schema)), [one], ["id", "gone"]) == [{"id": "a"}]
-    assert read(AvroSchema(json.dumps(schema)), [one], []) == [{}]
+    assert read(AvroSchema(json.dumps(schema)), [value], ["id", "gone"]) == [{"id": "a"}]
+    assert read(AvroSchema(json.dumps(schema)), [value], []) == [{}]
 
 
 @pytest.mark.parametrize("text", ["{torn", '{"type": "record"}', '"shop.Unknown"', "5"])

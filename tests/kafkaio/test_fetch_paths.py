@@ -51,7 +51,7 @@ def on_both_paths(
     """The batches of a range, or the error, of either path."""
     found: list[Any] = []
     for library_or_none in (native, None):
-        monkeypatch.setattr(library, "loaded", lambda one=library_or_none: one)
+        monkeypatch.setattr(library, "loaded", lambda given=library_or_none: given)
         reader = RangeReader(topic, kafka, timeout_s=20)
         try:
             found.append(list(reader.read(0, start, end, chunk)))
@@ -92,7 +92,7 @@ def test_both_paths_give_the_same_batches(
         native, python = on_both_paths(monkeypatch, native_library, mixed, kafka, start, stop, chunk)
 
         assert [batch.num_rows for batch in native] == [batch.num_rows for batch in python]
-        assert all(one.equals(other) for one, other in zip(native, python, strict=True))
+        assert all(batch.equals(other) for batch, other in zip(native, python, strict=True))
         for batch in native:
             batch.validate(full=True)
 
