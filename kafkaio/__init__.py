@@ -6,7 +6,7 @@ avrojson.py         Avro records as JSON text, whole columns at a time
 avroschemas.py      what can be known of an Avro schema before a record is read (pure)
 avroskip.py         which values are Avro records (pure)
 blocksearch.py      finds where a time begins among records that are not sorted by time, some of them wrong (pure)
-bounded.py          calls in threads of their own, waited for a bounded time: librdkafka has not always one
+bounded.py          calls in threads of their own, waited for a bounded time: librdkafka does not always have one
 brokerlog.py        one topic of a real broker, as a planner sees it
 checkedjson.py      JSON with a checksum, for small files that a job reads again later (pure)
 client.py           librdkafka configurations

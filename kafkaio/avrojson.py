@@ -122,7 +122,7 @@ class AvroSchema:
 
     @cached_property
     def _at_once(self) -> _Container | None:
-        """None if polars does not decode its records."""
+        """What decodes its records with polars; None if polars does not decode them."""
         schema = self._inlined
         if not isinstance(schema, dict) or schema["type"] != "record" or not read_at_once(schema):
             return None

@@ -50,6 +50,7 @@ BEYOND_THE_LOG = 1 << 62  # an offset that no log reaches: the index knows no re
 
 _ANSWERED_WITHIN_S = 5.0  # after that the client refreshes its metadata and retries
 _TAKE_AT_MOST = 4096  # records per read, while one record after another has no time
+_TAKE_MORE, _GO_BACK_MORE = 8, 4  # times as many in each further read
 
 
 class BrokerLog:
@@ -162,7 +163,7 @@ class BrokerLog:
                 for p, some in records.items()
                 if len(found[p]) < count and len(some) == at_once
             }
-            at_once = min(at_once * 8, _TAKE_AT_MOST)
+            at_once = min(at_once * _TAKE_MORE, _TAKE_AT_MOST)
         return found
 
     def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
@@ -180,7 +181,7 @@ class BrokerLog:
                 read[record.partition].append((record.offset, at))
             for p, some in read.items():
                 found[p] = some + found[p]
-            back = min(back * 4, _TAKE_AT_MOST)
+            back = min(back * _GO_BACK_MORE, _TAKE_AT_MOST)
             spans = {
                 p: (max(start - back, starts[p]), start)
                 for p, (start, _) in spans.items()

@@ -30,7 +30,8 @@ from kafkaio.perprocess import PerProcess
 from kafkaio.said import last_error
 
 READ_TIMEOUT_S = 60.0
-OPEN_CONSUMERS = 8
+OPEN_READERS = 8  # in a process
+OPEN_CONSUMERS = 8  # of a reader
 SHORT = 20_000  # records; a range of fewer is one of many, each read as soon as its records are there
 BATCH_BYTES = 32 << 20  # of keys, values and headers: about 100,000 records of 300 bytes
 
@@ -209,9 +210,9 @@ def _open_fetch(topic: str, kafka: Mapping[str, str], timeout_s: float) -> Parti
     return RecordFetch(functions, topic, kafka, timeout_s)
 
 
-_readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(8, RangeReader.close)
+_readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(OPEN_READERS, RangeReader.close)
 
 
 def open_reader(topic: str, kafka: Mapping[str, str]) -> RangeReader:
-    """Returns this process's reader of a topic, kept open between calls (the eight most recently used)."""
+    """Returns this process's reader of a topic, kept open between calls while it is recently used."""
     return _readers.get((topic, frozenset(kafka.items())), lambda: RangeReader(topic, kafka))

@@ -50,7 +50,9 @@ _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 """Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
 `kafkaio.drain`). Outside of transactions a record that neither comes for is sent in time all the same."""
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
+_FLUSH_GRACE_S = 30.0  # librdkafka gives every record up by itself; this is for when it does not
 _CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background
+_OPEN_WRITERS = 4
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray | pl.Series | MadeTexts | MadeHeaders | Sequence[Any] | None"
@@ -80,8 +82,7 @@ class TopicWriter:
         self._native = None if functions is None else NativeProducer(functions)
         self._drain = Drain(self._producer, None if self._native is None else self._native.in_flight)
         self._codes: set[int] = set()
-        # librdkafka gives up on every record by itself; the extra time is for when it does not.
-        self._flush_timeout_s = timeout_ms / 1000 + 30.0
+        self._flush_timeout_s = timeout_ms / 1000 + _FLUSH_GRACE_S
         self._sent = 0
         self._acknowledged_before = 0  # the last flush, as counted in C
         self._failed = 0
@@ -128,11 +129,6 @@ class TopicWriter:
     def failed_with(self) -> set[int]:
         """Error codes of failed records, and of the error that ended the producer."""
         return self._codes if self._native is None else self._codes | self._native.counts().codes
-
-    @property
-    def in_c(self) -> bool:
-        """Whether Arrow columns and texts are produced in C."""
-        return self._native is not None
 
     def _rows_in_c(self, *columns: Column) -> NativeRows | None:
         if self._native is None:
@@ -352,11 +348,11 @@ def _header_lists(column: Column, count: int) -> Iterable[Any]:
     return [pairs[start:end] if there else None for start, end, there in zip(bounds, bounds[1:], present, strict=False)]
 
 
-_writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(4, TopicWriter.close)
+_writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(_OPEN_WRITERS, TopicWriter.close)
 
 
 def open_writer(kafka: Mapping[str, str]) -> TopicWriter:
-    """Returns this process's writer to a cluster, kept open between calls (the four most recently used)."""
+    """Returns this process's writer to a cluster, kept open between calls while it is recently used."""
     return _writers.get(frozenset(kafka.items()), lambda: TopicWriter(kafka))
 
 

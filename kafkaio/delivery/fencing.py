@@ -23,6 +23,8 @@ from kafkaio.writer import TopicWriter
 
 log = logging.getLogger("teacup.kafkaio.delivery")
 
+AT_ONCE = 8
+"""Buckets of a job whose producers or receipts are opened at the same time."""
 INIT_TIMEOUT_S = 60.0
 RETRY_BACKOFF_MS = 250
 _LEAST_OF_BACKOFF = 0.8  # librdkafka varies it by a fifth
@@ -46,7 +48,7 @@ PREFIX = "teacup."
 
 @dataclass(frozen=True, slots=True)
 class OutputBucket:
-    """Whose rows are delivered: a job's bucket, with the topic that its receipt is about.
+    """A job's bucket whose rows are delivered, with the topic that its receipt is about.
 
     Its transactional id, which is also the name of its receipt's group, contains neither generation nor batch: it must
     fence attempts of all earlier ones.
@@ -203,7 +205,7 @@ def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: C
 
     Readers of committed records wait for an open transaction; without this they would wait until it times out.
     """
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda bucket: FencedProducer(kafka, bucket, clients).close(), buckets))
 
 

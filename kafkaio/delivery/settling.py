@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError
 from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.delivery.fencing import OutputBucket, access_refused, settle
+from kafkaio.delivery.fencing import AT_ONCE, OutputBucket, access_refused, settle
 from kafkaio.delivery.receipt import Batch, Receipt, check_start
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import Fenced
@@ -36,7 +36,6 @@ from kafkaio.protocols import Clients
 
 CLAIMS = 10
 _PAUSE_S = 0.5
-AT_ONCE = 8
 ASK_AFTER_S = 3.0
 
 

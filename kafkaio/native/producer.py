@@ -125,7 +125,7 @@ class NativeRows:
 
     @property
     def address(self) -> int:
-        """Of the `tc_rows`; valid as long as this object lives."""
+        """The address of the `tc_rows`; valid as long as this object lives."""
         return ctypes.addressof(self._rows)
 
     def _keep(self, made: Any) -> int:

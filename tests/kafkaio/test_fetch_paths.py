@@ -107,7 +107,7 @@ def test_a_header_name_that_is_not_utf8_costs_its_record_only_its_headers(
     values, times, parts = pa.array([b"v"] * count), pa.array([BASE_MS] * count), pa.array([0] * count, pa.int32())
     monkeypatch.setattr(library, "loaded", lambda: native_library)
     topic, writer = topic_factory(), TopicWriter(kafka)
-    assert writer.in_c, "only C writes such a name, and only from Arrow columns"
+    assert writer._native is not None, "only C writes such a name, and only from Arrow columns"
     writer.write(topic, None, values, pa.array(headers * 250, bare), times, parts)
     writer.flush()
     writer.close()
