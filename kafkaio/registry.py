@@ -29,6 +29,7 @@ from kafkaio.sparselog import sparse
 log = sparse("teacup.kafkaio.registry")
 T = TypeVar("T")
 
+OPEN_REGISTRIES = 8  # in a process
 UNREACHABLE_FOR_S = 300.0
 UNKNOWN_FOR_S, MOST_ASKED, MOST_UNKNOWN = 60.0, 20, 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
@@ -185,7 +186,7 @@ def shown_url(url: str) -> str:
     return ",".join(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() for parts in addresses)
 
 
-_registries: PerProcess[tuple[object, ...], Registry] = PerProcess(8, lambda registry: None)
+_registries: PerProcess[tuple[object, ...], Registry] = PerProcess(OPEN_REGISTRIES, lambda registry: None)
 
 
 def open_registry(properties: Mapping[str, str], kind: str, unreachable_for_s: float = UNREACHABLE_FOR_S) -> Registry:

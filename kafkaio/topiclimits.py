@@ -28,6 +28,7 @@ log = logging.getLogger("teacup.kafkaio.topiclimits")
 
 ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 _LEAST_BATCH_ROWS, _LEAST_BATCH_BYTES = 100, 16_384
+_REMEMBERED = 64  # sets of topics
 _ANSWERED_WITHIN_S = 5.0  # then another client asks again
 
 KAFKAS_DEFAULTS: dict[str, str] = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": "3600000"}
@@ -101,4 +102,6 @@ def _config(topic: str, future: Any) -> dict[str, str]:
         return KAFKAS_DEFAULTS
 
 
-_limits: PerProcess[tuple[frozenset[str], frozenset[tuple[str, str]]], Limits] = PerProcess(64, lambda limits: None)
+_limits: PerProcess[tuple[frozenset[str], frozenset[tuple[str, str]]], Limits] = PerProcess(
+    _REMEMBERED, lambda limits: None
+)
