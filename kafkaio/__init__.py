@@ -30,7 +30,6 @@ headers.py          the headers that Teacup adds to the records it writes (pure)
 invalid.py          the base of errors that mean: this configuration cannot work (pure)
 jsonfields.py       fields of JSON values, a whole batch in one query (pure)
 kept.py             what of a record is kept where records are stored (pure)
-lockstep.py         runs generators that ask for look-ups; one call answers what all of them ask (pure)
 lookback.py         what lies before the offset at which a time was found, and has reached the time (pure)
 losses.py           whether a partition still holds what a reader needs of it (pure)
 messagefetch.py     records as confluent-kafka's messages, where the C library is not there
@@ -47,6 +46,7 @@ reachable.py        whether the brokers answer at all, asked before anything els
 reasons.py          why a record or a row is where it is (pure)
 recordkey.py        the join key of records (pure)
 registry.py         schemas by their ids, from a schema registry
+rounds.py           runs generators that ask for look-ups; one call answers what all of them ask in a round (pure)
 said.py             what librdkafka says, without its guess that a broker is old
 secrets.py          what is never shown: values of names, passwords in URLs (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
@@ -58,6 +58,7 @@ topicaccess.py      topics as the brokers describe them to this user
 topiclimits.py      the limits of output topics, asked once by each process, and producer properties that respect them
 topiclog.py         what a reader that plans its own ranges must know of a topic (pure)
 truncation.py       whether a partition still holds what it held up to an offset, asked of its leader
+utf8.py             bytes as text, where they are UTF-8 (pure)
 withoutpandas.py    Arrow without pandas
 writer.py           writes Arrow batches to topics, in C where that can be
 

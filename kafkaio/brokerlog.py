@@ -34,8 +34,8 @@ from kafkaio import client
 from kafkaio.blocksearch import BlockQuery, Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
-from kafkaio.lockstep import run_in_lockstep
 from kafkaio.pointreader import PointReader, Record
+from kafkaio.rounds import run_in_rounds
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
 from kafkaio.topiclog import Ends, LeaderPosition, TimeAnswer, TimeQuery
 from kafkaio.truncation import truncated
@@ -240,7 +240,7 @@ class BrokerLog:
             found = self.valid_times(onward, ceiling_ms, size) if onward else {}
             return found | (self.last_times(last, ceiling_ms, size) if last else {})
 
-        return run_in_lockstep(searches, blocks)
+        return run_in_rounds(searches, blocks)
 
     def _valid(self, given: Iterable[Record], ceiling_ms: int) -> list[tuple[Record, int]]:
         """Returns the records with a valid time, each with its time."""

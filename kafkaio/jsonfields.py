@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 
 from kafkaio.duck import selected
 from kafkaio.strictjson import Halves, mark_of, valid_json
+from kafkaio.utf8 import decoded
 
 PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
 """A JSON path that names one field. DuckDB does not read a backslash at the end of a name, nor larger indexes."""
@@ -162,14 +163,6 @@ def text_of(values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array(map(decoded, values.to_pylist()), pa.string())
-
-
-def decoded(value: bytes | None) -> str | None:
-    """Returns the value as text; None if it is not UTF-8, or null."""
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit) -> str:

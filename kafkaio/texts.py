@@ -26,8 +26,8 @@ from typing import Any, TypeAlias
 import polars as pl
 
 from kafkaio.duck import connection
-from kafkaio.jsonfields import decoded
 from kafkaio.producible import Headers
+from kafkaio.utf8 import decoded
 
 NULL = "null"
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'

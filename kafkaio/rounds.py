@@ -1,4 +1,4 @@
-"""Runs generators in lockstep: what all of them ask at one time is answered by one call. Pure.
+"""Runs generators in rounds: what all of them ask in a round is answered by one call. Pure.
 
 A search or a plan that needs look-ups is a generator: it yields what it asks, is sent the answer, and returns its
 result. So the same code runs against a real broker, which answers for all partitions at once, and against a simulated
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 T = TypeVar("T")
 
 
-def run_in_lockstep(
+def run_in_rounds(
     generators: Mapping[K, Generator[Asked, Answer, T]],
     answers_to: Callable[[Mapping[K, Asked]], Mapping[K, Answer]],
 ) -> dict[K, T]:

@@ -1,10 +1,10 @@
-"""Generators in lockstep: all that they ask in a round is answered by one call."""
+"""Generators that ask: all that they ask in a round is answered by one call."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 
-from kafkaio.lockstep import run_in_lockstep
+from kafkaio.rounds import run_in_rounds
 
 
 def counting(times: int) -> Generator[str, int, list[int]]:
@@ -23,7 +23,7 @@ def test_each_round_is_one_call() -> None:
         rounds.append(dict(asked))
         return dict.fromkeys(asked, len(rounds))
 
-    found = run_in_lockstep({"none": counting(0), "long": counting(2), "short": counting(1)}, answers_to)
+    found = run_in_rounds({"none": counting(0), "long": counting(2), "short": counting(1)}, answers_to)
 
     assert found == {"none": [], "long": [1, 2], "short": [1]}
     assert rounds == [{"long": "question 0", "short": "question 0"}, {"long": "question 1"}]
