@@ -20,7 +20,7 @@ PLATFORM = os.environ.get("TEACUP_WHEEL")
 
 
 class Package(build_py):
-    """The modules, and the library beside them."""
+    """Packages the modules, and the library beside them."""
 
     def run(self) -> None:
         super().run()

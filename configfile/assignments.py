@@ -25,7 +25,7 @@ ModelOf = Callable[[Mapping[str, Any]], type[BaseModel] | None]
 def assigned(
     document: Mapping[str, Any], texts: Sequence[str], model_of: ModelOf
 ) -> tuple[dict[str, Any], tuple[Where, ...], Problems]:
-    """The document with every `key=value`; the places that they set; and those that cannot be understood."""
+    """Returns the document with every `key=value`, the places that they set, and a problem for each invalid text."""
     pairs: list[tuple[str, Any]] = []
     problems: Problems = []
     for text in texts:
@@ -45,7 +45,7 @@ def assigned(
 
 
 def _put(document: dict[str, Any], where: Where, value: Any) -> Where:
-    """Set a value; returns the first place that was not a mapping before, or that of the value."""
+    """Sets a value. Returns the first place that was not a mapping before, or that of the value."""
     new = where
     for depth, step in enumerate(where[:-1], start=1):
         if not isinstance(document.get(str(step)), dict):

@@ -11,7 +11,7 @@ from configfile.values import Text
 
 
 def ca_bundle(path: str) -> str:
-    """The path of certificates in PEM. Raises ValueError."""
+    """Returns the path if it is a file of certificates in PEM. Raises ValueError."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
     except OSError as error:

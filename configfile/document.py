@@ -46,7 +46,7 @@ class Document:
         assignments: Sequence[str] = (),
         model_of: ModelOf = lambda _: None,
     ) -> Document:
-        """The document in a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML.
+        """Reads the document from a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML.
 
         assignments   `key=value` from the command line, which override the file
         """
@@ -55,7 +55,7 @@ class Document:
         return cls(path, raw, values, [*faults, *unset], given)
 
     def as_model(self, model: type[M], also: Problems | None = None) -> M:
-        """Its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
+        """Returns its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
         try:
             keys, found = model.model_validate(self.values), []
         except ValidationError as error:
@@ -63,16 +63,16 @@ class Document:
         problems = list(self.faults)
         for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
             known = {where for where, _ in problems}
-            problems += [one for one in more if one[0] not in known]
+            problems += [(where, what) for where, what in more if where not in known]
         if keys is None or problems:
             raise self.refused(problems) from None  # pydantic's error quotes secrets
         return keys
 
     def refused(self, problems: Problems) -> SettingsInvalid:
-        """The error that reports these problems."""
+        """Returns the error that reports these problems."""
         return SettingsInvalid(self.source, lines([(self._place(where), what) for where, what in problems]))
 
     def _place(self, where: Where) -> Where:
-        """`--set left.topic` for what the command line gave."""
-        given = any(where[: len(one)] == one for one in self.given)
+        """Returns the place as a message names it: `--set left.topic` for what the command line gave."""
+        given = any(where[: len(place)] == place for place in self.given)
         return (f"--set {dotted(where)}",) if given else where

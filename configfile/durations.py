@@ -21,7 +21,7 @@ _SCHEMA = WithJsonSchema({"type": "string", "pattern": _DURATION, "examples": ["
 
 
 def duration_ms(value: object) -> int:
-    """`1m 30s` -> 90000; ValueError if it is not a duration or has no unit."""
+    """Returns the milliseconds of `1m 30s`: 90000. Raises ValueError if it is not a duration or has no unit."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     if not re.match(_DURATION, text):
         raise ValueError(_HOW_LONG)
@@ -35,7 +35,7 @@ def duration_ms(value: object) -> int:
 
 
 def written(milliseconds: int) -> str:
-    """90000 -> `1m 30s`, as a file would have it."""
+    """Returns 90000 milliseconds as a file would have them: `1m 30s`."""
     parts = []
     for unit, length_ms in reversed(_UNITS_MS.items()):
         count, milliseconds = divmod(milliseconds, length_ms)
@@ -44,7 +44,7 @@ def written(milliseconds: int) -> str:
 
 
 def duration_s(value: object) -> float:
-    """`1m 30s` -> 90.0; as `duration_ms`."""
+    """Returns the seconds of `1m 30s`: 90.0. Raises as `duration_ms`."""
     return duration_ms(value) / 1000
 
 

@@ -19,12 +19,12 @@ class Keys(BaseModel):
 
 
 def as_written(text: str) -> Any:
-    """A default as it would appear in a file; it is validated like one."""
+    """Returns a default as it would appear in a file; it is validated like a value of the file."""
     return text
 
 
 def at_keys(problems: Iterable[tuple[Where | str, str]]) -> ValidationError:
-    """The error to raise in a validator for problems at keys below its own; pydantic puts its place before them."""
+    """Returns the error that a validator raises for problems at keys below its own. Pydantic adds its own place."""
     return ValidationError.from_exception_data(
         "keys",
         [

@@ -11,12 +11,12 @@ from configfile.keys import Where
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """The keys of a model as they are written in a file, and what each means."""
+    """Returns the keys of a model as they are written in a file, and what each means."""
     return {field.alias or name: field.description or "" for name, field in model.model_fields.items()}
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that a value of this type may be, or contain."""
+    """Yields the models that a value of this type may be, or contain."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -24,7 +24,10 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def split(model: type[BaseModel], key: str) -> Where:
-    """The place that a dotted key means: `kafka.bootstrap.servers` is two steps, as properties have dots themselves."""
+    """Returns the place that a dotted key means.
+
+    `kafka.bootstrap.servers` is two steps, because properties have dots themselves.
+    """
     first, dot, rest = key.partition(".")
     field = _field(model, first)
     inner = None if field is None else next(models_in(field), None)
@@ -36,9 +39,10 @@ def split(model: type[BaseModel], key: str) -> Where:
 def walked(
     model: type[BaseModel], loc: tuple[int | str, ...]
 ) -> tuple[Where, type[BaseModel] | None, type[BaseModel] | None]:
-    """The place in the file, the model around it and the model at it; None where any key is allowed (properties).
+    """Returns the place in the file, the model around it and the model at it.
 
-    Pydantic's place also has a step for which model of a union was chosen; the file has none.
+    The models are None where any key is allowed (properties). Pydantic's place has one more step for which model of a
+    union was chosen; the file has none.
     """
     outer: type[BaseModel] | None = None
     candidates: list[type[BaseModel]] = [model]
@@ -47,7 +51,7 @@ def walked(
         if isinstance(step, str) and step.startswith("<"):  # the tag of a union in which not all are models
             continue
         if len(candidates) > 1:
-            candidates = [one for one in candidates if _is_tagged(one, step)]
+            candidates = [candidate for candidate in candidates if _is_tagged(candidate, step)]
             continue
         where.append(step)
         if isinstance(step, int):
@@ -59,11 +63,11 @@ def walked(
 
 
 def _is_tagged(model: type[BaseModel], tag: int | str) -> bool:
-    """A key of the model that allows only `tag` chooses it from a union."""
+    """Returns whether the tag chooses this model from a union: one of its keys allows only `tag`."""
     return any(tag in get_args(field.annotation) for field in model.model_fields.values())
 
 
 def _field(model: type[BaseModel], key: str) -> Any:
-    """The type of a key; None if there is no such key."""
+    """Returns the type of a key; None if there is no such key."""
     found = (field.annotation for name, field in model.model_fields.items() if key == (field.alias or name))
     return next(found, None)

@@ -16,12 +16,12 @@ from pydantic_core import ErrorDetails
 
 from configfile.keys import Where
 from configfile.models import meanings, walked
+from kafkaio.fieldtypes import shortened
 from kafkaio.secrets import MASK, is_secret, without_password
 
 Problems = list[tuple[Where, str]]
 """Where and what."""
 
-_LONGEST_SHOWN = 80
 _OF_NAMES = ("[A-Za-z0-9._-]", "[A-Za-z0-9_.-]")
 _IN_OUR_WORDS = {
     "literal_error": "give {expected}",
@@ -52,7 +52,7 @@ _IN_OUR_WORDS = {
 
 
 def problems_of(model: type[BaseModel], raw: Mapping[str, Any], error: ValidationError) -> Problems:
-    """Every problem of a document that `model` refused.
+    """Returns every problem of a document that `model` refused.
 
     raw   the document as it is in the file, from which values are shown
     """
@@ -63,31 +63,30 @@ def problems_of(model: type[BaseModel], raw: Mapping[str, Any], error: Validatio
 
 
 def lines(problems: Problems) -> list[str]:
-    """`where: what`, with the place as people write it: `left.topic`."""
+    """Returns each problem as `where: what`, with the place as people write it: `left.topic`."""
     return [f"{dotted(where)}: {what}" if where else what for where, what in problems]
 
 
 def dotted(where: Where) -> str:
-    """A place in a document as people write it: `left.topic`."""
+    """Returns a place in a document as people write it: `left.topic`."""
     return ".".join(map(str, where))
 
 
 def shown(raw: Mapping[str, Any], where: Where) -> str:
-    """A value as it is in the file, quoted and shortened; secrets masked."""
+    """Returns a value as it is in the file, quoted and shortened. Secrets are masked."""
     value = MASK if any(is_secret(str(step)) for step in where) else _found(raw, where)[1]
     value = without_password(value) if isinstance(value, str) else value
-    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
-    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
+    return shortened(repr(value) if isinstance(value, str) else json.dumps(value, default=str))
 
 
 def instead(unknown: str, allowed: Sequence[str]) -> str:
-    """What may be given in place of an unknown name, the most similar one first."""
+    """Returns what may be given in place of an unknown name, the most similar name first."""
     close = most_similar(unknown, allowed)
     return f"{f'did you mean {close}? ' if close else ''}allowed: {', '.join(allowed) or 'none'}"
 
 
 def most_similar(unknown: str, allowed: Sequence[str]) -> str | None:
-    """Of the names that may be given, the one that was probably meant."""
+    """Returns the allowed name that was probably meant; None if none is similar."""
     return next(iter(difflib.get_close_matches(unknown, allowed, 1)), None)
 
 
@@ -116,7 +115,7 @@ def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails
 
 
 def worded(raw: Mapping[str, Any], where: Where, what: str) -> str:
-    """What is wrong at a place, with the value if there is one; `what` may also be a sentence (`is missing`)."""
+    """Returns what is wrong at a place, with the value if there is one; `what` may be a sentence (`is missing`)."""
     there, value = _found(raw, where)
     if what.startswith("is ") or not there or isinstance(value, dict | list):
         return what
@@ -124,7 +123,7 @@ def worded(raw: Mapping[str, Any], where: Where, what: str) -> str:
 
 
 def _allowed(error: ErrorDetails) -> str:
-    """What a value must be."""
+    """Returns what a value must be."""
     context = error.get("ctx", {})
     if any(letters in context.get("pattern", "") for letters in _OF_NAMES):
         return "only letters, digits, dot, underscore and hyphen"
@@ -133,7 +132,7 @@ def _allowed(error: ErrorDetails) -> str:
 
 
 def _found(document: Any, where: Where) -> tuple[bool, Any]:
-    """Whether there is a value at a place, and the value."""
+    """Returns whether there is a value at a place, and the value."""
     for step in where:
         try:
             document = document[step]

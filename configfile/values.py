@@ -15,7 +15,10 @@ _API_URL = r"^https?://([^/?#@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/?#:@\[\]\s]+)(:\d+)?
 
 
 def api_url(value: str) -> str:
-    """The address of an API; a path is allowed, because a proxy may put it anywhere, but not that of a call."""
+    """Returns the address of an API.
+
+    A path is allowed, because a proxy may put the API anywhere, but no call's path.
+    """
     if not re.match(_API_URL, value):
         raise ValueError("give http(s)://host:port")
     if re.search(r"[^/]/v1(/|$)", value):
@@ -24,7 +27,7 @@ def api_url(value: str) -> str:
 
 
 def as_texts(given: object) -> object:
-    """Properties as the text that Kafka and Spark take: also YAML's numbers and `true`."""
+    """Returns properties as the text that Kafka and Spark take, YAML's numbers and `true` included."""
     if not isinstance(given, dict):
         return given  # the field itself reports the wrong type
     found = texts(given)
@@ -34,7 +37,7 @@ def as_texts(given: object) -> object:
 
 
 def texts(given: Mapping[Any, object]) -> dict[str, str]:
-    """The properties that have one value, as text."""
+    """Returns the properties that have one value, as text."""
     return {str(key): property_text(value) for key, value in given.items() if isinstance(value, str | int | float)}
 
 

@@ -25,7 +25,7 @@ _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, unchanged. Raises `SettingsInvalid`."""
+    """Returns the mapping in a YAML file, unchanged. Raises `SettingsInvalid`."""
     try:
         # From the open file, not from its text: then PyYAML does not quote lines, which may contain a secret.
         with path.open(encoding="utf-8") as file:
@@ -44,12 +44,12 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """One value written in YAML. Raises `yaml.YAMLError`."""
+    """Returns the value that a text in YAML means. Raises `yaml.YAMLError`."""
     return yaml.load(text, _StrictLoader)
 
 
 def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], Problems]:
-    """The same document with variables replaced, and a problem for each one that cannot be."""
+    """Returns the document with variables replaced, and a problem for each variable that cannot be replaced."""
     problems: Problems = []
 
     def replaced(value: Any, where: tuple[str | int, ...]) -> Any:
@@ -79,7 +79,7 @@ def _text(text: str, where: tuple[str | int, ...], environ: Mapping[str, str], p
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe, refuses duplicate keys, leaves times as text."""
+    """Loads safely, refuses duplicate keys, and leaves times as text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()

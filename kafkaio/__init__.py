@@ -6,7 +6,7 @@ avrojson.py         Avro records as JSON text, whole columns at a time
 avroschemas.py      what can be known of an Avro schema before a record is read (pure)
 avroskip.py         which values are Avro records (pure)
 blocksearch.py      finds where a time begins among records that are not sorted by time, some of them wrong (pure)
-bounded.py          calls in threads of their own, waited for a bounded time: librdkafka has not always one
+bounded.py          calls in threads of their own, waited for a bounded time: librdkafka does not always have one
 brokerlog.py        one topic of a real broker, as a planner sees it
 checkedjson.py      JSON with a checksum, for small files that a job reads again later (pure)
 client.py           librdkafka configurations
@@ -46,6 +46,7 @@ reachable.py        whether the brokers answer at all, asked before anything els
 reasons.py          why a record or a row is where it is (pure)
 recordkey.py        the join key of records (pure)
 registry.py         schemas by their ids, from a schema registry
+rounds.py           runs generators that ask for look-ups; one call answers what all of them ask in a round (pure)
 said.py             what librdkafka says, without its guess that a broker is old
 secrets.py          what is never shown: values of names, passwords in URLs (pure)
 sparselog.py        logs the same line at most once a minute in each process; the next one says how many were
@@ -57,6 +58,7 @@ topicaccess.py      topics as the brokers describe them to this user
 topiclimits.py      the limits of output topics, asked once by each process, and producer properties that respect them
 topiclog.py         what a reader that plans its own ranges must know of a topic (pure)
 truncation.py       whether a partition still holds what it held up to an offset, asked of its leader
+utf8.py             bytes as text, where they are UTF-8 (pure)
 withoutpandas.py    Arrow without pandas
 writer.py           writes Arrow batches to topics, in C where that can be
 

@@ -13,13 +13,16 @@
 A timestamp or date outside the years 1 to 9999 is null.
 
 Records of one schema become one in-memory Avro container, which polars decodes in one call: some 20 times faster than
-fastavro, record by record. An added field with a value that nobody can guess ends each record, so that a record that
-is not what its schema says is noticed, even where its neighbours could be read with its bytes. But polars does not see
-such records before they are found by C (`kafkaio.avroskip`): it panics on some of them, which prints dozens of lines,
-and each refusal costs as much as decoding hundreds of records. (Without the C library they are found by Python, once
-polars has refused.) Should it refuse another one, that is found by halving: polars alone decides, so that what a record
-is read as never depends on its neighbours. What polars does not decode (maps, unions of more than
-null and one type, enums inside of other types, recursive schemas), fastavro reads record by record.
+fastavro, record by record. An added field with a value that nobody can guess ends each record. So a record that is not
+what its schema says is noticed, even where its neighbours could be read with its bytes.
+
+Polars does not get to see such records: it panics on some of them, which prints dozens of lines, and each refusal costs
+as much as decoding hundreds of records. C finds them before (`kafkaio.avroskip`). Without the C library, Python finds
+them once polars has refused. If polars refuses another record, that is found by halving: polars alone decides, so what
+a record is read as never depends on its neighbours.
+
+What polars does not decode (maps, unions of more than null and one type, enums inside of other types, recursive
+schemas), fastavro reads record by record.
 
 A value that is not of its schema, whatever lengths and counts it names, costs time and memory in proportion to its own
 bytes: arrays whose items have no bytes are refused, and so are values nested too deep for Python.
@@ -45,7 +48,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastavro import _read_py
 from fastavro.read import LOGICAL_READERS
 from fastavro.schema import SchemaParseException, UnknownType
 
@@ -53,6 +55,14 @@ from kafkaio.avroschemas import INT32, has_endless_arrays, inlined, read_at_once
 from kafkaio.avroskip import is_record, program_of, skip_of
 from kafkaio.native import library
 from kafkaio.native.avro import valid_avro
+
+try:  # private, and pinned by tests/kafkaio/test_avrojson.py: fastavro's public reader is the compiled one
+    from fastavro._read_py import schemaless_reader as read_in_python
+except ImportError as error:
+    raise ImportError(
+        f"fastavro {fastavro.__version__} lacks `fastavro._read_py.schemaless_reader`, with which Teacup reads records "
+        "whose schema contains itself; install an earlier fastavro"
+    ) from error
 
 GROUP = 20_000
 """Records that are decoded at once."""
@@ -75,7 +85,7 @@ LOGICAL_READERS.setdefault(f"int-{INT32}", lambda number, *_: _int32(number))
 
 
 class NotAvro(ValueError):
-    """A schema that is no Avro schema, or not one that is read."""
+    """A schema that is not an Avro schema, or that is not read."""
 
 
 @dataclass(frozen=True)
@@ -112,14 +122,14 @@ class AvroSchema:
 
     @cached_property
     def _at_once(self) -> _Container | None:
-        """None if polars does not decode its records."""
+        """What decodes its records with polars; None if polars does not decode them."""
         schema = self._inlined
         if not isinstance(schema, dict) or schema["type"] != "record" or not read_at_once(schema):
             return None
         return _Container(schema)
 
     def json_of(self, records: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Each record (binary) as JSON text; null where a record is not of this schema.
+        """Returns each record (binary) as JSON text; null where a record is not of this schema.
 
         columns   the top-level fields that are needed; None: all. Others may be there as well
         """
@@ -140,7 +150,7 @@ class AvroSchema:
     @cached_property
     def _read(self) -> Callable[[io.BytesIO], Any]:
         if self._inlined is None:  # it may contain itself; compiled, a record nested too deep ends the process
-            return lambda stream: _read_py.schemaless_reader(stream, self._parsed)
+            return lambda stream: read_in_python(stream, self._parsed)
         schema = fastavro.parse_schema(self._inlined, {})
         return lambda stream: fastavro.schemaless_reader(stream, schema, None)
 
@@ -179,7 +189,7 @@ class _Container:
         return pa.concat_arrays([self._halved(records[:half], columns), self._halved(records[half:], columns)])
 
     def _decoded(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array | None:
-        """None if polars cannot decode them, or one of them is not of the schema."""
+        """Returns the records as JSON text; None if polars cannot decode them, or one of them is not of the schema."""
         count = len(records)
         ends = _END + np.arange(count, dtype=np.int64)
         fixed = pa.Array.from_buffers(pa.binary(8), count, [None, pa.py_buffer(ends)]).cast(pa.binary())
@@ -200,7 +210,7 @@ class _Container:
 
 
 def _narrowed(kind: Any, schema: Any) -> Any:
-    """The type of a column with what was read as longs (`with_longs`) as what it is."""
+    """Returns the type of a column, with longs in place of smaller numbers (`with_longs`) turned back."""
     match kind:
         case pl.Int64():
             match schema[1] if isinstance(schema, list) else schema:
@@ -214,7 +224,7 @@ def _narrowed(kind: Any, schema: Any) -> Any:
         case pl.Struct(fields=fields):
             record = schema[1] if isinstance(schema, list) else schema
             pairs = zip(fields, record["fields"], strict=True)
-            return pl.Struct([pl.Field(one.name, _narrowed(one.dtype, of["type"])) for one, of in pairs])
+            return pl.Struct([pl.Field(field.name, _narrowed(field.dtype, of["type"])) for field, of in pairs])
     return kind
 
 
@@ -224,12 +234,12 @@ def _micros(ns: int) -> datetime.datetime:
 
 def _int32(number: int) -> int:
     if not -(2**31) <= number < 2**31:
-        raise ValueError(f"{number} is no int")
+        raise ValueError(f"{number} is not an int")
     return number
 
 
 def _long(number: int) -> bytes:
-    """As Avro writes a long that is not negative."""
+    """Returns a number that is not negative as Avro writes a long."""
     rest, written = number << 1, bytearray()
     while rest > 127:
         written.append(rest & 127 | 128)
@@ -239,13 +249,13 @@ def _long(number: int) -> bytes:
 
 
 def _contents(joined: pa.Array) -> memoryview:
-    """The bytes of all values, one after the other."""
+    """Returns the bytes of all values, one after the other."""
     offsets = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset : joined.offset + len(joined) + 1]
     return memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
 def _shown(column: pl.Expr, kind: Any) -> pl.Expr:
-    """A column of a container as it appears in JSON."""
+    """Returns a column of a container as it appears in JSON."""
     match kind:
         case pl.Binary():
             return column.bin.encode("base64")
@@ -261,7 +271,7 @@ def _shown(column: pl.Expr, kind: Any) -> pl.Expr:
         case pl.List(inner=inner):
             return column.list.eval(_shown(pl.element(), inner)) if _differs(inner) else column
         case pl.Struct(fields=fields) if _differs(kind):
-            inside = [_shown(column.struct.field(one.name), one.dtype).alias(one.name) for one in fields]
+            inside = [_shown(column.struct.field(field.name), field.dtype).alias(field.name) for field in fields]
             return pl.when(column.is_null()).then(None).otherwise(pl.struct(inside))
     return column
 
@@ -276,12 +286,12 @@ def _differs(kind: Any) -> bool:
         case pl.List(inner=inner):
             return _differs(inner)
         case pl.Struct(fields=fields):
-            return any(_differs(one.dtype) for one in fields)
+            return any(_differs(field.dtype) for field in fields)
     return isinstance(kind, pl.Binary | pl.Datetime | pl.Date | pl.Float32 | pl.Decimal | pl.Categorical | pl.Enum)
 
 
 def _plain(value: Any) -> Any:
-    """What fastavro has read, as it appears in JSON."""
+    """Returns what fastavro has read, as it appears in JSON."""
     match value:
         case dict():
             return {name: _plain(inner) for name, inner in value.items()}

@@ -25,7 +25,7 @@ _OF_TEXT = "uuid"
 
 
 def with_checked_ints(schema: Any) -> Any:
-    """A schema as it is written, its plain ints with the logical type `INT32`."""
+    """Returns a schema, given as it is written, with the logical type `INT32` for its plain ints."""
     if schema == "int":
         return {"type": "int", "logicalType": INT32}
     if isinstance(schema, list):
@@ -35,12 +35,12 @@ def with_checked_ints(schema: Any) -> Any:
     if schema.get("type") == "int":
         return schema if schema.get("logicalType") in ("date", "time-millis") else {**schema, "logicalType": INT32}
     if isinstance(fields := schema.get("fields"), list):
-        return {**schema, "fields": [_with_checked_ints_of(one) for one in fields]}
+        return {**schema, "fields": [_with_checked_ints_of(member) for member in fields]}
     return _with_checked_ints_of(schema)
 
 
 def _with_checked_ints_of(schema: Any) -> Any:
-    """Of a field, an array, a map, or a type in a type: the types that it names."""
+    """Returns a field, array, map, or type in a type, with checked ints in the types that it names."""
     if not isinstance(schema, dict):
         return schema
     return schema | {name: with_checked_ints(schema[name]) for name in ("type", "items", "values") if name in schema}
@@ -74,7 +74,7 @@ class _Inlining:
             return {**shown, "values": self.of(schema["values"], within)}
         if kind in ("record", "error"):
             inside = (*within, schema["name"])
-            fields = [{"name": one["name"], "type": self.of(one["type"], inside)} for one in schema["fields"]]
+            fields = [{"name": member["name"], "type": self.of(member["type"], inside)} for member in schema["fields"]]
             return {**shown, "type": "record", "fields": fields}
         logical = {name: schema[name] for name in ("logicalType", "precision", "scale") if name in schema}
         return shown if kind == "string" and logical.get("logicalType") == _OF_TEXT else {**shown, **logical}
@@ -89,16 +89,21 @@ class _Inlining:
 
 
 def inlined(schema: Any, named: Mapping[str, Any]) -> Any | None:
-    """The schema with each type in place of its name; a UUID in text is text. None for one that contains itself, or
-    has more than `LARGEST` types."""
+    """Returns the schema with each type in place of its name; a UUID in text is text.
+
+    None for a schema that contains itself, or has more than `LARGEST` types.
+    """
     inlining = _Inlining(named)
     found = inlining.of(schema)
     return None if inlining.recursive or inlining.left < 0 else found
 
 
 def read_at_once(schema: Any, depth: int = 0) -> bool:
-    """Whether polars reads it: records of primitive types, of arrays, and of unions of null and one of these; enums as
-    fields of the outermost record only."""
+    """Returns whether polars reads it.
+
+    It reads records of primitive types, of arrays, and of unions of null and one of these. It reads enums only as
+    fields of the outermost record.
+    """
     if isinstance(schema, str):
         return schema != "null"
     if isinstance(schema, list):
@@ -106,7 +111,7 @@ def read_at_once(schema: Any, depth: int = 0) -> bool:
         return nullable and read_at_once(schema[1], depth)
     kind, logical = schema["type"], schema.get("logicalType")
     if kind == "record":
-        return bool(schema["fields"]) and all(read_at_once(one["type"], depth + 1) for one in schema["fields"])
+        return bool(schema["fields"]) and all(read_at_once(member["type"], depth + 1) for member in schema["fields"])
     if kind == "array":
         return read_at_once(schema["items"], depth + 1)
     if logical not in _AT_ONCE or (logical == "decimal" and schema.get("precision", 0) > LONGEST_DECIMAL):
@@ -119,21 +124,23 @@ def read_at_once(schema: Any, depth: int = 0) -> bool:
 
 
 def with_longs(schema: Any) -> Any:
-    """An inlined schema that is read at once, with longs in place of ints and dates: they have the same bytes, and
-    polars would read those of more than 32 bits as other numbers."""
+    """Returns an inlined schema that is read at once, with longs in place of ints and dates.
+
+    They have the same bytes, and polars would read those of more than 32 bits as other numbers.
+    """
     if isinstance(schema, list):
         return [schema[0], with_longs(schema[1])]
     if isinstance(schema, str):
         return "long" if schema == "int" else schema
     if schema["type"] == "record":
-        return {**schema, "fields": [{**one, "type": with_longs(one["type"])} for one in schema["fields"]]}
+        return {**schema, "fields": [{**member, "type": with_longs(member["type"])} for member in schema["fields"]]}
     if schema["type"] == "array":
         return {**schema, "items": with_longs(schema["items"])}
     return "long" if schema["type"] == "int" else schema
 
 
 def has_endless_arrays(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Whether some array has items without bytes, such as nulls: a few bytes would be read as any number of them."""
+    """Returns whether some array has items without bytes, such as nulls: a few bytes could be any number of them."""
     search = _Search(named)
     search.needs_bytes(schema)
     return search.endless
@@ -148,7 +155,7 @@ class _Search:
     endless: bool = False
 
     def needs_bytes(self, schema: Any) -> bool:
-        """Whether a value has at least one byte."""
+        """Returns whether a value has at least one byte."""
         if isinstance(schema, list):
             for branch in schema:
                 self.needs_bytes(branch)
@@ -168,7 +175,7 @@ class _Search:
         if "fields" not in schema:
             return bool(schema.get("size") != 0)
         if schema["name"] not in self.known:
-            types = [one["type"] for one in schema["fields"]]
+            types = [member["type"] for member in schema["fields"]]
             self.known[schema["name"]] = True  # where it contains itself
             self.known[schema["name"]] = max(list(map(self.needs_bytes, types)), default=False)
         return self.known[schema["name"]]

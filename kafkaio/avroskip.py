@@ -41,7 +41,7 @@ class NotOfSchema(ValueError):
 
 
 def is_record(skip: Skip, data: bytes) -> bool:
-    """Whether the bytes are one record, to their end."""
+    """Returns whether the bytes are one record, to their end."""
     try:
         return skip(data, 0) == len(data)
     except (NotOfSchema, IndexError):
@@ -49,7 +49,7 @@ def is_record(skip: Skip, data: bytes) -> bool:
 
 
 def skip_of(schema: Any) -> Skip:
-    """schema: inlined, of a type that polars decodes."""
+    """Returns what skips a value of the schema, which is inlined and of a type that polars decodes."""
     if isinstance(schema, list):
         return _nullable(skip_of(schema[1]))
     kind, more = (schema, {}) if isinstance(schema, str) else (schema["type"], schema)
@@ -69,7 +69,7 @@ def skip_of(schema: Any) -> Skip:
 
 
 def program_of(schema: Any) -> NDArray[np.int64]:
-    """The same for C: operations, each followed by what it needs (avro.c). schema: as for `skip_of`."""
+    """Returns the same for C: operations, each followed by what it needs (avro.c). schema: as for `skip_of`."""
     return np.array(_program(schema), np.int64)
 
 
@@ -98,7 +98,7 @@ def _program(schema: Any) -> list[int]:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """An Avro int or long, and where it ends."""
+    """Returns an Avro int or long, and where it ends."""
     bits = shift = 0
     while True:
         byte = data[at]
@@ -119,7 +119,7 @@ def _skip_long(data: bytes, at: int) -> int:
 def _skip_int(data: bytes, at: int) -> int:
     number, at = _number(data, at)
     if not -_ABOVE_INT <= number < _ABOVE_INT:
-        raise NotOfSchema(f"{number} is no int")
+        raise NotOfSchema(f"{number} is not an int")
     return at
 
 
@@ -183,8 +183,8 @@ def _array(item: Skip) -> Skip:
 
 def _one_after_the_other(skips: list[Skip]) -> Skip:
     def skip(data: bytes, at: int) -> int:
-        for one in skips:
-            at = one(data, at)
+        for skip_field in skips:
+            at = skip_field(data, at)
         return at
 
     return skip

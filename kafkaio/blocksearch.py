@@ -44,19 +44,19 @@ Searching = Generator[BlockQuery, Sequence[Timed], TimeAnswer]
 
 
 def block_size(outliers: int) -> int:
-    """The size of a block: of this many consecutive valid records at most `outliers` may be wrong."""
+    """Returns the size of a block: of this many consecutive valid records at most `outliers` may be wrong."""
     return 2 * outliers + 1
 
 
 def borne_out(block: Sequence[Timed], time_ms: int) -> int | None:
-    """Where the time begins in the block at the index's answer; None if at most half its records reach the time."""
+    """Returns where the time begins in the block at the index's answer; None if at most half its records reach it."""
     if not block or typical([at for _, at in block]) < time_ms:
         return None
     return next(offset for offset, at in block if at >= time_ms)
 
 
 def search(query: TimeQuery, outliers: int) -> Searching:
-    """Where the query's time begins in [lo, hi); `lo` is not below the start of the log."""
+    """Finds where the query's time begins in [lo, hi); `lo` is not below the start of the log."""
     size, sought_ms = block_size(outliers), query.time_ms - query.margin_ms
     low, high = query.lo, query.hi
     known: Sequence[Timed] = ()  # the block from `high` on
@@ -81,6 +81,6 @@ def search(query: TimeQuery, outliers: int) -> Searching:
 
 
 def _proven(block: Sequence[Timed], sought_ms: int, outliers: int) -> int | None:
-    """The offset before which a full block proves all timely records to be below the query's time; None if none is."""
+    """Returns the offset below which a full block proves all timely records to be before the query's time, if any."""
     below = [offset for offset, at in block if at < sought_ms]
     return below[-outliers - 1] + 1 if len(below) > outliers else None

@@ -19,12 +19,12 @@ _Calls = SimpleQueue[tuple[Callable[[], Any], Future[Any]]]
 
 
 def within(timeout_s: float, call: Callable[[], T]) -> T:
-    """What the call returns or raises; `TimeoutError` if it takes too long: it then continues in its own thread."""
+    """Returns or raises what the call does; `TimeoutError` if it takes too long: its own thread then continues."""
     return begun(call).result(timeout_s)
 
 
 def begun(call: Callable[[], T]) -> Future[T]:
-    """The call's result, or error, once it has ended."""
+    """Begins a call. Returns a future that has its result, or error, once it has ended."""
     done: Future[T] = Future()
     try:
         calls = _idle.pop()
@@ -42,7 +42,7 @@ def _serve(calls: _Calls) -> None:
 
 
 def _carry_out(call: Callable[[], T], done: Future[T]) -> None:
-    """Nothing of the call is kept once it has ended."""
+    """Makes the call, and keeps nothing of it once it has ended."""
     try:
         done.set_result(call())
     except BaseException as error:  # noqa: BLE001 - raised where the result is awaited

@@ -14,8 +14,9 @@ fetch, as a single record does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from kafkaio.blocksearch import BlockQuery, Timed, block_size, borne_out, search
 from kafkaio.errors import KafkaUnavailable, TopicMissing
 from kafkaio.eventtime import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
 from kafkaio.pointreader import PointReader, Record
+from kafkaio.rounds import run_in_rounds
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
 from kafkaio.topiclog import Ends, LeaderPosition, TimeAnswer, TimeQuery
 from kafkaio.truncation import truncated
@@ -48,6 +50,7 @@ BEYOND_THE_LOG = 1 << 62  # an offset that no log reaches: the index knows no re
 
 _ANSWERED_WITHIN_S = 5.0  # after that the client refreshes its metadata and retries
 _TAKE_AT_MOST = 4096  # records per read, while one record after another has no time
+_TAKE_MORE, _GO_BACK_MORE = 8, 4  # times as many in each further read
 
 
 class BrokerLog:
@@ -92,17 +95,17 @@ class BrokerLog:
         return str(self._describe().topic_id)
 
     def partition_count(self) -> int:
-        """Asked each time; the other calls use the count that was reported last."""
+        """Asks each time; the other calls use the count that was reported last."""
         return self.described()[1]
 
     def described(self) -> tuple[str, int]:
-        """`topic_id` and `partition_count`, in one request."""
+        """Returns `topic_id` and `partition_count`, asked in one request."""
         found = self._describe()
         self._partitions = len(found.partitions)
         return str(found.topic_id), self._partitions
 
     def config(self) -> dict[str, str]:
-        """The topic's configuration, including the broker's defaults."""
+        """Returns the topic's configuration, including the broker's defaults."""
         resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
 
         def ask() -> dict[str, str]:
@@ -115,30 +118,32 @@ class BrokerLog:
         return self._ends_of(self)[self.topic]
 
     def ends_with(self, other: BrokerLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
-        """In as many requests as the ends of one topic; `other` is a topic of the same brokers."""
+        """Asks in as many requests as for the ends of one topic; `other` is a topic of the same brokers."""
         found = self._ends_of(self, other)
         return found[self.topic], found[other.topic]
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
-        asked = {p: one for p, one in positions.items() if self._whole.get(p) != one}
+        asked = {p: position for p, position in positions.items() if self._whole.get(p) != position}
         found = client.retried(lambda: truncated(self._topic, asked, self._kafka), self._kafka) if asked else set()
-        self._whole.update({p: one for p, one in asked.items() if p not in found})
+        self._whole.update({p: position for p, position in asked.items() if p not in found})
         return found
 
     def highs(self, *others: BrokerLog) -> dict[str, dict[int, int]]:
-        """The high watermark of every partition of this topic and of others of the same brokers, by topic, in one
-        request: the cheapest way to see whether anything came."""
+        """Returns the high watermark of every partition of this topic and of others of the same brokers, by topic.
+
+        One request is the cheapest way to see whether anything came.
+        """
         found = self._of_all((self, *others), OffsetSpec.latest())
-        return {topic: {p: one.offset for p, one in by_partition.items()} for topic, by_partition in found.items()}
+        return {topic: {p: high.offset for p, high in by_partition.items()} for topic, by_partition in found.items()}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
-        """As in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
+        """Estimates as in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
         if not self._time_of.in_payload:
             return {p: _or_beyond(found.offset) for p, found in self._index(times_ms).items()}
         ends = self.ends()
         queries = {p: TimeQuery(at, ends[p].start, ends[p].stable) for p, at in times_ms.items()}
         answers = self._search(queries, LATEST_MS, outliers=0)
-        return {p: one.offset if one.reached else BEYOND_THE_LOG for p, one in answers.items()}
+        return {p: answer.offset if answer.reached else BEYOND_THE_LOG for p, answer in answers.items()}
 
     def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
         answers = {} if self._time_of.in_payload else self._by_index(queries, ceiling_ms)
@@ -150,7 +155,7 @@ class BrokerLog:
         rest, at_once = dict(spans), count
         while rest:
             records = self._points.take(rest, at_once)
-            for record, at in self._valid([one for some in records.values() for one in some], ceiling_ms):
+            for record, at in self._valid(chain.from_iterable(records.values()), ceiling_ms):
                 if len(times := found[record.partition]) < count:
                     times.append((record.offset, at))
             rest = {
@@ -158,7 +163,7 @@ class BrokerLog:
                 for p, some in records.items()
                 if len(found[p]) < count and len(some) == at_once
             }
-            at_once = min(at_once * 8, _TAKE_AT_MOST)
+            at_once = min(at_once * _TAKE_MORE, _TAKE_AT_MOST)
         return found
 
     def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
@@ -172,11 +177,11 @@ class BrokerLog:
         while spans:
             records = self._points.take(spans, back)
             read: dict[int, list[Timed]] = {p: [] for p in spans}
-            for record, at in self._valid([one for these in records.values() for one in these], ceiling_ms):
+            for record, at in self._valid(chain.from_iterable(records.values()), ceiling_ms):
                 read[record.partition].append((record.offset, at))
             for p, some in read.items():
                 found[p] = some + found[p]
-            back = min(back * 4, _TAKE_AT_MOST)
+            back = min(back * _GO_BACK_MORE, _TAKE_AT_MOST)
             spans = {
                 p: (max(start - back, starts[p]), start)
                 for p, (start, _) in spans.items()
@@ -189,11 +194,11 @@ class BrokerLog:
         return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
     def close(self) -> None:
-        """Close the clients."""
+        """Closes the clients."""
         self._points.close()
 
     def _ends_of(self, *logs: BrokerLog) -> dict[str, dict[int, Ends]]:
-        """The ends of topics of the same brokers, by topic."""
+        """Returns the ends of topics of the same brokers, by topic."""
         # This order guarantees start <= stable <= high, although the log grows between the calls.
         starts = self._of_all(logs, OffsetSpec.earliest())
         stables = self._of_all(logs, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
@@ -212,7 +217,7 @@ class BrokerLog:
         }
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        """The index's answers that hold; partitions for which it may be wrong are left out."""
+        """Returns the index's answers that hold; partitions for which it may be wrong are left out."""
         found = {p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()}
         none = {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in queries.items() if found[p] >= q.hi}
         spans = {p: (found[p], q.hi) for p, q in queries.items() if q.lo <= found[p] < q.hi}
@@ -221,37 +226,25 @@ class BrokerLog:
         return none | {p: TimeAnswer(at, queries[p].time_ms, True) for p, at in begins.items() if at is not None}
 
     def _search(self, queries: Mapping[int, TimeQuery], ceiling_ms: int, outliers: int) -> dict[int, TimeAnswer]:
-        """All searches in lockstep: each round reads one block of every partition still being searched."""
+        """Runs all searches in lockstep: each round reads one block of every partition still being searched."""
         starts = self._all(queries, OffsetSpec.earliest())
         searches = {
             p: search(replace(query, lo=min(max(query.lo, starts[p].offset), query.hi)), outliers)
             for p, query in queries.items()
         }
-        answers: dict[int, TimeAnswer] = {}
-        probes: dict[int, BlockQuery] = {}
-
-        def step(partition: int, block: list[Timed] | None) -> None:
-            one = searches[partition]
-            try:
-                probes[partition] = next(one) if block is None else one.send(block)
-            except StopIteration as stop:
-                answers[partition] = stop.value
-
-        for p in queries:
-            step(p, None)
         size = block_size(outliers)
-        while probes:
-            round_, probes = probes, {}
-            onward = {p: (probe.start, probe.end) for p, probe in round_.items() if probe.start is not None}
-            last = {p: probe.end for p, probe in round_.items() if probe.start is None}
-            blocks = self.valid_times(onward, ceiling_ms, size) if onward else {}
-            blocks |= self.last_times(last, ceiling_ms, size) if last else {}
-            for p, block in blocks.items():
-                step(p, block)
-        return answers
 
-    def _valid(self, records: Sequence[Record], ceiling_ms: int) -> list[tuple[Record, int]]:
-        """The records with a valid time, each with its time."""
+        def blocks(probes: Mapping[int, BlockQuery]) -> dict[int, list[Timed]]:
+            onward = {p: (probe.start, probe.end) for p, probe in probes.items() if probe.start is not None}
+            last = {p: probe.end for p, probe in probes.items() if probe.start is None}
+            found = self.valid_times(onward, ceiling_ms, size) if onward else {}
+            return found | (self.last_times(last, ceiling_ms, size) if last else {})
+
+        return run_in_rounds(searches, blocks)
+
+    def _valid(self, given: Iterable[Record], ceiling_ms: int) -> list[tuple[Record, int]]:
+        """Returns the records with a valid time, each with its time."""
+        records = list(given)
         stamps = pa.array([record.timestamp_ms for record in records], pa.int64())
         types = pa.array([record.timestamp_type for record in records], pa.int8())
         values = pa.array([record.value for record in records], pa.binary())
@@ -269,8 +262,8 @@ class BrokerLog:
     def _of_all(
         self, logs: Iterable[BrokerLog], spec: Any, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[str, dict[int, Any]]:
-        """The same of every partition of these topics, in one call; by topic."""
-        known = {one.topic: one._known() for one in logs}
+        """Asks the same of every partition of these topics, in one call. Returns the answers by topic."""
+        known = {log.topic: log._known() for log in logs}
         asked = {TopicPartition(topic, p): spec for topic, partitions in known.items() for p in partitions}
         found = self._listed(asked, isolation)
         return {topic: {p: found[topic, p] for p in partitions} for topic, partitions in known.items()}
@@ -278,14 +271,14 @@ class BrokerLog:
     def _offsets(
         self, specs: Mapping[int, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[int, Any]:
-        """What the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
+        """Returns what the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
         found = self._listed({TopicPartition(self._topic, p): spec for p, spec in specs.items()}, isolation)
-        return {p: one for (_, p), one in found.items()}
+        return {p: answer for (_, p), answer in found.items()}
 
     def _listed(
         self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[tuple[str, int], Any]:
-        """The same by topic and partition."""
+        """Returns the same by topic and partition."""
         if not specs:
             return {}
 
@@ -294,7 +287,7 @@ class BrokerLog:
                 dict(specs), isolation_level=isolation, request_timeout=_ANSWERED_WITHIN_S
             )
             found = {(at.topic, at.partition): self._result(future, at) for at, future in futures.items()}
-            missing = [f"{topic}-{p}" for (topic, p), one in found.items() if one.offset == OFFSET_INVALID]
+            missing = [f"{topic}-{p}" for (topic, p), answer in found.items() if answer.offset == OFFSET_INVALID]
             if missing:  # no error, and no answer
                 raise KafkaUnavailable(f"look-up of {', '.join(missing)} got no answer")
             return found
@@ -302,7 +295,7 @@ class BrokerLog:
         return self._retried(ask, {at.topic for at in specs})
 
     def _known(self) -> range:
-        """The partitions, as many as were reported last."""
+        """Returns the partitions, as many as were reported last."""
         return range(self._partitions if self._partitions is not None else self.partition_count())
 
     def _describe(self) -> Any:
@@ -313,7 +306,7 @@ class BrokerLog:
         return self._retried(ask)
 
     def _retried(self, ask: Callable[[], T], topics: Iterable[str] = ()) -> T:
-        """Before each retry the client refreshes its brokers and leaders, of this topic unless others are given.
+        """Retries a call. Before, the client refreshes its brokers and leaders, of this topic unless others are given.
 
         For minutes after a broker was restarted, librdkafka by itself asks with an old leader epoch, and waits for a
         controller that it does not know. A partition that was added is missing to a client that has asked for others

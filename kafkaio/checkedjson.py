@@ -18,13 +18,16 @@ CHECKSUM = "crc"
 
 
 def checked_text(value: Any) -> str:
-    """One line, in ASCII."""
+    """Returns one line, in ASCII."""
     text = json.dumps(value)
     return f"{_checksum(text)} {text}"
 
 
 def from_checked_text(line: str) -> Any:
-    """What `checked_text` was given. Raises ValueError if the line was changed or cut off, or has no checksum."""
+    """Returns what `checked_text` was given.
+
+    Raises ValueError if the line was changed or cut off, or has no checksum.
+    """
     checksum, _, text = line.partition(" ")
     if checksum != _checksum(text):
         raise ValueError("its checksum is another one")
@@ -32,13 +35,16 @@ def from_checked_text(line: str) -> Any:
 
 
 def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:
-    """An object with one more member, its checksum. It depends on the order of the members, which JSON keeps."""
+    """Returns an object with its checksum as one more member. It depends on the members' order, which JSON keeps."""
     rest = {name: value for name, value in members.items() if name != CHECKSUM}
     return {**rest, CHECKSUM: _checksum(json.dumps(rest))}
 
 
 def check(members: Mapping[str, Any]) -> None:
-    """Raises ValueError if the object is not the one that was given its checksum. One without a checksum passes."""
+    """Raises ValueError if the object is not the one that was given its checksum.
+
+    An object without a checksum passes.
+    """
     if CHECKSUM in members and members[CHECKSUM] != with_checksum(members)[CHECKSUM]:
         raise ValueError("its checksum is another one")
 

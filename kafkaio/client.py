@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from kafkaio import protocols as clients
 from kafkaio.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
-from kafkaio.said import said, without_guess
+from kafkaio.said import said, said_with_name, without_guess
 from kafkaio.secrets import MASK, is_secret
 from kafkaio.sparselog import sparse
 
@@ -82,8 +82,8 @@ _REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
 
 
 def validate(kafka: Mapping[str, str]) -> None:
-    """Check the user's properties without connecting. Raises `ConfigError`, naming the property and the reason."""
-    if not kafka.get("bootstrap.servers") and not kafka.get("metadata.broker.list"):
+    """Checks the user's properties without connecting. Raises `ConfigError`, naming the property and the reason."""
+    if not _brokers(kafka):
         raise ConfigError("bootstrap.servers is missing; give the brokers as host:port,host:port")
     for key, value in kafka.items():
         allowed, why = _REFUSED.get(key, (None, ""))
@@ -93,29 +93,49 @@ def validate(kafka: Mapping[str, str]) -> None:
         raise ConfigError(f"{key}: {value!r} is refused: {why}; {instead}")
 
 
+def _brokers(kafka: Mapping[str, Any]) -> str | None:
+    return kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+
+
 def committed_only(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The same properties, but records of aborted transactions are never read, whatever the user's isolation level."""
+    """Returns the properties of a client that reads no aborted transactions, whatever the user's isolation level."""
     return {**kafka, "isolation.level": "read_committed"}
 
 
+def of_group(kafka: Mapping[str, str], group: str) -> dict[str, str]:
+    """Returns the properties of a consumer that is to read or write a group's committed offsets.
+
+    `read_committed` makes it ask for stable offsets: while a commit is under way, the coordinator makes it wait.
+    """
+    return {**committed_only(kafka), "group.id": group}
+
+
+def delivery_timeout_ms(kafka: Mapping[str, str], otherwise_ms: int) -> int:
+    """Returns after which time librdkafka gives a record up, by either name of the property, or `otherwise_ms`."""
+    return int(kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", otherwise_ms)))
+
+
 def masked(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """The same properties with secrets masked, for display."""
+    """Returns the properties with secrets masked, for display."""
     return {key: MASK if is_secret(key) else value for key, value in kafka.items()}
 
 
 def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Consumer:
-    """A consumer for explicit positions: joins no group, commits nothing. The user's properties override `tuning`."""
+    """Makes a consumer for explicit positions: joins no group, commits nothing.
+
+    The user's properties override `tuning`.
+    """
     return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
 
 
 def consumer_properties(kafka: Mapping[str, str], tuning: Mapping[str, Any]) -> dict[str, Any]:
-    """What `consumer` gives to librdkafka, for one that is not confluent-kafka's."""
+    """Returns what `consumer` gives to librdkafka, for one that is not confluent-kafka's."""
     validate(kafka)
     return {**_COMMON, **_CONSUMER, **tuning, **kafka, **_CONSUMER_FIXED}
 
 
 def learn(client: Consumer | Producer | AdminClient | clients.Producer, topic: str, timeout_s: float) -> None:
-    """Fetch the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
+    """Fetches the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
 
     A call that finds no connected broker waits until librdkafka next looks for one: an assignment up to a second, the
     first call of a transactional producer half a second.
@@ -133,7 +153,7 @@ def producer(
     on_delivery: Callable[[KafkaError | None, Any], None],
     transactional_id: str | None = None,
 ) -> Producer:
-    """An idempotent producer that waits for all replicas; `on_delivery` is called for failures only."""
+    """Makes an idempotent producer that waits for all replicas; `on_delivery` is called for failures only."""
     fixed = {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
     if transactional_id is not None:
         fixed["transactional.id"] = transactional_id
@@ -145,7 +165,7 @@ def admin(
     on_error: Callable[[KafkaError], None] = lambda _: None,
     logger: logging.Logger | None = None,
 ) -> AdminClient:
-    """An admin client. Connection errors show in its answers; polled, it also passes them to `on_error`.
+    """Makes an admin client. Connection errors show in its answers; polled, it also passes them to `on_error`.
 
     To ask for a topic creates none: librdkafka's own default would, where the brokers allow it.
     """
@@ -167,19 +187,19 @@ def _make(
 
 
 def refused(kafka: Mapping[str, Any], reason: str) -> ConfigError:
-    """The error for properties that librdkafka does not take."""
+    """Returns the error for properties that librdkafka does not take."""
     return ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {reason}")
 
 
 class _OtherRole(logging.Filter):
-    """One mapping serves consumers and producers, so each ignores the other's properties: not worth a log line."""
+    """Drops lines about properties of the other role: one mapping serves consumers and producers."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "property and will be ignored by this" not in record.getMessage()
 
 
 class _WithoutGuess(logging.Filter):
-    """Its guess about an old broker misleads whoever looks for a paused one."""
+    """Takes out its guess about an old broker, which misleads whoever looks for a paused one."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = without_guess(record.getMessage()), ()
@@ -189,6 +209,7 @@ class _WithoutGuess(logging.Filter):
 librdkafka.addFilter(_OtherRole())
 librdkafka.addFilter(_WithoutGuess())
 
+_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 _TRANSIENT = (
     KafkaError._TRANSPORT,
@@ -216,12 +237,17 @@ _TRANSIENT = (
 
 
 def is_missing(error: KafkaError) -> bool:
-    """The topic or partition does not exist."""
+    """Returns whether the topic or partition does not exist."""
     return error.code() in _MISSING
 
 
+def is_out_of_range(error: KafkaError) -> bool:
+    """Returns whether the log does not hold the offset that was to be read."""
+    return error.code() in _OUT_OF_RANGE
+
+
 def is_transient(error: KafkaError) -> bool:
-    """The same call may work later."""
+    """Returns whether the same call may work later."""
     return bool(error.retriable()) or error.code() in _TRANSIENT
 
 
@@ -231,7 +257,7 @@ _NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 def translate(
     error: KafkaError, doing: str, topic: str, partition: int | None = None, trouble: KafkaError | None = None
 ) -> KafkaIOError:
-    """Our error for one of librdkafka's.
+    """Returns our error for an error of librdkafka's.
 
     trouble   the error last passed to the client's `on_error`: a call that only timed out may have been refused access
     """
@@ -239,13 +265,13 @@ def translate(
         return TopicMissing(topic, partition)
     where = topic if partition is None else f"{topic}-{partition}"
     if trouble is not None and trouble.code() in _NOT_LET_IN:
-        return KafkaIOError(f"{doing} of {where} failed: {said(trouble)} ({trouble.name()})")
+        return KafkaIOError(f"{doing} of {where} failed: {said_with_name(trouble)}")
     kind = KafkaUnavailable if is_transient(error) else KafkaIOError
-    return kind(f"{doing} of {where} failed: {said(error)} ({error.name()})")
+    return kind(f"{doing} of {where} failed: {said_with_name(error)}")
 
 
 def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:
-    """Call until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning.
+    """Calls until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning.
 
     give_up_after_s   None: after a minute. (A running job holds for longer: `sparkio.reader`.)
 
@@ -253,7 +279,7 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: fl
     """
     started, reported = time.monotonic(), False
     within_s = RETRY_TIMEOUT_S if give_up_after_s is None else give_up_after_s
-    brokers = kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+    brokers = _brokers(kafka)
 
     def worth_another_try(error: BaseException) -> bool:
         nonlocal reported

@@ -11,7 +11,7 @@ State of `WallClock` at each look:
 
     agreed        within `TOLERANCE_MS` of the anchor: trusted, and the anchor moves here (slow drift is not a jump)
     unconfirmed   it has jumped forwards or backwards: not trusted. If it agrees with the old anchor again, it is
-                  `agreed` at once; if it has agreed with itself for `steady_ms`, somebody has set it
+                  `agreed` at once; if it has agreed with itself for `STEADY_MS`, somebody has set it
     accepted      it was set: trusted, with a new anchor; reported once
 
 The first anchor is trusted, because only `not_before` can contradict it.
@@ -38,7 +38,7 @@ class Trust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """One look. `reason` is for people; None if the clock agreed.
+    """A look at the clock. `reason` is for people; None if the clock agreed.
 
     steady_ms   the wall clock, or, while it is not trusted, what it would be by the monotonic clock since the anchor
     """
@@ -57,15 +57,15 @@ class ClockReading:
 class WallClock:
     """One process's clock. `anchor` is a wall clock and a monotonic clock read together, both in milliseconds."""
 
-    def __init__(self, anchor: tuple[int, int], steady_ms: int = STEADY_MS, ahead_ms: float | None = None) -> None:
-        """ahead_ms: as `steady_ms`, for a clock that is far ahead of what it ever was when it was trusted."""
-        self._steady_ms, self._ahead_ms = steady_ms, steady_ms if ahead_ms is None else ahead_ms
+    def __init__(self, anchor: tuple[int, int], ahead_ms: float | None = None) -> None:
+        """ahead_ms: in place of `STEADY_MS`, for a clock that is far ahead of what it ever was when it was trusted."""
+        self._ahead_ms = STEADY_MS if ahead_ms is None else ahead_ms
         self._offset_ms, self._monotonic_ms = anchor[0] - anchor[1], anchor[1]
         self._furthest_ms = self._offset_ms  # that was trusted
         self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
 
     def look(self, wall_ms: int, monotonic_ms: int) -> ClockReading:
-        """Whether the clock agrees. Raises ValueError if the monotonic clock goes back."""
+        """Looks whether the clock agrees. Raises ValueError if the monotonic clock goes back."""
         if monotonic_ms < self._monotonic_ms:
             raise ValueError(f"monotonic_ms: {monotonic_ms} is below {self._monotonic_ms}; it never goes back")
         self._monotonic_ms = monotonic_ms
@@ -77,7 +77,7 @@ class WallClock:
         if self._jumped is None or abs(offset_ms - self._jumped[0]) > TOLERANCE_MS:
             self._jumped = offset_ms, monotonic_ms
         steady_ms = monotonic_ms - self._jumped[1]
-        needed_ms = self._ahead_ms if offset_ms > self._furthest_ms + FAR_MS else self._steady_ms
+        needed_ms = self._ahead_ms if offset_ms > self._furthest_ms + FAR_MS else STEADY_MS
         jumped = f"the wall clock has jumped by {_difference(jump_ms)} against the monotonic clock"
         if steady_ms >= needed_ms:
             self._trust(offset_ms)
@@ -93,7 +93,7 @@ class WallClock:
 
 
 def not_before(wall_ms: int, listed_ms: int) -> str | None:
-    """Why a clock before a persisted listing cannot be right; None if it is not before it."""
+    """Returns why a clock before a persisted listing cannot be right; None if it is not before it."""
     behind_ms = listed_ms - wall_ms
     if behind_ms <= TOLERANCE_MS:
         return None
@@ -104,7 +104,7 @@ def not_before(wall_ms: int, listed_ms: int) -> str | None:
 
 
 def not_after(listed_ms: int, appended_ms: int, tolerance_ms: int) -> str | None:
-    """Why the clock cannot be right: by the broker's clock, a record that came after a listing was appended before it.
+    """Returns why the clock cannot be right: the broker appended a record before a listing that the record came after.
 
     tolerance_ms   how far the two clocks may differ
     """

@@ -2,9 +2,10 @@
 
 An idempotent producer has one request at a time for each partition. Full batches follow each other by themselves: the
 answer to one request makes librdkafka's thread send the next. Records that fill no batch go only after `linger.ms`, or
-while somebody flushes. But as long as a partition's request is being answered, and flushing or an old record allows the
-next one, librdkafka looks again and again whether it may send it, with no pause, at the cost of a core: then the broker
-gets slower, and that lasts even longer.
+while somebody flushes.
+
+But while a partition's request is being answered, and flushing or an old record allows the next one, librdkafka checks
+without any pause whether it may send it. That costs a core. The broker gets slower, and the wait even longer.
 
 So the queue is flushed in *pulses* of a millisecond, and what a pulse lets go is waited for without flushing:
 
@@ -56,7 +57,7 @@ class Drain:
         self._futile = 0  # pulses since something has moved
 
     def begin(self, *, at_once: bool = False) -> None:
-        """A wait begins.
+        """Begins a wait.
 
         at_once  nothing more will be added, so that waiting for fuller batches is pointless
         """
@@ -66,7 +67,7 @@ class Drain:
             self._pulse()
 
     def look(self) -> None:
-        """Serve the producer for a moment."""
+        """Serves the producer for a moment."""
         self._notice_moves()
         still_s = self._now_s() - self._still_since_s
         if still_s >= self._patience_s():

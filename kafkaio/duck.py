@@ -5,7 +5,10 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,7 +23,7 @@ atexit.register(_connections.clear)
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's in-memory database. It uses one thread; parallelism is the caller's."""
+    """Returns this thread's in-memory database. It uses one thread; parallelism is the caller's."""
     key = os.getpid(), threading.get_ident()
     kept = _connections.get(key)
     if kept is None:
@@ -30,3 +33,10 @@ def connection() -> duckdb.DuckDBPyConnection:
         kept.execute("SET TimeZone = 'UTC'")
         _connections[key] = kept
     return kept
+
+
+def selected(query: str, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Returns what a select gives. Its table is called `batch`, and has these columns."""
+    answer = connection().from_arrow(pa.table(dict(columns))).query("batch", query)
+    assert answer is not None  # a select always has a result
+    return answer.to_arrow_table()

@@ -4,7 +4,7 @@
       +- ConfigError        a property that is refused, or that librdkafka does not accept
       +- KafkaUnavailable   the broker is unreachable or did not answer in time: worth a retry later
       |    +- RegistryUnreachable  the schema registry gave no usable answer for too long
-      +- RegistryRefused    the schema registry refuses us, or is none
+      +- RegistryRefused    the schema registry refuses us, or something else answers
       +- TopicMissing       the topic or partition does not exist
       +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
       +- DeliveryFailed     a record was not acknowledged
@@ -49,7 +49,7 @@ class RegistryUnreachable(KafkaUnavailable):
 
 
 class RegistryRefused(KafkaIOError, Invalid):
-    """The schema registry refuses us, or is none: waiting does not help."""
+    """The schema registry refuses us, or something else answers in its place: waiting does not help."""
 
     exit_code = ExitCode.BAD_JOB_FILE
 

@@ -40,8 +40,10 @@ OUTLIERS = 16
 
 @dataclass(frozen=True, slots=True)
 class TimeOf:
-    """Where a record's event time is: "kafka" (its timestamp), or a JSON path into its value (`$.event.time`), and what
-    a number there counts."""
+    """Where a record's event time is: "kafka" (its timestamp), or a JSON path into its value (`$.event.time`).
+
+    unit   what a number there counts
+    """
 
     path: str = KAFKA
     unit: TimeUnit = TimeUnit.MS
@@ -59,7 +61,7 @@ class TimeOf:
 
 
 def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.Array:
-    """Event times of a batch as int64 milliseconds UTC; null if a record has none, or one before 1970.
+    """Returns event times of a batch as int64 milliseconds UTC; null if a record has none, or one before 1970.
 
     `timestamps` int64 milliseconds (-1 or null: none), `values` binary.
     """
@@ -71,7 +73,7 @@ def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.A
 
 
 def ceilings(timestamps: pa.Array, timestamp_types: pa.Array, ceiling_ms: int, skew_ms: int) -> pa.Array:
-    """The largest valid time of each record of a batch, int64 milliseconds UTC.
+    """Returns the largest valid time of each record of a batch, int64 milliseconds UTC.
 
     timestamps, timestamp_types   Kafka's, as in the batches of `kafkaio.rangereader`
     ceiling_ms                    the clock when the ends were listed, plus the skew
@@ -86,28 +88,27 @@ def ceilings(timestamps: pa.Array, timestamp_types: pa.Array, ceiling_ms: int, s
 
 
 def valid(times: pa.Array, ceilings: pa.Array) -> pa.Array:
-    """Whether each event time counts: not null, not negative, not above its ceiling. Booleans without nulls."""
+    """Returns whether each event time counts: not null, not negative, not above its ceiling. Booleans without nulls."""
     inside = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, ceilings))
     return pc.fill_null(inside, False)
 
 
 def typical(times: Sequence[int]) -> int:
-    """What a block of valid times proves: its lower median. Raises ValueError if there are none."""
+    """Returns what a block of valid times proves: its lower median. Raises ValueError if there are none."""
     if not times:
         raise ValueError("times: none are given; a block without a valid record proves nothing")
     return sorted(times)[(len(times) - 1) // 2]
 
 
 def proven(times: Sequence[int], outliers: int) -> int | None:
-    """The largest time that a record with a correct time has surely reached; None if there are too few records.
+    """Returns the largest time that a record with a correct time has surely reached; None if there are too few records.
 
     The times are of consecutive valid records, at most a block. `outliers` or fewer may all be wrong: they prove
-    nothing.
-    For a full block it is the typical time.
+    nothing. For a full block it is the typical time.
     """
     return sorted(times)[-outliers - 1] if len(times) > outliers else None
 
 
 def valid_or_null(times: pa.Array) -> pa.Array:
-    """The times, null where they are before 1970."""
+    """Returns the times, null where they are before 1970."""
     return pc.if_else(pc.less(times, 0), pa.scalar(None, pa.int64()), times)

@@ -18,7 +18,7 @@ class Every:
         self._next_s = -math.inf if at_once else clock() + period_s
 
     def due(self) -> bool:
-        """Whether a period has passed since this was last true; then the next one begins."""
+        """Returns whether a period has passed since this was last true; then the next one begins."""
         now_s = self._clock()
         if now_s < self._next_s:
             return False

@@ -1,4 +1,4 @@
-"""How a command ends: one number for each outcome that calls for a different action by the operator. Pure.
+"""How a command ends: a number for each outcome that calls for a different action by the operator. Pure.
 
 An error class carries the code of the command that it ends (`exit_code`). This module is here, in the lowest package,
 because the errors of all packages need it.
@@ -43,5 +43,5 @@ OF_JOBS = tuple(code for code in ExitCode if code not in _DELAYS)
 
 
 def listed(codes: Iterable[ExitCode]) -> str:
-    """Codes and their meanings, one per line."""
+    """Returns codes and their meanings, one per line."""
     return "\n".join(f"{code.value:<2} {code.meaning}" for code in codes)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Max-min fair shares of `limit` records: none gets more than it has waiting while another one gets less.
+    """Returns max-min fair shares of `limit` records: none gets more than it has waiting while another one gets less.
 
     Together they are at most `limit`. If anything waits and the limit is 1 or more, somebody gets something.
     """

@@ -34,8 +34,11 @@ WAIT_MS = 10  # for the first of them
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """rows      how many records were added to the batch, and size, the bytes of their keys, values and headers
-    position     there is no further record below it; the next one to read
+    """What a call of `take` has added to the batch.
+
+    rows       how many records
+    size       the bytes of their keys, values and headers
+    position   the next offset to read: there is no further record below it
     """
 
     rows: int
@@ -54,7 +57,7 @@ class PartitionFetch(ABC):
         self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
 
     def assign(self, partition: int, start: int) -> None:
-        """Fetch from an offset on; whatever was fetched before is forgotten."""
+        """Fetches from an offset on; whatever was fetched before is forgotten."""
         self._assign(partition, start)
         self.partition, self._passed = partition, -1
 
@@ -63,37 +66,38 @@ class PartitionFetch(ABC):
 
     @abstractmethod
     def rest(self) -> None:
-        """Fetch nothing until the next `assign`. Raises `KafkaException`."""
+        """Fetches nothing until the next `assign`. Raises `KafkaException`."""
 
     @abstractmethod
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
-        """Add records of [position, end) to the batch: at most `rows`, and none after the one with which they have
-        `size` bytes or more. Waits a few milliseconds if none is there.
+        """Adds records of [position, end) to the batch. Waits a few milliseconds if none is there.
+
+        They are at most `rows`, and none follows the one with which they have `size` bytes or more.
 
         Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
         """
 
     @abstractmethod
     def batch(self) -> pa.RecordBatch:
-        """The records added since the last call, at least one, in the schema of `kafkaio.messages`."""
+        """Returns the records added since the last call, at least one, in the schema of `kafkaio.messages`."""
 
     @abstractmethod
     def ends(self) -> tuple[int, int]:
-        """The partition's first offset and its high watermark. Raises `KafkaException`."""
+        """Returns the partition's first offset and its high watermark. Raises `KafkaException`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the consumer."""
+        """Lets go of the consumer."""
 
     def _on_error(self, error: KafkaError) -> None:
-        """librdkafka reports errors of the whole client here, and a topic that does not exist."""
+        """Notes an error of the whole client, which librdkafka reports here, or a topic that does not exist."""
         self.trouble = error
 
     def _judge(self, error: KafkaError, offset: int, position: int) -> None:
-        """An event among the records, which is at this offset."""
+        """Judges an event among the records, which is at this offset."""
         if error.code() == KafkaError._PARTITION_EOF:
             self._passed = offset
-        elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        elif client.is_out_of_range(error):
             raise self._out_of_range(position)
         elif client.is_transient(error):
             self.trouble = error
@@ -109,7 +113,7 @@ class PartitionFetch(ABC):
 
 
 def fitting_rows(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
-    """How many of the first records have `size` bytes together, the last one included, and how many bytes those are."""
+    """Returns how many of the first records have `size` bytes together, the last one included, and how many bytes."""
     sizes = np.cumsum(batch_bytes(piece))
     if sizes[-1] < size:
         return piece.num_rows, int(sizes[-1])

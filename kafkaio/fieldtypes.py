@@ -49,7 +49,7 @@ Count = Annotated[int, Allowed("a whole number, 1 or more", lambda number: 1 <= 
 
 
 def coerce_fields(description: Any, error: type[Exception], where: str = "{}") -> None:
-    """Replace each field of a frozen dataclass by its value in the declared type.
+    """Replaces each field of a frozen dataclass by its value in the declared type.
 
     where   what a message calls a field: `{}` is its name
 
@@ -67,7 +67,7 @@ def coerce_fields(description: Any, error: type[Exception], where: str = "{}") -
 
 
 def property_text(value: str | float) -> str:
-    """The value of a property as Kafka and Spark take it: `true`, `5`."""
+    """Returns the value of a property as Kafka and Spark take it: `true`, `5`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -77,7 +77,7 @@ def _types(kind: Any) -> dict[str, Any]:
 
 
 def _coerced(kind: Any, value: Any) -> Any:
-    """The value as `kind` has it. Raises ValueError with what to give."""
+    """Returns the value as `kind` has it. Raises ValueError with what to give."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _allowed(parts[0], parts[1], value)
@@ -94,7 +94,7 @@ def _coerced(kind: Any, value: Any) -> Any:
 
 
 def _plain(kind: Any, origin: Any, parts: tuple[Any, ...], value: Any) -> Any:
-    """`_REFUSED` if the value is not of the kind."""
+    """Returns the value in the kind; `_REFUSED` if it is not of the kind."""
     coerced = _REFUSED
     if origin is Literal:
         coerced = str(value) if isinstance(value, str) and value in parts else _REFUSED
@@ -148,10 +148,10 @@ def _first_of(kinds: tuple[Any, ...], value: Any) -> Any:
 def _properties(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("a mapping of property names to values")
-    for name, one in value.items():
-        if not isinstance(name, str) or not isinstance(one, str | int | float):
+    for name, given in value.items():
+        if not isinstance(name, str) or not isinstance(given, str | int | float):
             raise ValueError(f"a text or a number for the property {_shown(name)}")
-    return {str(name): property_text(one) for name, one in value.items()}
+    return {str(name): property_text(given) for name, given in value.items()}
 
 
 def _numbers(value: Any) -> dict[int, int]:
@@ -161,7 +161,7 @@ def _numbers(value: Any) -> dict[int, int]:
 
 
 def _meant(kind: Any) -> str:
-    """What a value of the kind is called in a message."""
+    """Returns what a value of the kind is called in a message."""
     options = get_args(kind) if get_origin(kind) is Literal else None
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         options = tuple(str(member) for member in kind)
@@ -177,5 +177,9 @@ def _meant(kind: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    return shortened(repr(value))
+
+
+def shortened(text: str) -> str:
+    """Returns a value's text as it appears in a message, cut if it is too long."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."

@@ -25,7 +25,7 @@ class Schema(Protocol):
     """What reads the values of one id."""
 
     def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Each value (binary, without the frame) as JSON text; null where it is not of the schema."""
+        """Returns each value (binary, without the frame) as JSON text; null where it is not of the schema."""
 
 
 SchemasOf = Callable[[Sequence[int]], Mapping[int, Schema | str]]
@@ -35,7 +35,7 @@ SchemasOf = Callable[[Sequence[int]], Mapping[int, Schema | str]]
 def json_of(
     values: pa.Array, schemas_of: SchemasOf, invalid: str, columns: Sequence[str] | None = None
 ) -> tuple[pa.Array, pa.Array]:
-    """JSON text (binary) of each value (binary), and the reason where there is none; null values stay null.
+    """Returns JSON text (binary) of each value (binary), and the reason where there is none; null values stay null.
 
     invalid   the reason of a value that cannot be read
     columns   the top-level fields that are needed; None: all
@@ -56,7 +56,10 @@ def json_of(
 
 
 def _groups(ids: I64, schemas_of: SchemasOf) -> Iterator[tuple[Schema | str | None, I64]]:
-    """What reads the values of an id, and where they are. All those of unknown ids together: there may be one each."""
+    """Yields what reads the values of an id, and where they are.
+
+    Those of unknown ids come together: there may be many.
+    """
     numbers, number_at = np.unique(ids, return_inverse=True)
     known = schemas_of([number for number in numbers.tolist() if number >= 0])
     schemas = [NO_FRAME if number < 0 else known.get(number) for number in numbers.tolist()]
@@ -79,12 +82,12 @@ def _of_schema(
 
 
 def _sliced(values: pa.Array, start: int, length: int | None = None) -> pa.Array:
-    """A part of each value. (`pyarrow.compute.binary_slice` fails on some arrays: negative buffer resize.)"""
+    """Returns a part of each value. (`pyarrow.compute.binary_slice` fails on some arrays: negative buffer resize.)"""
     return pl.Series(pl.from_arrow(values)).bin.slice(start, length).to_arrow().cast(pa.binary())
 
 
 def schema_ids(values: pa.Array) -> I64:
-    """The id of the schema that each value (binary) names; -1 where it has no frame, or is null."""
+    """Returns the id of the schema that each value (binary) names; -1 where it has no frame, or is null."""
     heads = pc.fill_null(_sliced(values, 0, HEAD), b"")
     framed = pc.equal(pc.binary_length(heads), HEAD)
     fixed = pc.if_else(framed, heads, pa.scalar(b"\xff" * HEAD)).cast(pa.binary(HEAD))

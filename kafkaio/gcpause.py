@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """For one chunk of work. It pauses the whole process's collector, so nothing inside should wait long."""
+    """Pauses the collector of the whole process for one chunk of work, so nothing inside should wait long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -31,7 +31,7 @@ _PASSING = (
 
 
 def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: bool = False) -> dict[str, int] | None:
-    """The error code of each group that could not be described, as librdkafka numbers them; None: nobody answered.
+    """Returns the error code of each group that could not be described, as librdkafka's numbers; None: no answer.
 
     reading   a group that may be described, but not read, counts as refused too
     """
@@ -60,7 +60,7 @@ def _answer(answering: Connection, kafka: Mapping[str, str], groups: list[str], 
 
 
 def _codes(kafka: Mapping[str, str], groups: list[str], reading: bool) -> dict[str, int]:
-    """The error code of each group whose description failed, or which may not be read."""
+    """Returns the error code of each group whose description failed, or which may not be read."""
     admin = client.admin(kafka)  # kept alive: its calls end with it
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     found = _described(admin, groups, reading)
@@ -82,6 +82,6 @@ def _described(admin: AdminClient, groups: list[str], reading: bool) -> dict[str
         except KafkaException as error:
             found[group] = error.args[0].code()
         else:
-            if reading and allowed and "READ" not in {one.name for one in allowed}:
+            if reading and allowed and "READ" not in {operation.name for operation in allowed}:
                 found[group] = KafkaError.GROUP_AUTHORIZATION_FAILED
     return found

@@ -46,7 +46,7 @@ _HAS_MEMBERS = (
 
 
 class LatestOffsets:
-    """Commits in the background, always the latest offsets, with `JOB_NOTE`: for lag tools; nothing may wait for them.
+    """Commits the latest offsets in the background, with `JOB_NOTE`: for lag tools; nothing may wait for them.
 
     After a failure the next commit reconnects: librdkafka may never reconnect to a broker that was restarted.
     """
@@ -57,7 +57,7 @@ class LatestOffsets:
         threading.Thread(target=self._commit_all, name=f"commits to {group}", daemon=True).start()
 
     def put(self, offsets: Mapping[Spot, int]) -> None:
-        """Have these offsets committed; earlier ones not yet committed are discarded."""
+        """Has these offsets committed; earlier ones not yet committed are discarded."""
         self._latest.put(offsets)
 
     def _commit_all(self) -> None:
@@ -84,11 +84,11 @@ class GroupOffsets:
         self._consumer: Consumer | None = None
 
     def read(self, spots: Iterable[Spot]) -> dict[Spot, int | None]:
-        """The committed offset (the next one to read) of each partition; None if the group has none."""
+        """Reads the committed offset (the next one to read) of each partition; None if the group has none."""
         return {spot: offset for spot, (offset, _) in self.read_with_notes(spots).items()}
 
     def read_with_notes(self, spots: Iterable[Spot]) -> dict[Spot, tuple[int | None, str]]:
-        """As `read`, with the note that each offset was committed with; empty if it has none."""
+        """Reads as `read`, with the note that each offset was committed with; empty if it has none."""
         asked = [TopicPartition(topic, partition) for topic, partition in spots]
         if not asked:
             return {}
@@ -107,7 +107,7 @@ class GroupOffsets:
         return client.retried(ask, self._kafka)
 
     def commit(self, offsets: Mapping[Spot, int], note: str = "") -> None:
-        """Set the committed offsets, each with a note; Kafka refuses this while the group has members."""
+        """Sets the committed offsets, each with a note; Kafka refuses this while the group has members."""
         if not offsets:
             return
 
@@ -132,7 +132,7 @@ class GroupOffsets:
         client.retried(ask, self._kafka)
 
     def activity(self) -> str | None:
-        """The group's state and members; None if it has none, or does not exist."""
+        """Returns the group's state and members; None if it has none, or does not exist."""
         admin = client.admin(self._kafka)
 
         def ask() -> str | None:
@@ -151,7 +151,7 @@ class GroupOffsets:
         return client.retried(ask, self._kafka)
 
     def close(self) -> None:
-        """Close the consumer; a later call opens it again."""
+        """Closes the consumer; a later call opens it again."""
         with self._lock:
             if self._consumer is not None:
                 self._consumer.close()
@@ -160,9 +160,7 @@ class GroupOffsets:
     def _own_consumer(self) -> Consumer:
         with self._lock:
             if self._consumer is None:
-                # `read_committed` makes the consumer ask for stable offsets.
-                mine = {"group.id": self.group, "isolation.level": "read_committed"}
-                self._consumer = client.consumer({**self._kafka, **mine}, {}, lambda _: None)
+                self._consumer = client.consumer(client.of_group(self._kafka, self.group), {}, lambda _: None)
             return self._consumer
 
     def _check(self, answers: Iterable[TopicPartition], doing: str) -> None:

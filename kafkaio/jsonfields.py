@@ -16,8 +16,8 @@
     kept   an object of some fields, each at its place: of `{"a": {"b": 1, "c": 2}}` the path `$.a.b` keeps
            `{"a": {"b": 1}}`; what a record lacks is missing
 
-What is not JSON (`kafkaio.strictjson`) has no fields. DuckDB (yyjson) parses each document once for all of its fields,
-which is cheaper than a query per field.
+What is not JSON (`kafkaio.strictjson`) has no fields. DuckDB (yyjson) parses each document once for all of its fields:
+this is cheaper than a query per field.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from enum import StrEnum
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkaio.duck import connection
+from kafkaio.duck import selected
 from kafkaio.strictjson import Halves, mark_of, valid_json
+from kafkaio.utf8 import decoded
 
 PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
 """A JSON path that names one field. DuckDB does not read a backslash at the end of a name, nor larger indexes."""
@@ -78,7 +79,7 @@ def json_fields(
     keep: Sequence[str] | None = None,
     unit: TimeUnit = TimeUnit.MS,
 ) -> JsonFields:
-    """The fields at these JSON paths in each value (binary); those of `keep` lead through no array."""
+    """Reads the fields at these JSON paths in each value (binary); those of `keep` lead through no array."""
     text = text_of(values)
     json = valid_json(text)
     if text.null_count > values.null_count:  # some are not UTF-8
@@ -105,14 +106,12 @@ def _fields(query: str, text: pa.Array) -> dict[str, pa.Array]:
 
 
 def _answer(query: str, text: pa.Array) -> dict[str, pa.Array]:
-    answer = connection().from_arrow(pa.table({"value": text})).query("batch", query)
-    assert answer is not None  # a select always has a result
-    table = answer.to_arrow_table()
+    table = selected(query, {"value": text})
     return {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns, strict=True)}
 
 
 def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
-    """The fields of JSON texts that DuckDB does not read: those with half a surrogate pair. A key must not have one."""
+    """Reads the fields of JSON texts with half a surrogate pair, which DuckDB does not read. No key may have a half."""
     texts = text.to_pylist()
     halves = Halves(texts)
     found = _answer(query, pa.array(map(halves.marked, texts), pa.string()))
@@ -126,7 +125,7 @@ def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
 
 
 def _exact_keys(query: str, values: pa.Array, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """The keys, and whether they are odd, where that was null: by the digits of each number, read as a text."""
+    """Returns the keys, and whether they are odd, where that was null: by the digits of each number, read as a text."""
     doubtful = pc.and_(found["odd"].is_null(), pc.match_substring_regex(values, _INEXACT))
     odd = pc.fill_null(found["odd"], False)
     if not pc.any(doubtful).as_py():
@@ -148,7 +147,7 @@ def _exact_keys(query: str, values: pa.Array, found: dict[str, pa.Array]) -> dic
 
 
 def whole(number: str) -> str | None:
-    """The digits of a JSON number that is whole; None for any other, and for one with an exponent from 2^53 on."""
+    """Returns the digits of a JSON number that is whole; None for any other, and for an exponent from 2^53 on."""
     if number.lstrip("-").isdigit():
         return number
     try:
@@ -159,18 +158,11 @@ def whole(number: str) -> str | None:
 
 
 def text_of(values: pa.Array) -> pa.Array:
-    """Values as text; null if a value is not UTF-8 (and so not JSON)."""
+    """Returns values as text; null if a value is not UTF-8 (and so not JSON)."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([_decoded(value) for value in values.to_pylist()], pa.string())
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+        return pa.array(map(decoded, values.to_pylist()), pa.string())
 
 
 def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit) -> str:
@@ -190,7 +182,7 @@ def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: Tim
 
 
 def _members(tree: dict[str, object], first: int) -> str:
-    """An object of the members of a tree that are not null."""
+    """Returns an object of the members of a tree that are not null."""
     members = []
     for name, inner in tree.items():
         at = (
@@ -220,7 +212,10 @@ def _time(field: str, unit: TimeUnit) -> str:
 
 
 def _key(field: str) -> str:
-    """Integers of more than 64 bits have the type DOUBLE and keep their digits; other numbers are written by yyjson."""
+    """Returns the query's text for a key.
+
+    Integers of more than 64 bits have the type DOUBLE and keep their digits; yyjson writes other numbers.
+    """
     return f"""case json_type({field})
         when 'VARCHAR' then {field}->>'$'
         when 'UBIGINT' then {field}::varchar
@@ -238,7 +233,7 @@ def _is_whole(field: str) -> str:
 
 
 def _odd(field: str) -> str:
-    """Null where the double is whole, and the number may not be."""
+    """Returns the query's text for whether a key is odd: null where the double is whole, and the number may not be."""
     return f"""case json_type({field})
         when 'DOUBLE' then case
             when regexp_full_match({field}::varchar, '-?[0-9]+') then false
@@ -252,19 +247,19 @@ def _quoted(path: str) -> str:
 
 
 def first_name(path: str) -> str:
-    """The top-level field that a JSON path leads through."""
+    """Returns the top-level field that a JSON path leads through."""
     return _names_of(path)[0]
 
 
 def _names_of(path: str) -> list[str]:
-    """The names of fields along a JSON path without array indexes."""
+    """Returns the names of fields along a JSON path without array indexes."""
     return [name.strip('"') for name in re.findall(r'\.("[^"]+"|[\w-]+)', path)]
 
 
 def _tree_of(paths: Iterable[str]) -> dict[str, object]:
-    """The paths as nested names; each leaf is the number of its path. A path below another one adds nothing."""
+    """Nests the names of the paths; each leaf is the number of its path. A path below another one adds nothing."""
     root: dict[str, object] = {}
-    for number, path in sorted(enumerate(paths), key=lambda one: len(_names_of(one[1]))):
+    for number, path in sorted(enumerate(paths), key=lambda numbered: len(_names_of(numbered[1]))):
         inner: object = root
         *outer, last = _names_of(path)
         for name in outer:

@@ -49,7 +49,7 @@ class KeptOf:
         return KAFKA in self.parts
 
     def headers(self, headers: pl.Series) -> pl.Series:
-        """The headers (list of structs with a key) that are kept; null where none is."""
+        """Returns the headers (list of structs with a key) that are kept; null where none is."""
         names = [part.removeprefix(HEADER) for part in self.parts if part.startswith(HEADER)]
         if not names or headers.null_count() == len(headers):
             return pl.Series(headers.name, [None], dtype=headers.dtype).new_from_index(0, len(headers))
@@ -57,7 +57,7 @@ class KeptOf:
         return pl.select(pl.when(some.list.len() > 0).then(some).alias(headers.name)).to_series()
 
     def values(self, values: pa.Array, fields: pa.Array | None) -> pa.Array:
-        """The values that are kept.
+        """Returns the values that are kept.
 
         fields   JSON objects of `paths`
         """

@@ -1,10 +1,12 @@
 """What lies before the offset at which a time was found, and has reached that time nevertheless. Pure.
 
-A search by blocks relies on the disorder that is configured (`kafkaio.blocksearch`). Where records are further out of
-order, for instance because a producer without idempotence retried, records of the time or later may lie before the
-answer, and a reader that starts there never reads them. To read all of the log would find every one of them. To look
-at one block at each of the distances 1, 2, 4, 8, ... blocks before the answer finds every run of displaced records that
-is at least as long as its distance, and takes about 25 blocks of a partition of a thousand million records.
+A search by blocks relies on the disorder that is configured (`kafkaio.blocksearch`). Records may be further out of
+order, for instance because a producer without idempotence retried. Then records of the time or later may lie before
+the answer, and a reader that starts there never reads them.
+
+Reading the whole log would find all of them. Looking at a block at each of the distances 1, 2, 4, 8, ... blocks before
+the answer finds every run of displaced records that is at least as long as its distance. For a partition of a thousand
+million records that takes about 25 blocks.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ class TimeFound:
 class LookedBack:
     """Records before an offset that have reached its time.
 
-    seen      how many records were looked at
-    reached   how many of them have reached the time; at least one
-    first     the smallest offset of these
-    newest_ms   the largest of their times
-    whole_block   whether most records of a block have: more than may be wrong
+    seen          how many records were looked at
+    reached       how many of them have reached the time; at least one
+    first         the smallest offset of these
+    newest_ms     the largest of their times
+    whole_block   whether most records of a block have reached it: more than may be wrong
     """
 
     partition: int
@@ -47,7 +49,7 @@ class LookedBack:
     whole_block: bool
 
     def text(self, topic: str) -> str:
-        """For people, without what follows from it."""
+        """Says it to people, without what follows from it."""
         at = self.found
         return (
             f"{self.reached} of {self.seen} records that were looked at before offset {at.offset} of {topic}-"
@@ -57,10 +59,10 @@ class LookedBack:
 
 
 def look_back(log: TopicLog, found: Mapping[int, TimeFound], ceiling_ms: int) -> dict[int, LookedBack]:
-    """The partitions with such records among those looked at. Raises `KafkaUnavailable`."""
+    """Returns the partitions with such records among those looked at. Raises `KafkaUnavailable`."""
     size = block_size(log.outliers)
     blocks: dict[int, list[list[Timed]]] = {p: [] for p in found}
-    ends, distance = {p: one.offset for p, one in found.items()}, size
+    ends, distance = {p: at.offset for p, at in found.items()}, size
     while spans := {
         p: (max(found[p].offset - distance, found[p].low), end) for p, end in ends.items() if end > found[p].low
     }:
@@ -68,15 +70,15 @@ def look_back(log: TopicLog, found: Mapping[int, TimeFound], ceiling_ms: int) ->
             blocks[p].append(block)
         ends, distance = {p: start for p, (start, _) in spans.items()}, distance * 2
     seen = {p: _of(p, found[p], some) for p, some in blocks.items()}
-    return {p: one for p, one in seen.items() if one is not None}
+    return {p: looked_back for p, looked_back in seen.items() if looked_back is not None}
 
 
 def left_behind(
     log: TopicLog, starts: Mapping[int, int], queries: Mapping[int, TimeQuery], ceiling_ms: int
 ) -> list[str]:
-    """The same for starts that were found by queries, as texts. Raises `KafkaUnavailable`."""
+    """Returns the same for starts that were found by queries, as texts. Raises `KafkaUnavailable`."""
     found = {p: TimeFound(starts[p], query.lo, query.time_ms) for p, query in queries.items()}
-    return [one.text(log.topic) for _, one in sorted(look_back(log, found, ceiling_ms).items())]
+    return [reached.text(log.topic) for _, reached in sorted(look_back(log, found, ceiling_ms).items())]
 
 
 def _of(partition: int, found: TimeFound, blocks: list[list[Timed]]) -> LookedBack | None:

@@ -41,8 +41,8 @@ Epochs = tuple[int | None, ...]
 
 
 def epochs_of(ends: Mapping[int, Ends]) -> Epochs:
-    """Those of a listing."""
-    return tuple(one.epoch for _, one in sorted(ends.items()))
+    """Returns the leader epochs of a listing."""
+    return tuple(of_partition.epoch for _, of_partition in sorted(ends.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Losses:
 
     error      what it raises
     remedy     how to go on without them, as a clause: "start a new checkpoint"
-    continues  deleted records are counted instead (`on_data_loss: continue`)
+    continues  whether deleted records are counted instead (`on_data_loss: continue`)
     """
 
     error: type[Exception]
@@ -59,7 +59,9 @@ class Losses:
     continues: bool = False
 
     def of(self, where: str, position: int, ends: Ends | None, needed: int | None = None, by: str = "") -> Lost:
-        """What is deleted of a partition; raises `error` for it unless the reader continues, and for a truncated one.
+        """Returns what is deleted of a partition.
+
+        Raises `error` if something is and the reader does not continue, and always for a truncated partition.
 
         where    the partition, for people: "right partition clicks-0"
         ends     None: the topic has no such partition any more
@@ -91,7 +93,7 @@ class Losses:
         epochs: Sequence[int | None],
         ends: Mapping[int, Ends],
     ) -> None:
-        """Raise `error` if a partition holds other records below a position than when that was listed.
+        """Raises `error` if a partition holds other records below a position than when that was listed.
 
         where    "right partition clicks", without its number
         epochs   of the listing that the positions are from
@@ -101,7 +103,7 @@ class Losses:
             return
         asked = {}
         for p, at in positions.items():
-            known, present = (some[p] if p < len(some) else None for some in (epochs, now))
+            known, present = (listing[p] if p < len(listing) else None for listing in (epochs, now))
             if known is not None and present is not None and known != present and ends[p].start < at <= ends[p].high:
                 asked[p] = LeaderPosition(at, known, present)
         for p in sorted(log.truncated(asked)) if asked else ():
@@ -111,13 +113,13 @@ class Losses:
             )
 
     def check_topic(self, where: str, known_id: str, topic_id: str) -> None:
-        """Raise `error` if the topic is not the one that the checkpoint has read. where: "right topic 'clicks'"."""
+        """Raises `error` if the topic is not the one that the checkpoint has read. where: "right topic 'clicks'"."""
         if topic_id != known_id:
             raise self.error(f"{where} was deleted and recreated (id {known_id} -> {topic_id}): {self.remedy}")
 
     @contextmanager
     def of_planned(self, way_out: str) -> Iterator[None]:
-        """Around what reads a batch that is planned: raises `error` for records that are gone since.
+        """Raises `error` around what reads a planned batch, for records that are gone since.
 
         way_out   a sentence: what can be done where they are deleted
         """

@@ -6,6 +6,7 @@ scan all these objects repeatedly (another 1,200), so it is paused while they ex
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from kafkaio.messages import to_arrow
 
 
 class MessageFetch(PartitionFetch):
-    """By a consumer of confluent-kafka."""
+    """Fetches by a consumer of confluent-kafka."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         super().__init__(topic)
@@ -40,7 +41,7 @@ class MessageFetch(PartitionFetch):
         with no_garbage_collection():
             messages = self._fetch(position, min(end - position, AT_ONCE, rows))
             if messages and messages[-1].offset() >= end:
-                cut = _first_at(messages, end)
+                cut = bisect_left(messages, end, key=lambda message: message.offset())
                 self._ahead = messages[cut:] + self._ahead
                 del messages[cut:]
                 passed = end
@@ -72,7 +73,7 @@ class MessageFetch(PartitionFetch):
         self._consumer.close()
 
     def _fetch(self, position: int, limit: int) -> list[Any]:
-        """At most `limit` records from the position on; none if none arrived within a few milliseconds."""
+        """Returns at most `limit` records from the position on; none if none arrived within a few milliseconds."""
         if self._ahead:
             waiting, self._ahead = self._ahead[:limit], self._ahead[limit:]
             return waiting
@@ -89,15 +90,3 @@ class MessageFetch(PartitionFetch):
             if trouble is not None:
                 self._judge(trouble, event.offset(), position)
         return [message for message, trouble in zip(messages, errors, strict=True) if trouble is None]
-
-
-def _first_at(messages: list[Any], offset: int) -> int:
-    """The index of the first message at or beyond the offset."""
-    low, high = 0, len(messages)
-    while low < high:
-        middle = (low + high) // 2
-        if messages[middle].offset() < offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 
 def to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
-    """Messages of one partition, in the schema `SCHEMA`; at least one, none with an error."""
+    """Returns messages of one partition in the schema `SCHEMA`; at least one is given, none with an error."""
     count = len(messages)
     first, last = messages[0].offset(), messages[-1].offset()
     if last - first == count - 1:  # offsets ascend, so there are no gaps
@@ -52,12 +52,12 @@ def to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
 
 
 def _numbers(values: np.typing.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Without a copy, and without importing pandas, as `pa.array` of an ndarray does."""
+    """Makes a column without a copy, and without importing pandas, as `pa.array` of an ndarray does."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _listed(messages: list[Any]) -> list[list[tuple[str, bytes | None]] | None]:
-    """The headers of each message, asked for once.
+    """Returns the headers of each message, asked for once.
 
     For a name that it cannot decode confluent-kafka sets an error and returns a list with holes, as it does without an
     error when it is asked again. `map` looks for the error at each call. The interpreter's own calls may not, once they
@@ -77,12 +77,12 @@ def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
     count = len(headers)
     if headers.count(None) == count:
         return pa.nulls(count, HEADERS)
-    lengths = np.fromiter((len(one) if one else 0 for one in headers), np.int32, count)
+    lengths = np.fromiter((len(pairs) if pairs else 0 for pairs in headers), np.int32, count)
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    pairs = [pair for one in headers if one for pair in one]
+    flat = [pair for pairs in headers if pairs for pair in pairs]
     entries = pa.StructArray.from_arrays(
-        [pa.array([key for key, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())],
+        [pa.array([key for key, _ in flat], pa.string()), pa.array([value for _, value in flat], pa.binary())],
         fields=list(HEADERS.value_type),
     )
     return pa.ListArray.from_arrays(pa.array(offsets), entries, type=HEADERS, mask=pa.array(lengths == 0))

@@ -6,15 +6,18 @@ import time
 
 
 def wall_ms() -> int:
-    """The wall clock: milliseconds since the epoch, UTC. It can jump."""
+    """Returns the wall clock: milliseconds since the epoch, UTC. It can jump."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """The monotonic clock: milliseconds since some moment, the same for the whole machine. It never goes back."""
+    """Returns the monotonic clock: milliseconds since some moment, the same for the whole machine.
+
+    It never goes back.
+    """
     return time.monotonic_ns() // 1_000_000
 
 
 def read_clocks() -> tuple[int, int]:
-    """Both, read together."""
+    """Reads both together: the wall clock and the monotonic clock."""
     return wall_ms(), monotonic_ms()

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package.
+    """Returns the `__getattr__` of a package.
 
     modules   which module each name is in; a name that is a module of the package is given as itself
     """

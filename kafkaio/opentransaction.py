@@ -20,13 +20,13 @@ _POLL_S = 0.05
 
 
 def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: float) -> dict[int, Ends]:
-    """Wait until everything that was below the high watermarks in `listed` can be read; returns the ends then.
+    """Waits until everything that was below the high watermarks in `listed` can be read. Returns the ends then.
 
     Raises `KafkaUnavailable` if that takes longer than `timeout_s`.
     """
     started, report = time.monotonic(), Every(SAY_EVERY_S)
     ends = dict(listed)
-    while hidden := [p for p, one in listed.items() if ends[p].stable < one.high]:
+    while hidden := [p for p, known in listed.items() if ends[p].stable < known.high]:
         if time.monotonic() - started > timeout_s:
             raise KafkaUnavailable(
                 f"an open transaction in partitions {hidden} of {topic.topic!r} has hidden the records behind it for "
@@ -36,5 +36,5 @@ def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: 
         if report.due():
             log.warning("waits for an open transaction in partitions %s of %s", hidden, topic.topic)
         time.sleep(_POLL_S)
-        ends = {p: one for p, one in topic.ends().items() if p in listed}
+        ends = {p: now for p, now in topic.ends().items() if p in listed}
     return ends

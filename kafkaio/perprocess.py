@@ -19,7 +19,7 @@ _lost_in_forks: list[object] = []
 
 
 class PerProcess(Generic[K, V]):
-    """At most `limit` values by key; the least recently used one is closed first."""
+    """Holds at most `limit` values by key; the least recently used one is closed first."""
 
     def __init__(self, limit: int, close: Callable[[V], None]) -> None:
         self._limit = limit
@@ -29,26 +29,26 @@ class PerProcess(Generic[K, V]):
         os.register_at_fork(after_in_child=self._after_fork)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of the key, made if it is missing."""
+        """Returns the value of the key, made if it is missing."""
         with self._lock:
             if key not in self._values:
                 self._values[key] = make()
             self._values.move_to_end(key)
-            spare = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._limit)]
+            unused = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._limit)]
             value = self._values[key]
-        for one in spare:
-            self._close(one)
+        for least_used in unused:
+            self._close(least_used)
         return value
 
     def discard(self, key: K) -> None:
-        """Close the value of the key, if there is one; the next `get` makes a new one."""
+        """Closes the value of the key, if there is one; the next `get` makes a new one."""
         with self._lock:
             value = self._values.pop(key, None)
         if value is not None:
             self._close(value)
 
     def clear(self) -> None:
-        """Close all values."""
+        """Closes all values."""
         for key in list(self._values):
             self.discard(key)
 

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
-from kafkaio.said import said
+from kafkaio.said import last_error
 
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
@@ -33,7 +33,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as it is in the log.
+    """A record as it is in the log.
 
     timestamp_ms    None if it has none
     timestamp_type  0 none, 1 CreateTime, 2 LogAppendTime
@@ -60,7 +60,7 @@ class PointReader:
         self._knows_leaders = False
 
     def take(self, spans: Mapping[int, tuple[int, int]], count: int = 1) -> dict[int, list[Record]]:
-        """For each partition the first readable records of [from, to), at most `count`; an empty range costs nothing.
+        """Reads the first records of [from, to) in each partition, at most `count`. An empty range costs nothing.
 
         The log must have reached the ends (at most the last stable offset). Raises `OffsetOutOfRange`, `TopicMissing`,
         `KafkaUnavailable`.
@@ -85,7 +85,7 @@ class PointReader:
         return found
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Closes the consumer."""
         self._consumer.close()
 
     def _fill(self, spans: Mapping[int, tuple[int, int]], count: int, found: dict[int, list[Record]]) -> None:
@@ -116,16 +116,16 @@ class PointReader:
                 self._done(partition, waiting)
 
     def _done(self, partition: int, waiting: set[int]) -> None:
-        """The partition is finished. What was fetched beyond it is discarded unread, which is cheaper."""
+        """Finishes the partition. What was fetched beyond it is discarded unread, which is cheaper."""
         waiting.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self.topic, partition)])
 
     def _at_end(self, event: Any, error: KafkaError, position: int) -> int:
-        """The offset up to which the partition was read without a record; -1 if the event does not say."""
+        """Returns the offset up to which the partition was read without a record; -1 if the event does not say."""
         if error.code() == KafkaError._PARTITION_EOF:
             return int(event.offset())
         partition = event.partition()
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        if client.is_out_of_range(error):
             low, high = self._consumer.get_watermark_offsets(
                 TopicPartition(self.topic, partition), timeout=self._timeout_s
             )
@@ -136,9 +136,9 @@ class PointReader:
         return -1
 
     def _timed_out(self, waiting: set[int]) -> KafkaUnavailable:
-        last = f"; the last error: {said(self._trouble)}" if self._trouble else ""
         return KafkaUnavailable(
-            f"partitions {sorted(waiting)} of {self.topic} returned no record for {self._timeout_s:g} s{last}"
+            f"partitions {sorted(waiting)} of {self.topic} returned no record for {self._timeout_s:g} s"
+            f"{last_error(self._trouble)}"
         )
 
     def _on_error(self, error: KafkaError) -> None:

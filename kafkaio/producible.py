@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,7 +34,7 @@ OURS_AT_MOST = 1_024
 """The most that our own headers, and the framing of a record and its batch, ever take."""
 
 _COMPRESSED_MARGIN = 1.05
-_CODECS = {"gzip": "gzip", "snappy": "snappy", "lz4": "lz4", "zstd": "zstd"}
+_CODECS = ("gzip", "snappy", "lz4", "zstd")
 
 I64 = npt.NDArray[np.int64]
 Header: TypeAlias = "tuple[str, str | bytes | None]"
@@ -65,11 +66,11 @@ class TopicLimits:
         return min(self.topic_bytes, self.producer_bytes)
 
     def surely_takes(self, size: int) -> bool:
-        """Whether a record with this size of key, value and own headers fits, whichever of our headers it gets."""
+        """Returns whether a record with these bytes of key, value and own headers fits with any of our headers."""
         return size + OURS_AT_MOST <= self.max_bytes
 
     def limit_passed(self, key: Any, value: Any, headers: Headers | None) -> tuple[str, int] | None:
-        """Name and value of the limit that a record exceeds; None if it exceeds none."""
+        """Returns name and value of the limit that a record exceeds; None if it exceeds none."""
         size = record_bytes(key, value, headers)
         if size > self.producer_bytes:
             return f"message.max.bytes of the producer to topic {self.topic!r}", self.producer_bytes
@@ -78,12 +79,12 @@ class TopicLimits:
         return None
 
     def keeps(self, lowest_ms: int, highest_ms: int, now_ms: int) -> bool:
-        """Whether the topic accepts timestamps between these two."""
+        """Returns whether the topic accepts timestamps between these two."""
         earliest, latest = self.span(now_ms)
         return earliest <= lowest_ms and highest_ms <= latest
 
     def span(self, now_ms: int) -> tuple[int, int]:
-        """The first and the last timestamp that the topic accepts."""
+        """Returns the first and the last timestamp that the topic accepts."""
         before, after = (
             UNLIMITED_MS if limit is None else limit - min(MARGIN_MS, limit // 2)
             for limit in (self.before_ms, self.after_ms)
@@ -102,7 +103,7 @@ class TopicLimits:
 def limits_from(
     topic: str, config: dict[str, str], producer: dict[str, str], largest: int, partitions: int = 1
 ) -> TopicLimits:
-    """The limits given by a topic's configuration, as Kafka reports it, and by a producer's properties.
+    """Returns the limits that a topic's configuration, as Kafka reports it, and a producer's properties give.
 
     largest   the producer's `message.max.bytes` if it is not set
     """
@@ -119,7 +120,7 @@ def limits_from(
         int(producer.get("message.max.bytes", largest)),
         before,
         after,
-        _CODECS.get(ours) if kept else None,
+        ours if kept and ours in _CODECS else None,
         partitions,
     )
 
@@ -127,7 +128,7 @@ def limits_from(
 def restamped(
     times: Sequence[int | None], headers: Sequence[Headers | None], limits: TopicLimits, now_ms: int
 ) -> tuple[list[int], list[Headers | None]]:
-    """Timestamps that the topic accepts, and headers with the times that were replaced; None: a record has no time."""
+    """Returns timestamps that the topic accepts, and headers with the times that were replaced; None: no time."""
     kept, annotated = [], list(headers)
     for i, time in enumerate(times):
         if time is not None and limits.keeps(time, time, now_ms):
@@ -140,7 +141,7 @@ def restamped(
 
 
 def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what: str) -> tuple[Any, Any, Headers]:
-    """A copy of a record, without what makes it too large for its topic; `what` says whose copy it is.
+    """Returns a copy of a record, without what makes it too large for its topic; `what` says whose copy it is.
 
     Raises `RecordTooLarge` if our own headers alone are too large.
     """
@@ -160,21 +161,23 @@ def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what:
 
 
 def record_bytes(key: Any, value: Any, headers: Headers | None) -> int:
-    """A record's bytes on the wire, uncompressed, as a batch of its own (record batch format 2)."""
-    body = 3  # attributes, and the deltas of time and offset, both 0
-    for part in (key, value):
-        size = 0 if part is None else len(_as_bytes(part))
-        body += _varint(-1 if part is None else size) + size
-    body += _varint(len(headers or ()))
-    for name, content in headers or ():
-        for part in (name, content):
-            size = 0 if part is None else len(_as_bytes(part))
-            body += _varint(-1 if part is None else size) + size
+    """Returns a record's bytes on the wire, uncompressed, as a batch of its own (record batch format 2)."""
+    deltas = 3  # attributes, and the deltas of time and offset, both 0
+    parts = [key, value, *chain.from_iterable(headers or ())]
+    body = deltas + _varint(len(headers or ())) + sum(map(_part_bytes, parts))
     return BATCH_OVERHEAD + _varint(body) + body
 
 
+def _part_bytes(part: str | bytes | None) -> int:
+    """Returns how many bytes a part takes, with its length before it; the length of null is -1."""
+    if part is None:
+        return _varint(-1)
+    size = len(_as_bytes(part))
+    return _varint(size) + size
+
+
 def _varint(number: int) -> int:
-    """How many bytes a number takes in zigzag encoding."""
+    """Returns how many bytes a number takes in zigzag encoding."""
     return max(((number << 1) ^ (number >> 63)).bit_length() + 6, 7) // 7
 
 
@@ -183,7 +186,7 @@ def _as_bytes(part: str | bytes) -> bytes:
 
 
 def batch_bytes(batch: pa.RecordBatch) -> I64:
-    """The bytes of each record's key, value and headers, in the schema of `kafkaio.messages`."""
+    """Returns the bytes of each record's key, value and headers, in the schema of `kafkaio.messages`."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in ("key", "value"):
         column = batch.column(name)
@@ -202,7 +205,7 @@ def batch_bytes(batch: pa.RecordBatch) -> I64:
 
 
 def _offsets(column: pa.Array) -> I64:
-    """Where each value of a binary or string array begins, and where the last one ends."""
+    """Returns where each value of a binary or string array begins, and where the last one ends."""
     raw = np.frombuffer(column.buffers()[1], np.int32) if column.buffers()[1] is not None else np.zeros(1, np.int32)
     return raw[column.offset : column.offset + len(column) + 1].astype(np.int64)
 

@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class NotProtobuf(ValueError):
-    """A schema that is no Protobuf schema."""
+    """A schema that is not a Protobuf schema."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ class ProtoSchema:
         try:
             files = [*((name, text) for name, text in self.references), ("teacup.proto", self.text)]
             for name, text in files:
-                one = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
-                one.name = name
-                for known in one.dependency:
+                file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+                file.name = name
+                for known in file.dependency:
                     if known.startswith("google/protobuf/") and not _holds(pool, known):
                         pool.AddSerializedFile(_well_known(known))
-                pool.AddSerializedFile(one.SerializeToString())
+                pool.AddSerializedFile(file.SerializeToString())
             return pool.FindFileByName("teacup.proto")
         except (ValueError, TypeError, KeyError, DecodeError) as error:
             raise NotProtobuf(f"{type(error).__name__}: {error}") from error
 
     def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Each value (indexes and message) as JSON text; null where it is not of this schema.
+        """Returns each value (indexes and message) as JSON text; null where it is not of this schema.
 
         columns   the top-level fields that are needed; None: all
         """
@@ -93,7 +93,7 @@ class ProtoSchema:
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """The path to the message, and where the message begins. A count of 0 means the first message."""
+    """Returns the path to the message, and where the message begins. A count of 0 means the first message."""
     count, at = _zigzag(value, 0)
     if count < 0:
         raise ValueError(f"{count} indexes")
@@ -127,7 +127,7 @@ def _holds(pool: Any, name: str) -> bool:
 
 
 def _well_known(name: str) -> bytes:
-    """A file that comes with Protobuf itself."""
+    """Returns a file that comes with Protobuf itself."""
     from importlib import import_module
 
     module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
@@ -142,32 +142,32 @@ def _plain(message: Any, columns: Sequence[str] | None = None) -> Any:
         except OverflowError:
             return None
         return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    return {
-        one.name: _field(one, message) for one in message.DESCRIPTOR.fields if columns is None or one.name in columns
-    }
+    needed = [member for member in message.DESCRIPTOR.fields if columns is None or member.name in columns]
+    return {member.name: _field(member, message) for member in needed}
 
 
-def _field(one: Any, message: Any) -> Any:
-    if one.has_presence and not message.HasField(one.name):
+def _field(member: Any, message: Any) -> Any:
+    """Returns a field as it appears in JSON. member: its descriptor."""
+    if member.has_presence and not message.HasField(member.name):
         return None
-    value = getattr(message, one.name)
-    if not one.is_repeated:
-        return _value(one, value)
-    if one.message_type is not None and one.message_type.GetOptions().map_entry:
-        inner = one.message_type.fields_by_name["value"]
+    value = getattr(message, member.name)
+    if not member.is_repeated:
+        return _value(member, value)
+    if member.message_type is not None and member.message_type.GetOptions().map_entry:
+        inner = member.message_type.fields_by_name["value"]
         return {_name(key): _value(inner, value[key]) for key in value}
-    return [_value(one, each) for each in value]
+    return [_value(member, item) for item in value]
 
 
 def _name(key: Any) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
-def _value(one: Any, value: Any) -> Any:
-    if one.message_type is not None:
+def _value(member: Any, value: Any) -> Any:
+    if member.message_type is not None:
         return _plain(value)
-    if one.enum_type is not None:
-        named = one.enum_type.values_by_number.get(value)
+    if member.enum_type is not None:
+        named = member.enum_type.values_by_number.get(value)
         return value if named is None else named.name
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()

@@ -27,10 +27,11 @@ from kafkaio.messagefetch import MessageFetch
 from kafkaio.native import rdkafka
 from kafkaio.native.recordfetch import RecordFetch
 from kafkaio.perprocess import PerProcess
-from kafkaio.said import said
+from kafkaio.said import last_error
 
 READ_TIMEOUT_S = 60.0
-OPEN_CONSUMERS = 8
+OPEN_READERS = 8  # in a process
+OPEN_CONSUMERS = 8  # of a reader
 SHORT = 20_000  # records; a range of fewer is one of many, each read as soon as its records are there
 BATCH_BYTES = 32 << 20  # of keys, values and headers: about 100,000 records of 300 bytes
 
@@ -48,11 +49,11 @@ class RangeReader:
         self._lock = threading.Lock()
 
     def prepare(self, partition: int, start: int) -> None:
-        """Start fetching from `start` in the background, so that a `read` from there finds records waiting."""
+        """Starts fetching from `start` in the background, so that a `read` from there finds records waiting."""
         self._put_back(self._take(partition, start))
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
-        """The records of [start, end) in offset order, in batches (`SCHEMA` of `messages`) of at most `chunk` records.
+        """Yields the records of [start, end) in offset order, in batches (`messages.SCHEMA`) of at most `chunk`.
 
         A batch also ends with the record that brings it to `BATCH_BYTES`. Batch boundaries therefore do not depend on
         how the records arrive: every read of a range gives the same batches, so what is derived from them keeps its
@@ -75,7 +76,7 @@ class RangeReader:
         self._put_back(cursor)
 
     def give_back(self, partition: int, records: list[pa.RecordBatch]) -> None:
-        """Put back the last records read from the partition: its next `read` starts with them, without a fetch.
+        """Puts back the last records read from the partition: its next `read` starts with them, without a fetch.
 
         They are cut into batches just as fetched records would be.
         """
@@ -85,7 +86,7 @@ class RangeReader:
                 cursor.take_back(records)
 
     def close(self) -> None:
-        """Close the consumers that no read uses now."""
+        """Closes the consumers that no read uses now."""
         with self._lock:
             cursors, self._idle = list(self._idle.values()), OrderedDict()
         for cursor in cursors:
@@ -176,8 +177,10 @@ class _Cursor:
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
     def _again(self, end: int, limit: int, size: int) -> tuple[pa.RecordBatch, int]:
-        """The next given-back records: at most `limit`, below `end`, none after the one that fills `size` bytes; and
-        their bytes."""
+        """Returns the next given-back records, and their bytes.
+
+        They are at most `limit`, below `end`, and none follows the one that fills `size` bytes.
+        """
         first = self._given_back.pop(0)
         below = int(np.searchsorted(first.column("offset").to_numpy(), end))
         piece = first.slice(0, min(below, limit))
@@ -193,25 +196,23 @@ class _Cursor:
         return piece, size
 
     def _timed_out(self, end: int, timeout_s: float) -> KafkaUnavailable:
-        trouble = self._fetch.trouble
-        last = f"; the last error: {said(trouble)}" if trouble else ""
         return KafkaUnavailable(
             f"reading {self.topic}-{self.partition} was stuck at offset {self.position} for {timeout_s:g} s, before "
-            f"its end {end}{last}"
+            f"its end {end}{last_error(self._fetch.trouble)}"
         )
 
 
 def _open_fetch(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
-    """In C where that is possible."""
+    """Opens the fetch in C where that is possible."""
     functions = rdkafka.bound()
     if functions is None or not rdkafka.takes(kafka):
         return MessageFetch(topic, kafka, timeout_s)
     return RecordFetch(functions, topic, kafka, timeout_s)
 
 
-_readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(8, RangeReader.close)
+_readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(OPEN_READERS, RangeReader.close)
 
 
 def open_reader(topic: str, kafka: Mapping[str, str]) -> RangeReader:
-    """This process's reader of a topic, kept open between calls (the eight most recently used)."""
+    """Returns this process's reader of a topic, kept open between calls while it is recently used."""
     return _readers.get((topic, frozenset(kafka.items())), lambda: RangeReader(topic, kafka))

@@ -22,7 +22,7 @@ def wait_for_brokers(
     stopped: Callable[[], bool] = lambda: False,
     give_up_after_s: float | None = None,
 ) -> None:
-    """Return once a broker has answered, or `stopped()`; one warning after 3 s, `KafkaUnavailable` in the end.
+    """Returns once a broker has answered, or `stopped()`; one warning after 3 s, `KafkaUnavailable` in the end.
 
     Raises `ConfigError` for properties that librdkafka does not accept.
     """
@@ -42,6 +42,8 @@ def wait_for_brokers(
         except KafkaException as error:
             admin.poll(0)
             why = troubles[0] if troubles else said(error.args[0])
-            raise KafkaUnavailable(f"none answers ({why}): correct bootstrap.servers, or start the broker") from error
+            raise KafkaUnavailable(
+                f"no broker answered ({why}): correct bootstrap.servers, or start the broker"
+            ) from error
 
     client.retried(ask, kafka, give_up_after_s)

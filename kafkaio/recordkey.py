@@ -45,11 +45,11 @@ class KeyOf:
 
     @classmethod
     def of(cls, written: str | Sequence[str]) -> KeyOf:
-        """As it is written in a job file: one part, or a list."""
+        """Makes it from what is written in a job file: one part, or a list."""
         return cls((written,) if isinstance(written, str) else tuple(written))
 
     def __str__(self) -> str:
-        """As in a message: `$.user.id`, or `[kafka, header:tenant]`."""
+        """Returns it as in a message: `$.user.id`, or `[kafka, header:tenant]`."""
         return self.parts[0] if len(self.parts) == 1 else f"[{', '.join(self.parts)}]"
 
     @property
@@ -63,7 +63,7 @@ class KeyOf:
         return tuple(part for part in self.parts if part.startswith("$"))
 
     def keys(self, own: pa.Array, headers: pa.Array, fields: Sequence[pa.Array]) -> pa.Array:
-        """The key of each record, as binary; null if it lacks one.
+        """Returns the key of each record, as binary; null if it lacks one.
 
         own, headers   as in the batches of `kafkaio.rangereader`
         fields         the text or bytes of `paths`, in their order
@@ -80,7 +80,7 @@ class KeyOf:
 
 
 def composed(parts: Sequence[pa.Array]) -> pa.Array:
-    """One key of several binary parts; null where one of them is null."""
+    """Makes one key of several binary parts; null where one of them is null."""
     return pc.binary_join_element_wise(*map(_escaped, parts), pa.scalar(b"|"))
 
 
@@ -89,8 +89,10 @@ def _escaped(part: pa.Array) -> pa.Array:
 
 
 def last_header(headers: pa.Array, name: str) -> pa.Array:
-    """The value of a header in each record (list<struct<key, value>>), the last one if it occurs twice; null if it is
-    missing."""
+    """Returns the value of a header in each record (list<struct<key, value>>); null if it is missing.
+
+    Of several headers with the name the last one counts.
+    """
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), pa.binary())
     bounds = headers.offsets.to_numpy()

@@ -1,9 +1,9 @@
 """Schemas by their ids, from a schema registry: fetched once by each process, with bounded waits.
 
 no such id                      missing: the record that names it is a dead letter; asked again after a minute
-many such ids                   the list of all schemas is asked for, once a batch: noise costs no request a record
+many such ids                   asks for the list of all schemas, once per batch: noise costs no request per record
 unreachable, overloaded, 5xx    waits, and says so; then `RegistryUnreachable`
-refused (401, 403), other 4xx   `RegistryRefused` at once, as for an answer that is no registry's
+refused (401, 403), other 4xx   `RegistryRefused` at once, as for an answer that does not come from a registry
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from kafkaio.sparselog import sparse
 log = sparse("teacup.kafkaio.registry")
 T = TypeVar("T")
 
+OPEN_REGISTRIES = 8  # in a process
 UNREACHABLE_FOR_S = 300.0
 UNKNOWN_FOR_S, MOST_ASKED, MOST_UNKNOWN = 60.0, 20, 10_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
@@ -39,7 +40,7 @@ AVRO, PROTOBUF = "AVRO", "PROTOBUF"
 
 
 class Registry:
-    """One registry.
+    """A schema registry.
 
     properties   of `confluent_kafka.schema_registry.SchemaRegistryClient`: `url`, `basic.auth.user.info`, ...
     kind         of the schemas: "avro" or "protobuf"
@@ -62,14 +63,15 @@ class Registry:
         self._unknown_at_s: dict[int, float] = {}
 
     def schemas(self, numbers: Iterable[int]) -> dict[int, Schema | str]:
-        """The schemas of these ids, or why one cannot be used; those that the registry does not have are missing.
+        """Returns the schemas of these ids, or why one cannot be used. Those that the registry lacks are missing.
 
-        At most `MOST_ASKED` unknown ids a minute are asked for one by one. Beyond that the registry lists all that it
-        has, once a call, so that an id registered since is found. One that cannot (Redpanda) is asked one by one.
+        At most `MOST_ASKED` unknown ids per minute are asked for one by one. Beyond that the registry lists all its
+        schemas, once per call, so that an id registered since is found. A registry that cannot list them (Redpanda) is
+        asked one by one.
         """
         numbers, since_s = list(numbers), time.monotonic() - UNKNOWN_FOR_S
         self._unknown_at_s = {number: at_s for number, at_s in self._unknown_at_s.items() if at_s > since_s}
-        asked = [one for one in numbers if one not in self._known and one not in self._unknown_at_s]
+        asked = [number for number in numbers if number not in self._known and number not in self._unknown_at_s]
         room = MOST_ASKED - len(self._unknown_at_s)
         if len(asked) > room and (listed := self._waited_for(self._listed, "the list of schemas")) is not None:
             self._note_unknown(number for number in asked if number not in listed)
@@ -83,7 +85,7 @@ class Registry:
         return {number: self._known[number] for number in numbers if number in self._known}
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Ask again for those of these ids that were unknown: another process has met their schemas since."""
+        """Lets those of these ids that were unknown be asked for again: another process has met their schemas."""
         for number in numbers:
             self._unknown_at_s.pop(number, None)
 
@@ -92,7 +94,7 @@ class Registry:
         self._unknown_at_s.update(dict.fromkeys(islice(numbers, room), time.monotonic()))
 
     def ask(self) -> None:
-        """Return if it answers at all, whatever schemas it has. Raises `RegistryUnreachable`, `RegistryRefused`."""
+        """Returns if it answers at all, whatever schemas it has. Raises `RegistryUnreachable`, `RegistryRefused`."""
         try:
             self._waited_for(partial(self._asked, 1), "schema 1")
         except RegistryRefused as refused:
@@ -134,7 +136,7 @@ class Registry:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _listed(self) -> frozenset[int] | None:
-        """The ids of all schemas, deleted ones included; None: this registry does not list them."""
+        """Returns the ids of all schemas, deleted ones included; None: this registry does not list them."""
         try:
             rows = self._client._rest_client.get("schemas", {"deleted": "true"})  # which the client has no method for
         except SchemaRegistryError as error:
@@ -166,28 +168,28 @@ class Registry:
         return "serialized" if self._kind == PROTOBUF else None
 
     def _referenced(self, schema: Registered, seen: dict[tuple[str, int], None]) -> list[tuple[str, str]]:
-        """Name and text of the schemas that a schema names, each after those that it names itself."""
+        """Returns name and text of the schemas that a schema names, each after those that it names itself."""
         found: list[tuple[str, str]] = []
-        for one in schema.references or ():
-            at: tuple[Any, Any] = (one.subject, one.version)
+        for reference in schema.references or ():
+            at: tuple[Any, Any] = (reference.subject, reference.version)
             if at in seen:
                 continue
             seen[at] = None
             inner = self._client.get_version(*at, fmt=self._form).schema
-            found += [*self._referenced(inner, seen), (str(one.name), inner.schema_str or "")]
+            found += [*self._referenced(inner, seen), (str(reference.name), inner.schema_str or "")]
         return found
 
 
 def shown_url(url: str) -> str:
-    """The addresses without user and password."""
-    parts = [urlsplit(one.strip()) for one in url.split(",")]
-    return ",".join(one._replace(netloc=one.netloc.rpartition("@")[2]).geturl() for one in parts)
+    """Returns the addresses without user and password."""
+    addresses = [urlsplit(address.strip()) for address in url.split(",")]
+    return ",".join(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() for parts in addresses)
 
 
-_registries: PerProcess[tuple[object, ...], Registry] = PerProcess(8, lambda registry: None)
+_registries: PerProcess[tuple[object, ...], Registry] = PerProcess(OPEN_REGISTRIES, lambda registry: None)
 
 
 def open_registry(properties: Mapping[str, str], kind: str, unreachable_for_s: float = UNREACHABLE_FOR_S) -> Registry:
-    """This process's registry, whose schemas stay known between calls."""
+    """Returns this process's registry, whose schemas stay known between calls."""
     key = (kind, unreachable_for_s, frozenset(properties.items()))
     return _registries.get(key, lambda: Registry(properties, kind, unreachable_for_s))

@@ -17,10 +17,20 @@ _INSTEAD = ": it accepted the connection and did not answer (paused or overloade
 
 
 def said(error: KafkaError) -> str:
-    """The text of an error."""
+    """Returns the text of an error."""
     return without_guess(error.str())
 
 
+def said_with_name(error: KafkaError) -> str:
+    """Returns the text of an error and the name of its code: `Broker: Not leader (NOT_LEADER_FOR_PARTITION)`."""
+    return f"{said(error)} ({error.name()})"
+
+
+def last_error(trouble: KafkaError | None) -> str:
+    """Returns the end of a message about a call that took too long: what librdkafka reported last, if anything."""
+    return "" if trouble is None else f"; the last error: {said(trouble)}"
+
+
 def without_guess(text: str) -> str:
-    """The text with what is certain in place of the guess."""
+    """Returns the text with what is certain in place of the guess."""
     return _GUESS.sub(_INSTEAD if "Timed out" in text else "", text)

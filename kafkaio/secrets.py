@@ -15,10 +15,10 @@ _IN_QUERY = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
 
 
 def without_password(url: str) -> str:
-    """A URL as it may appear in a message; also a wrong one, whose password is not percent-encoded."""
+    """Returns a URL as it may appear in a message; also a wrong one, whose password is not percent-encoded."""
     return _IN_QUERY.sub(rf"\1{MASK}", _BEFORE_HOST.sub(rf"\1:{MASK}@", url))
 
 
 def is_secret(name: str) -> bool:
-    """The value of a key or property of this name must not appear in a message."""
+    """Returns whether the value of a key or property of this name must not appear in a message."""
     return _SECRET.search(name) is not None

@@ -29,7 +29,7 @@ class Sparse(logging.Filter):
         self._lock = threading.Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line passes."""
+        """Returns whether the line passes."""
         message = record.getMessage()
         key = (record.name, record.levelno, shape(message))
         now_s = self._clock()
@@ -47,12 +47,12 @@ class Sparse(logging.Filter):
 
 
 def shape(message: str) -> str:
-    """What lines that count as the same have in common."""
+    """Returns what lines that count as the same have in common."""
     return _ADDRESS_OR_NUMBER.sub(lambda found: found[1] or "#", _BRACKETS.sub("[]", message))
 
 
 def sparse(name: str) -> logging.Logger:
-    """The logger of this name; each of its lines passes once a minute."""
+    """Returns the logger of this name; each of its lines passes once a minute."""
     log = logging.getLogger(name)
     log.addFilter(Sparse())
     return log

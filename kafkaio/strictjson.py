@@ -19,7 +19,7 @@ from hashlib import blake2b
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkaio.duck import connection
+from kafkaio.duck import selected
 from kafkaio.native import json, library
 
 _LENIENT = r"(?i)(^|[\[:,])[ \t\r\n]*-?(nan|inf)|,[ \t\r\n]*[}\]]"
@@ -55,17 +55,14 @@ _AFTER_VALUE = {("[", ","): _VALUE, ("{", ","): _NAME, ("[", "]"): _AFTER, ("{",
 
 
 def valid_json(texts: pa.Array) -> pa.Array:
-    """Whether each text (`string`) is JSON (boolean); true for null."""
+    """Returns whether each text (`string`) is JSON (boolean); true for null."""
     native = library.loaded()
     return _by_duckdb(texts) if native is None else json.valid_json(native, texts)
 
 
 def _by_duckdb(texts: pa.Array) -> pa.Array:
-    answer = (
-        connection().from_arrow(pa.table({"text": texts})).query("batch", "select json_valid(text) as ok from batch")
-    )
-    assert answer is not None  # a select always has a result
-    ok = answer.to_arrow_table().column("ok").combine_chunks().fill_null(True)
+    answer = selected("select json_valid(text) as ok from batch", {"text": texts})
+    ok = answer.column("ok").combine_chunks().fill_null(True)
     doubtful = pc.if_else(
         ok, pc.match_substring_regex(texts, _LENIENT), pc.match_substring_regex(texts, _ESCAPED_HALF)
     ).fill_null(False)
@@ -76,7 +73,7 @@ def _by_duckdb(texts: pa.Array) -> pa.Array:
 
 
 def is_json(text: str) -> bool:
-    """Whether one text is JSON. Its depth is limited by memory only."""
+    """Returns whether one text is JSON. Its depth is limited by memory only."""
     open_brackets: list[str] = []
     expected, at = _VALUE, 0
     while (found := _TOKEN.match(text, at)) is not None:
@@ -103,7 +100,7 @@ _HALF = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{
 
 
 def mark_of(texts: Sequence[str]) -> str:
-    """A word that none of the texts has, escaped or not: a digest of them all."""
+    """Returns a word that none of the texts has, escaped or not: a digest of them all."""
     digest = blake2b(digest_size=16)
     for text in texts:
         digest.update(text.encode())
@@ -117,5 +114,5 @@ class Halves:
         self.mark = mark_of(texts)
 
     def marked(self, text: str) -> str:
-        """The text with each half as the mark and its four digits."""
+        """Returns the text with each half as the mark and its four digits."""
         return _HALF.sub(lambda found: f"{self.mark}{found[1]}" if found[1] else found[0], text)

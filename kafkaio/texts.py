@@ -27,6 +27,7 @@ import polars as pl
 
 from kafkaio.duck import connection
 from kafkaio.producible import Headers
+from kafkaio.utf8 import decoded
 
 NULL = "null"
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
@@ -44,9 +45,11 @@ class Form(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """text   of a literal; column, form   of anything else
+    """A piece of a text.
 
-    where   a boolean column: written where it is `holds`; none: in each row
+    text           the text of a literal
+    column, form   the column of any other piece, and how its values are written
+    where, holds   a boolean column: the piece is written where it is `holds`; empty: in each row
     """
 
     text: str = ""
@@ -89,7 +92,7 @@ class MadeTexts:
         return len(self.rows)
 
     def to_list(self) -> list[str]:
-        """The texts."""
+        """Returns the texts."""
         found: list[str] = texts(self.text, self.rows).to_list()
         return found
 
@@ -105,24 +108,24 @@ class MadeHeaders:
         return len(self.rows)
 
     def to_list(self) -> list[Headers]:
-        """Lists of (name, value), a new one for each row."""
+        """Returns lists of (name, value), a new one for each row."""
         found: list[Headers] = [[] for _ in range(len(self.rows))]
-        for one in self.plan:
-            if isinstance(one, ListedHeaders):
-                for headers, more in zip(found, self.rows[one.column].to_list(), strict=True):
+        for part in self.plan:
+            if isinstance(part, ListedHeaders):
+                for headers, more in zip(found, self.rows[part.column].to_list(), strict=True):
                     headers.extend((pair["key"], pair["value"]) for pair in more or ())
-            elif one.where:
-                at = self.rows[one.where].fill_null(value=False).arg_true()
-                for i, value in zip(at.to_list(), texts(one.value, self.rows[at]).to_list(), strict=True):
-                    found[i].append((one.name, value))
+            elif part.where:
+                at = self.rows[part.where].fill_null(value=False).arg_true()
+                for i, value in zip(at.to_list(), texts(part.value, self.rows[at]).to_list(), strict=True):
+                    found[i].append((part.name, value))
             else:
-                for headers, value in zip(found, texts(one.value, self.rows).to_list(), strict=True):
-                    headers.append((one.name, value))
+                for headers, value in zip(found, texts(part.value, self.rows).to_list(), strict=True):
+                    headers.append((part.name, value))
         return found
 
 
 def texts(text: Text, rows: pl.DataFrame) -> pl.Series:
-    """The text of each row (string)."""
+    """Returns the text of each row (string)."""
     forms = {(piece.column, piece.form) for piece in text if piece.form is not Form.LITERAL}
     frame = rows.with_columns(_written(rows[column], form).alias(_name(column, form)) for column, form in forms)
     pieces = [pl.repeat("", pl.len())]  # literals alone would be one row
@@ -137,7 +140,7 @@ def texts(text: Text, rows: pl.DataFrame) -> pl.Series:
 
 
 def most_bytes(text: Text, sizes: Mapping[str, Any], *, escaped: int) -> Any:
-    """At most how many bytes each text has, if no byte takes more than `escaped` (6 at most).
+    """Returns at most how many bytes each text has, if no byte takes more than `escaped` (6 at most).
 
     sizes   the bytes of each value (numpy), by column (`columns_of`)
     """
@@ -156,7 +159,7 @@ def most_bytes(text: Text, sizes: Mapping[str, Any], *, escaped: int) -> Any:
 
 
 def columns_of(text: Text) -> set[str]:
-    """Whose values have bytes."""
+    """Returns the columns whose values have bytes."""
     return {piece.column for piece in text if piece.form not in (Form.LITERAL, Form.NUMBER)}
 
 
@@ -176,23 +179,16 @@ def _written(values: pl.Series, form: Form) -> pl.Series:
 
 
 def _strings(values: pl.Series) -> pl.Series:
-    """As JSON strings; usually no text needs escaping, and then they are not checked one by one."""
+    """Writes values as JSON strings; usually no text needs escaping, and then they are not checked one by one."""
     try:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:
-        text = pl.Series([_decoded(one) for one in values.to_list()], dtype=pl.String)
+        text = pl.Series(map(decoded, values.to_list()), dtype=pl.String)
     quoted = _quoted(text) if text.str.contains(_NEEDS_ESCAPE).any() else _surrounded('"', text, '"')
     if text.null_count() == values.null_count():
         return quoted
     other = _surrounded('{"base64": "', values.bin.encode("base64"), '"}')
     return quoted.zip_with(text.is_not_null(), other)
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _quoted(text: pl.Series) -> pl.Series:
@@ -205,15 +201,15 @@ def _surrounded(before: str, text: pl.Series, after: str) -> pl.Series:
 
 
 def listed(headers: Sequence[Headers]) -> pl.Series:
-    """Headers as a column for `ListedHeaders`."""
+    """Returns headers as a column for `ListedHeaders`."""
     pairs = [
-        [{"key": name, "value": value.encode() if isinstance(value, str) else value} for name, value in one]
-        for one in headers
+        [{"key": name, "value": value.encode() if isinstance(value, str) else value} for name, value in of_record]
+        for of_record in headers
     ]
     return pl.Series(pairs, dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})))
 
 
 def position(side: str) -> Text:
-    """`partition:offset` of one side of a row."""
+    """Returns `partition:offset` of one side of a row, as a text."""
     partition, offset = (TextPiece(column=f"{side}_{name}", form=Form.NUMBER) for name in ("partition", "offset"))
     return partition, TextPiece(":"), offset

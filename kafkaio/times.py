@@ -24,7 +24,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def millis_of(text: str) -> int:
-    """The time that people wrote in ISO 8601 with a zone: `2026-11-20T10:00Z`. Raises `ValueError`."""
+    """Reads a time that people wrote in ISO 8601 with a zone: `2026-11-20T10:00Z`. Raises `ValueError`."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -35,7 +35,7 @@ def millis_of(text: str) -> int:
 
 
 def iso(time_ms: int) -> str:
-    """ISO 8601 in UTC, to the millisecond: `2026-11-20T10:00:00.123Z`; outside the years 1 to 9999 the bare number."""
+    """Returns ISO 8601 in UTC, to the millisecond: `2026-11-20T10:00:00.123Z`; a number outside the years 1 to 9999."""
     try:
         moment = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:

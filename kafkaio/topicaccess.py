@@ -19,14 +19,14 @@ ANSWERED_WITHIN_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One topic. operations: lower-case names of ACL operations ("read", "describe_configs"); None: not known."""
+    """A topic. operations: lower-case names of ACL operations ("read", "describe_configs"); None: not known."""
 
     partitions: int
     operations: frozenset[str] | None
 
 
 def describe(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, Described | KafkaIOError]:
-    """Each topic, or the error that says why it cannot be described. One attempt, of at most ten seconds."""
+    """Describes each topic, or returns the error that says why it cannot. One attempt, of at most ten seconds."""
     troubles: list[KafkaError] = []
     admin = client.admin(kafka, troubles.append)
     futures = admin.describe_topics(
@@ -35,15 +35,15 @@ def describe(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, Descr
     found: dict[str, Described | KafkaIOError] = {}
     for topic, future in futures.items():
         try:
-            one = future.result()
+            described = future.result()
         except KafkaException as error:
             admin.poll(0)
             found[topic] = client.translate(error.args[0], "look-up", topic, None, troubles[-1] if troubles else None)
         else:
-            found[topic] = Described(len(one.partitions), _names(one.authorized_operations))
+            found[topic] = Described(len(described.partitions), _names(described.authorized_operations))
     return found
 
 
 def _names(operations: Sequence[Any] | None) -> frozenset[str] | None:
-    names = frozenset(one.name.lower() for one in operations or ())
+    names = frozenset(operation.name.lower() for operation in operations or ())
     return names or None

@@ -28,6 +28,7 @@ log = logging.getLogger("teacup.kafkaio.topiclimits")
 
 ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 _LEAST_BATCH_ROWS, _LEAST_BATCH_BYTES = 100, 16_384
+_REMEMBERED = 64  # sets of topics
 _ANSWERED_WITHIN_S = 5.0  # then another client asks again
 
 KAFKAS_DEFAULTS: dict[str, str] = {"max.message.bytes": "1048588", "message.timestamp.after.max.ms": "3600000"}
@@ -36,26 +37,26 @@ Limits = Mapping[str, TopicLimits]
 
 
 def limits_of(kafka: Mapping[str, str], topics: Iterable[str | None]) -> Limits:
-    """The limits of each topic that is not None. Raises `KafkaUnavailable`, `TopicMissing`."""
+    """Returns the limits of each topic that is not None. Raises `KafkaUnavailable`, `TopicMissing`."""
     named = frozenset(topic for topic in topics if topic is not None)
     return _limits.get((named, frozenset(kafka.items())), lambda: _asked(named, kafka))
 
 
 def forget_limits(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
-    """Ask again next time, as after a refused record: the limits of these topics may have been changed."""
+    """Asks again next time, as after a refused record: the limits of these topics may have been changed."""
     _limits.discard((frozenset(topics), frozenset(kafka.items())))
 
 
 def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
-    """Properties for a producer whose batches all of these topics accept, and whose queue holds enough of them."""
+    """Returns properties for a producer whose batches all these topics accept, and whose queue holds enough of them."""
     given = {name: int(kafka.get(name, most)) for name, most in TUNING.items()}
-    batches = 2 * max((one.partitions for one in limits.values()), default=1)
+    batches = 2 * max((topic.partitions for topic in limits.values()), default=1)
     room = {
         "batch.size": max(given["queue.buffering.max.kbytes"] * 1024 // batches, _LEAST_BATCH_BYTES),
         "batch.num.messages": max(given["queue.buffering.max.messages"] // batches, _LEAST_BATCH_ROWS),
     }
     sized = {name: min(most, given[name]) if name not in kafka else given[name] for name, most in room.items()}
-    sized["batch.size"] = min([sized["batch.size"], *(one.topic_bytes for one in limits.values())])
+    sized["batch.size"] = min([sized["batch.size"], *(topic.topic_bytes for topic in limits.values())])
     return {**kafka, **{name: str(value) for name, value in sized.items() if value < given[name]}}
 
 
@@ -101,4 +102,6 @@ def _config(topic: str, future: Any) -> dict[str, str]:
         return KAFKAS_DEFAULTS
 
 
-_limits: PerProcess[tuple[frozenset[str], frozenset[tuple[str, str]]], Limits] = PerProcess(64, lambda limits: None)
+_limits: PerProcess[tuple[frozenset[str], frozenset[tuple[str, str]]], Limits] = PerProcess(
+    _REMEMBERED, lambda limits: None
+)

@@ -48,7 +48,7 @@ class LeaderPosition:
 
 @dataclass(frozen=True, slots=True)
 class TimeQuery:
-    """Find where the time `time_ms` begins in [lo, hi) of one partition.
+    """A question: where the time `time_ms` begins in [lo, hi) of one partition.
 
     `margin_ms` is subtracted from `time_ms` if the answer has to come from a block search over unsorted records (times
     in the payload, or an index misled by a record ahead of its neighbours or by a transaction marker).
@@ -80,7 +80,7 @@ class TimeAnswer:
 
 
 class TopicLog(Protocol):
-    """One topic, as a planner sees it. Every call may raise `kafkaio.errors.KafkaUnavailable`."""
+    """A topic, as a planner sees it. Every call may raise `kafkaio.errors.KafkaUnavailable`."""
 
     @property
     def topic(self) -> str:
@@ -92,32 +92,32 @@ class TopicLog(Protocol):
         """How many of 2 * outliers + 1 consecutive valid records may be wrong."""
 
     def topic_id(self) -> str:
-        """The id that a topic keeps until it is deleted; a topic recreated under the same name has another."""
+        """Returns the id that a topic keeps until it is deleted; a topic recreated under the same name has another."""
 
     def partition_count(self) -> int:
-        """How many partitions the topic has."""
+        """Returns how many partitions the topic has."""
         ...
 
     def ends(self) -> dict[int, Ends]:
-        """The ends of every partition. Read the clock *before* the call: that is the time they were listed."""
+        """Lists the ends of every partition. Read the clock *before* the call: that is the time they were listed."""
 
     def ends_with(self, other: Self) -> tuple[Mapping[int, Ends], Mapping[int, Ends]]:
-        """The ends of this topic and of another one."""
+        """Lists the ends of this topic and of another one."""
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
-        """The partitions whose log is not any more what it was up to these positions: another leader has cut it off.
+        """Returns the partitions whose log another leader has cut off: it is not what it was up to these positions.
 
         Positions must lie above the first offset, and at most at the high watermark.
         """
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
-        """For each partition roughly where a time begins: one cheap, unchecked look-up (the index may be misled).
+        """Estimates where a time begins in each partition: one cheap, unchecked look-up (the index may be misled).
 
         If no record reaches the time, the answer is the high watermark or above.
         """
 
     def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        """For each partition where a time begins: a hint for what to read, which no single record can move.
+        """Finds where a time begins in each partition: a hint for what to read, which no single record can move.
 
         The index's answer counts if it says that no record reaches the time, or if it lies in [lo, hi) and the block of
         valid records that starts there confirms it (`blocksearch.borne_out`). Otherwise blocks are searched.
@@ -126,22 +126,26 @@ class TopicLog(Protocol):
     def valid_times(
         self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int, count: int
     ) -> dict[int, list[tuple[int, int]]]:
-        """For each partition offset and event time of the first `count` valid records in [start, end), in offset order.
+        """Reads offset and event time of the first `count` valid records in [start, end) of each partition.
+
+        They are in offset order.
 
         Records without a valid time (`kafkaio.eventtime`), control records and aborted records are skipped.
         """
 
     def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
-        """For each partition whether [start, end) holds a readable record, with a time or without."""
+        """Returns for each partition whether [start, end) holds a readable record, with a time or without."""
 
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[tuple[int, int]]]:
-        """For each partition offset and event time of the last `count` valid records below the end, in offset order.
+        """Reads offset and event time of the last `count` valid records below the end in each partition.
+
+        They are in offset order.
 
         Fewer only if the log holds no more.
         """
 
     def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
-        """For each partition the typical time of the last block of valid records below the given end; None if none.
+        """Returns for each partition the typical time of the last block of valid records below the end; None if none.
 
         What was readable below `end` proves it: every timely record from `end` on is at most the disorder below it.
         """

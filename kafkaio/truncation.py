@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kafkaio import client
 from kafkaio.errors import KafkaUnavailable
-from kafkaio.said import said
+from kafkaio.said import last_error
 from kafkaio.topiclog import LeaderPosition
 
 TUNING: Mapping[str, object] = {
@@ -27,11 +27,10 @@ TUNING: Mapping[str, object] = {
     "fetch.wait.max.ms": 5,
 }
 _POLL_S = 0.1
-_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 
 
 def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mapping[str, str]) -> set[int]:
-    """The partitions that are no longer what they were up to these positions.
+    """Returns the partitions that are no longer what they were up to these positions.
 
     Raises `KafkaUnavailable`, `KafkaIOError`.
     """
@@ -40,7 +39,7 @@ def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mappin
     consumer = client.consumer(everything, TUNING, troubles.append)
     try:
         client.learn(consumer, topic, client.REQUEST_TIMEOUT_S)
-        spots = [TopicPartition(topic, p, one.offset, leader_epoch=one.epoch) for p, one in positions.items()]
+        spots = [TopicPartition(topic, p, at.offset, leader_epoch=at.epoch) for p, at in positions.items()]
         consumer.incremental_assign([TopicPartition(topic, spot.partition, spot.offset) for spot in spots])
         return _judged(consumer, topic, spots, troubles)
     except KafkaException as error:
@@ -55,7 +54,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
     waiting = {spot.partition for spot in spots}
     while waiting:
         if time.monotonic() > deadline:
-            last = f"; the last error: {said(troubles[-1])}" if troubles else ""
+            last = last_error(troubles[-1] if troubles else None)
             raise KafkaUnavailable(f"partitions {sorted(waiting)} of {topic} returned no answer{last}")
         spots = [spot for spot in spots if not _sought(consumer, spot)]
         event: Any = consumer.poll(_POLL_S)
@@ -64,7 +63,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
         partition, error = event.partition(), event.error()
         if partition not in waiting or any(spot.partition == partition for spot in spots):
             continue  # until the seek has begun nothing is checked
-        if error is not None and error.code() in _GONE:
+        if error is not None and client.is_out_of_range(error):
             found.add(partition)
         elif error is not None and error.code() != KafkaError._PARTITION_EOF:
             if not client.is_transient(error):
@@ -77,7 +76,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
 
 
 def _sought(consumer: Consumer, spot: TopicPartition) -> bool:
-    """Whether the seek has begun: an assignment that has not begun refuses it. What was fetched before is discarded."""
+    """Seeks. Returns whether the seek has begun: an assignment that has not begun refuses it."""
     try:
         consumer.seek(spot)
     except KafkaException as error:

@@ -15,7 +15,7 @@ _PANDAS = "pandas"
 
 
 def use_arrow_without_pandas() -> None:
-    """From now on Arrow does not look for pandas by itself. Whoever asks it for pandas objects still gets them."""
+    """Keeps Arrow from looking for pandas by itself. Whoever asks it for pandas objects still gets them."""
     if _PANDAS in sys.modules:
         return
     nowhere = _Nowhere()

@@ -32,7 +32,7 @@ from kafkaio.native.columns import NotReadable
 from kafkaio.native.producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
 from kafkaio.perprocess import PerProcess
 from kafkaio.protocols import Clients, Producer
-from kafkaio.said import said
+from kafkaio.said import last_error, said_with_name
 from kafkaio.texts import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafkaio.writer")
@@ -50,7 +50,9 @@ _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 """Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
 `kafkaio.drain`). Outside of transactions a record that neither comes for is sent in time all the same."""
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
+_FLUSH_GRACE_S = 30.0  # librdkafka gives every record up by itself; this is for when it does not
 _CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background
+_OPEN_WRITERS = 4
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
 Column: TypeAlias = "pa.Array | pa.ChunkedArray | pl.Series | MadeTexts | MadeHeaders | Sequence[Any] | None"
@@ -70,9 +72,7 @@ class TopicWriter:
     def __init__(
         self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
     ) -> None:
-        timeout_ms = int(
-            kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", _DEFAULT_DELIVERY_TIMEOUT_MS))
-        )
+        timeout_ms = client.delivery_timeout_ms(kafka, _DEFAULT_DELIVERY_TIMEOUT_MS)
         linger = _LINGER if transactional_id is None else _LINGER_IN_TRANSACTION
         tuning = {**TUNING, "linger.ms": min(int(timeout_ms * linger), _LONGEST_LINGER_MS)}
         functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
@@ -82,8 +82,7 @@ class TopicWriter:
         self._native = None if functions is None else NativeProducer(functions)
         self._drain = Drain(self._producer, None if self._native is None else self._native.in_flight)
         self._codes: set[int] = set()
-        # librdkafka gives up on every record by itself; the extra time is for when it does not.
-        self._flush_timeout_s = timeout_ms / 1000 + 30.0
+        self._flush_timeout_s = timeout_ms / 1000 + _FLUSH_GRACE_S
         self._sent = 0
         self._acknowledged_before = 0  # the last flush, as counted in C
         self._failed = 0
@@ -99,7 +98,7 @@ class TopicWriter:
         timestamps: Column = None,
         partitions: Column = None,
     ) -> int:
-        """Hand records to the producer; return how many. They are safe only after `flush`.
+        """Hands records to the producer, and returns how many. They are safe only after `flush`.
 
         All columns have the same length. `None` means a column of nulls; keys or values must be given.
 
@@ -130,11 +129,6 @@ class TopicWriter:
     def failed_with(self) -> set[int]:
         """Error codes of failed records, and of the error that ended the producer."""
         return self._codes if self._native is None else self._codes | self._native.counts().codes
-
-    @property
-    def in_c(self) -> bool:
-        """Whether Arrow columns and texts are produced in C."""
-        return self._native is not None
 
     def _rows_in_c(self, *columns: Column) -> NativeRows | None:
         if self._native is None:
@@ -175,7 +169,7 @@ class TopicWriter:
         return count
 
     def flush(self) -> Delivered:
-        """Wait until every record is acknowledged or failed.
+        """Waits until every record is acknowledged or failed.
 
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
         """
@@ -187,7 +181,7 @@ class TopicWriter:
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
                         f"{len(self._producer)} records were neither acknowledged nor failed within "
-                        f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+                        f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
                     )
         if self._native is not None:
             self._native.settled()
@@ -204,7 +198,7 @@ class TopicWriter:
         return delivered
 
     def _acknowledged(self) -> int:
-        """Of the records since the last flush; none has failed."""
+        """Returns how many records since the last flush were acknowledged; none has failed."""
         if self._native is None:
             return self._sent
         total = self._native.counts().acknowledged
@@ -217,7 +211,7 @@ class TopicWriter:
         return self._producer
 
     def close(self) -> None:
-        """Close the producer; records that were not flushed are dropped.
+        """Closes the producer; records that were not flushed are dropped.
 
         Closing aborts an open transaction. librdkafka has no time-out for that, and sometimes never returns if the
         broker was unreachable meanwhile. A producer that does not close in time is abandoned; the next one with the
@@ -244,26 +238,18 @@ class TopicWriter:
     def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
         produce = self._producer.produce
         for value, key, partition, headers, timestamp in records:
-            try:
-                produce(topic, value, key, partition, None, None, timestamp, headers)
-            except BufferError:
-                self._produce_when_there_is_room(topic, value, key, partition, timestamp, headers)
-            except KafkaException as error:
-                raise self._refused(topic, partition, error.args[0]) from error
-
-    def _produce_when_there_is_room(
-        self, topic: str, value: Any, key: Any, partition: int, timestamp: int, headers: Any
-    ) -> None:
-        while True:
-            self._wait_for_room()
-            try:
-                self._producer.produce(topic, value, key, partition, None, None, timestamp, headers)
-                return
-            except BufferError:
-                continue
+            taken = False
+            while not taken:
+                try:
+                    produce(topic, value, key, partition, None, None, timestamp, headers)
+                    taken = True
+                except BufferError:
+                    self._wait_for_room()
+                except KafkaException as error:
+                    raise self._refused(topic, partition, error.args[0]) from error
 
     def _wait_for_room(self) -> None:
-        """Serve the producer, whose queue is full, until it is shorter.
+        """Serves the producer, whose queue is full, until it is shorter.
 
         Raises `KafkaUnavailable` once it has been full for longer than librdkafka keeps any record.
         """
@@ -273,7 +259,7 @@ class TopicWriter:
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(
                     f"the producer's queue of {len(self._producer)} records has been full for "
-                    f"{self._flush_timeout_s:g} s{self._last_trouble()}"
+                    f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
                 )
             with self._fatal_error_raised():
                 self._drain.look()
@@ -295,13 +281,13 @@ class TopicWriter:
             message = str(error)
             if isinstance(cause, KafkaException):
                 self._codes.add(cause.args[0].code())
-                message = f"{said(cause.args[0])} ({cause.args[0].name()})"
+                message = said_with_name(cause.args[0])
             raise ProducerFailed(f"the producer cannot continue: {message}") from error
 
     def _refused(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
-        """librdkafka did not accept the record at all (for example, it is too large for any topic)."""
+        """Returns the error for a record that librdkafka did not accept at all, such as one too large for any topic."""
         self._codes.add(error.code())
-        return DeliveryFailed(topic, partition, f"{said(error)} ({error.name()})", 1)
+        return DeliveryFailed(topic, partition, said_with_name(error), 1)
 
     def _check_failures(self) -> None:
         if self._native is not None:
@@ -325,35 +311,32 @@ class TopicWriter:
             self._first_failure = self._failure(message.topic(), message.partition(), error)
 
     def _failure(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
-        return DeliveryFailed(topic, partition, f"{said(error)} ({error.name()}){self._last_trouble()}", 1)
+        return DeliveryFailed(topic, partition, f"{said_with_name(error)}{last_error(self._trouble)}", 1)
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error
         if error.fatal():
             self._codes.add(error.code())
 
-    def _last_trouble(self) -> str:
-        return f"; the last error: {said(self._trouble)}" if self._trouble else ""
-
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
-    """The column as Python values, with the default in place of nulls."""
+    """Returns the column as Python values, with the default in place of nulls."""
     if column is None:
         return repeat(default, count)
     if isinstance(column, MadeTexts | MadeHeaders | pl.Series):
         column = column.to_list()
     if not isinstance(column, pa.Array | pa.ChunkedArray):
         values: Sequence[Any] = column
-        return values if default is None else [default if one is None else one for one in values]
+        return values if default is None else [default if value is None else value for value in values]
     filled = column if default is None or not column.null_count else column.fill_null(default)
     listed: list[Any] = filled.to_pylist()
     return listed
 
 
 def _header_lists(column: Column, count: int) -> Iterable[Any]:
-    """Headers as lists of (key, value); None where a record has none."""
+    """Returns headers as lists of (key, value); None where a record has none."""
     if isinstance(column, pa.ChunkedArray):
-        return [one for chunk in column.chunks for one in _header_lists(chunk, len(chunk))]
+        return [headers for chunk in column.chunks for headers in _header_lists(chunk, len(chunk))]
     if not isinstance(column, pa.Array):
         return _plain(column, None, count)
     if column.null_count == count:
@@ -365,14 +348,14 @@ def _header_lists(column: Column, count: int) -> Iterable[Any]:
     return [pairs[start:end] if there else None for start, end, there in zip(bounds, bounds[1:], present, strict=False)]
 
 
-_writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(4, TopicWriter.close)
+_writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(_OPEN_WRITERS, TopicWriter.close)
 
 
 def open_writer(kafka: Mapping[str, str]) -> TopicWriter:
-    """This process's writer to a cluster, kept open between calls (the four most recently used)."""
+    """Returns this process's writer to a cluster, kept open between calls while it is recently used."""
     return _writers.get(frozenset(kafka.items()), lambda: TopicWriter(kafka))
 
 
 def discard_writer(kafka: Mapping[str, str]) -> None:
-    """Close this process's writer, as required after `DeliveryFailed`. The next `open_writer` opens a new one."""
+    """Closes this process's writer, as required after `DeliveryFailed`. The next `open_writer` opens another."""
     _writers.discard(frozenset(kafka.items()))

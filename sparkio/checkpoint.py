@@ -33,30 +33,30 @@ class SparkLogs:
 
     @classmethod
     def at(cls, location: str, storage_options: Mapping[str, Any] | None = None) -> SparkLogs:
-        """location: a folder or a URL. Raises ImportError and ValueError if fsspec has no driver for it."""
+        """Opens them. location: a folder or a URL. Raises ImportError and ValueError if fsspec has no driver for it."""
         files, root = fsspec.core.url_to_fs(location, **(storage_options or {}))
         files.invalidate_cache()  # fsspec has one instance per process, which caches listings
         return cls(files, root)
 
     def query_id(self) -> str:
-        """The id that a query keeps as long as its checkpoint."""
+        """Returns the id that a query keeps as long as its checkpoint."""
         text = self.files.cat_file(f"{self.root}/metadata").decode()
         return str(json.loads(text.strip().split("\n")[-1])["id"])
 
     def planned(self) -> list[int]:
-        """The numbers of the planned batches, ascending; Spark removes old ones."""
+        """Returns the numbers of the planned batches, ascending; Spark removes old ones."""
         return self._batches("offsets")
 
     def committed(self) -> list[int]:
-        """The numbers of the committed batches, ascending; Spark removes old ones."""
+        """Returns the numbers of the committed batches, ascending; Spark removes old ones."""
         return self._batches("commits")
 
     def ends(self, batch: int) -> list[str | None]:
-        """Where each source's part of a planned batch ends (`ends_in`)."""
+        """Returns where each source's part of a planned batch ends (`ends_in`)."""
         return ends_in(self.files.cat_file(f"{self.root}/offsets/{batch}").decode())
 
     def forget_plan(self, batch: int) -> None:
-        """Remove the plan of a batch that was never committed, and its checksum: Spark then plans the batch again."""
+        """Removes the plan of a batch that was never committed, and its checksum: Spark then plans the batch again."""
         for name in (f".{batch}.crc", str(batch)):
             if self.files.exists(f"{self.root}/offsets/{name}"):
                 self.files.rm_file(f"{self.root}/offsets/{name}")
@@ -67,13 +67,13 @@ class SparkLogs:
 
 
 def batches_in(names: Iterable[str]) -> list[int]:
-    """The batches in a listing of one of Spark's logs, ascending; temporary files and checksums do not count."""
+    """Returns the batches in a listing of one of Spark's logs, ascending, without temporary files and checksums."""
     last_parts = (name.rsplit("/", 1)[-1] for name in names)
     return sorted(int(name) for name in last_parts if name.isdecimal())
 
 
 def ends_in(plan: str) -> list[str | None]:
-    """The end of each source, as it wrote it, from a file of the offset log; None where a source had nothing.
+    """Returns the end of each source, as it wrote it, from a file of the offset log; None where a source had nothing.
 
     Raises ValueError for another format, and for a file that was cut off before its ends.
     """

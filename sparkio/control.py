@@ -10,8 +10,9 @@ from kafkaio.now import read_clocks
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderControl:
-    """stop_file         while it exists, nothing more is planned: this makes a clean stop possible
+    """The settings of a streaming reader.
 
+    stop_file           while it exists, nothing more is planned: this makes a clean stop possible
     unreachable_for_s   how long an unreachable broker, or a clock that is wrong, only holds the reader
     commit_group        the consumer group that positions of committed batches go to, for readers that commit any;
                         None: none

@@ -43,7 +43,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure | None:
-        """None if the class of the error names no exit code: it is not one of ours."""
+        """Returns the failure of an error; None if its class names no exit code: it is not one of ours."""
         if isinstance(error, TaskEnded):
             return error.failure
         code = getattr(error, "exit_code", None)
@@ -51,18 +51,18 @@ class Failure:
 
     @classmethod
     def of_ours(cls, error: Exception) -> Failure:
-        """Of an error whose class names an exit code."""
+        """Returns the failure of an error whose class names an exit code."""
         found = cls.of(error)
         assert found is not None, f"{type(error).__name__} has no exit code"
         return found
 
     def to_json(self) -> str:
-        """One line of ASCII without a line break, whatever the message holds."""
+        """Returns one line of ASCII without a line break, whatever the message holds."""
         return json.dumps([int(self.exit_code), self.text])
 
     @classmethod
     def from_json(cls, text: str) -> Failure:
-        """Raises `ValueError` for anything that `to_json` does not write."""
+        """Reads a failure. Raises `ValueError` for anything that `to_json` does not write."""
         found = json.JSONDecoder().raw_decode(text)[0]  # Spark may put more text behind it
         if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str)):
             raise ValueError(f"{text[:80]!r} is not an error of ours")
@@ -82,7 +82,7 @@ class TaskEnded(Exception):
 
 @contextmanager
 def crossing() -> Iterator[None]:
-    """Around what Spark calls: an error of ours leaves with its mark, every other one unchanged."""
+    """Marks an error of ours that leaves what Spark calls; every other error leaves unchanged."""
     try:
         yield
     except Exception as error:
@@ -94,7 +94,7 @@ def crossing() -> Iterator[None]:
 
 
 def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
-    """The same for a function that gives rows while it runs."""
+    """Does the same for a function that gives rows while it runs."""
 
     @wraps(stage)
     def marked(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -105,7 +105,7 @@ def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
 
 
 def crossed(text: str) -> Failure | None:
-    """The most severe error of ours in the text of Spark's; of equal ones the last. None if there is none."""
+    """Returns the most severe error of ours in the text of Spark's; of equal ones the last. None if there is none."""
     found: list[Failure] = []
     for mark in re.finditer(re.escape(MARK), text):
         try:
@@ -116,6 +116,6 @@ def crossed(text: str) -> Failure | None:
 
 
 def _severity(failure: Failure) -> int:
-    """Its place in the order; the codes that are not in it come last."""
+    """Returns its place in the order; the codes that are not in it come last."""
     code = failure.exit_code
     return _MOST_SEVERE_FIRST.index(code) if code in _MOST_SEVERE_FIRST else len(_MOST_SEVERE_FIRST)

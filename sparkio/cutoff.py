@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 def end_quietly_when_cut_off() -> None:
-    """From now on an uncaught error of a closed connection ends this process without a line; others as before."""
+    """Makes an uncaught error of a closed connection end this process without a line; others are reported as before."""
     sys.excepthook = _report
 
 

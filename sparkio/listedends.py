@@ -19,12 +19,12 @@ class ListedEnds:
         self._first: dict[int, int] | None = None
 
     def target(self, partition: int) -> int:
-        """Up to which offset this run reads a partition; 0 if it was not listed."""
+        """Returns up to which offset this run reads a partition; 0 if it was not listed."""
         return 0 if self._first is None else self._first.get(partition, 0)
 
     def cut(self, ends: Mapping[int, Ends]) -> dict[int, Ends]:
-        """These ends, with nothing readable after those of the first look. The first call is the first look."""
+        """Returns these ends, with nothing readable after those of the first look. The first call is the first look."""
         if self._first is None:
-            self._first = {p: one.stable for p, one in ends.items()}
+            self._first = {p: now.stable for p, now in ends.items()}
         first = self._first
-        return {p: replace(one, stable=min(one.stable, first.get(p, one.start))) for p, one in ends.items()}
+        return {p: replace(now, stable=min(now.stable, first.get(p, now.start))) for p, now in ends.items()}

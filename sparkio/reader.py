@@ -54,7 +54,7 @@ LOOKS_FOR_S = 5.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process of its own beside the driver. Connects on first use, because it is also sent to executors.
+    """A reader in a process of its own beside the driver. Connects on first use: it is also sent to executors.
 
     A kind gives `plan`, `tasks`, `disconnect`; and `together`, `commit`, `waits`, `holds_for_s` where it differs.
     """
@@ -69,30 +69,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @abstractmethod
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
-        """The offset after `start`; None when there is nothing to do. Connects if it has to."""
+        """Plans the offset after `start`; None when there is nothing to do. Connects if it has to."""
 
     @abstractmethod
     def tasks(self, end: dict[str, Any]) -> Sequence[Any]:
-        """What there is to do in the batch that ends at `end`, in pieces that the stage understands."""
+        """Returns what there is to do in the batch that ends at `end`, in pieces that the stage understands."""
 
     @abstractmethod
     def disconnect(self) -> None:
-        """Close what is open; the next plan opens it again."""
+        """Closes what is open; the next plan opens it again."""
 
     def together(self, end: dict[str, Any]) -> int:
-        """How many of `tasks` a Spark task gets."""
+        """Returns how many of `tasks` a Spark task gets."""
         return 1
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """With nothing to do now: whether the reader plans again at once, instead of returning `start`."""
+        """Returns whether the reader, with nothing to do now, plans again at once instead of returning `start`."""
         return False
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """For how long an error from planning only holds the reader; None: it ends the query at once. May be inf."""
+        """Returns how long an error from planning only holds the reader; None: it ends the query at once.
+
+        May be inf.
+        """
         return self.control.unreachable_for_s if isinstance(error, KafkaUnavailable) else None
 
     def commit(self, end: dict[str, Any]) -> None:
-        """The checkpoint is the source of truth."""
+        """Does nothing: the checkpoint is the source of truth."""
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -120,11 +123,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.disconnect()
 
     def within_run(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
-        """The ends of the topic that a run under `availableNow` reads to its current end: cut where that run ends."""
+        """Returns the ends of the topic of which a run under `availableNow` reads all: cut where that run ends."""
         return ends if self.listed is None else self.listed.cut(ends)
 
     def say(self, line: str) -> None:
-        """Log a line about waiting, unless one was logged within the last ten seconds."""
+        """Logs a line about waiting, unless one was logged within the last ten seconds."""
         if self._report.due():
             log.warning("%s %s", self._name, line)
 
@@ -153,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return 0.0 if self.control.stop_file is None or self.listed is not None else LOOKS_FOR_S
 
     def _holds(self, error: Exception) -> bool:
-        """Wait a second, if the error may still pass."""
+        """Waits a second, if the error may still pass. Returns whether it may."""
         gives_up_s, now_s = self.holds_for_s(error), time.monotonic()
         if gives_up_s is None:
             return False

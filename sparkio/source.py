@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def pickled(stage: PartitionStage) -> bytes:
-    """A stage as bytes: only the executors' workers need what it imports, not the processes in which Spark plans."""
+    """Pickles a stage: only the executors' workers need what it imports, not the processes in which Spark plans."""
     return bytes(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
 
 
 def stream_source(kind: str, name: str, schema: str, reader: Callable[[], StreamReader]) -> type[DataSource]:
-    """A data source class for one job. What the reader is made of travels in it, so it appears in no plan or log.
+    """Makes a data source class for a job. What the reader is made of travels in it, so it appears in no plan or log.
 
     It travels as bytes: Spark starts processes that only ask for the schema, and need not import what plans.
 
@@ -54,8 +54,10 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], Stream
 
 
 class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader that is made when it is first asked: one of the processes that Spark starts only hands it on, and need
-    not import what plans."""
+    """A reader that is made when it is first asked.
+
+    One of the processes that Spark starts only hands it on, and need not import what plans.
+    """
 
     def __init__(self, makes_reader: bytes) -> None:
         self._makes_reader = makes_reader
@@ -92,6 +94,6 @@ class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def rows_of(spark: SparkSession, source: type[DataSource]) -> DataFrame:
-    """Register a streaming source, and read from it."""
+    """Registers a streaming source, and reads from it."""
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).load()

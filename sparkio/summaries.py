@@ -28,19 +28,19 @@ _ROW = pa.schema([("summary", pa.string()), ("failure", pa.string())])
 
 
 def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterator[pa.RecordBatch]:
-    """One row per summary (a dataclass), in `SUMMARY_SCHEMA`.
+    """Yields one row per summary (a dataclass), in `SUMMARY_SCHEMA`.
 
     final   errors of ours that no further attempt could avoid: instead of being raised they are reported
     """
     try:
-        for one in summaries:
-            yield _row(to_json(one).decode(), None)
+        for summary in summaries:
+            yield _row(to_json(summary).decode(), None)
     except final as error:
         yield _row(None, Failure.of_ours(error).to_json())
 
 
 def summaries_in(rows: Iterable[tuple[str | None, str | None]], kind: type[S]) -> list[S]:
-    """The summaries that these rows hold. Raises `TaskEnded` if a task reports why the job must end."""
+    """Reads the summaries that these rows hold. Raises `TaskEnded` if a task reports why the job must end."""
     summaries = []
     adapter = _adapter(cast("Hashable", kind))
     for summary, failure in rows:

@@ -11,7 +11,7 @@ AS_JSON = "TEACUP_LOG_JSON"
 
 
 class JsonLines(logging.Formatter):
-    """A log line as a JSON object; a message that is one stays as it is."""
+    """Writes a log line as a JSON object; a message that is one stays as it is."""
 
     def format(self, record: logging.LogRecord) -> str:
         if _is_object(message := record.getMessage()):
@@ -31,17 +31,17 @@ def _is_object(message: str) -> bool:
 
 
 def formatter(*, as_json: bool) -> logging.Formatter:
-    """Of every log line of a job."""
+    """Returns the formatter of every log line of a job."""
     return JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
 
 
 def worker_environment(*, as_json: bool) -> dict[str, str]:
-    """Spark properties with which workers log like the driver."""
+    """Returns Spark properties with which workers log like the driver."""
     return {f"spark.executorEnv.{AS_JSON}": "1"} if as_json else {}
 
 
 def log_like_the_driver() -> None:
-    """From now on, unless the process has a log already; without one Python prints the message alone."""
+    """Sets up the log, unless the process has one already; without one Python prints the message alone."""
     handler = logging.StreamHandler()
     handler.setFormatter(formatter(as_json=AS_JSON in os.environ))
     logging.basicConfig(handlers=[handler])

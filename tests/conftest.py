@@ -98,7 +98,7 @@ def native_library() -> ctypes.CDLL:
         library.path = lambda: Path(os.environ["TEACUP_TEST_LIBRARY"])
     elif not library.path().exists():
         build()
-    library.reload()
+    library._load.cache_clear()
     found = library.loaded()
     assert found is not None, library.missing()
     return found

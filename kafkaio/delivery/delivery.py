@@ -49,24 +49,24 @@ class Delivery(Protocol):
     """The delivery of one batch of one bucket."""
 
     def standing(self) -> Standing:
-        """What of the batch is already in the output; those rows must not be written again."""
+        """Returns what of the batch is already in the output; those rows must not be written again."""
         ...
 
     def write(
         self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
     ) -> int:
-        """Hand over records, as `TopicWriter.write`.
+        """Hands over records, as `TopicWriter.write`.
 
         size   the bytes of keys, values and headers; None: computed here, without headers, and not of texts
         """
         ...
 
     def part_is_full(self, *, gap: bool = False) -> bool:
-        """Whether to `commit` now although rows will follow; gap: they may follow much later."""
+        """Returns whether to `commit` now although rows will follow; gap: they may follow much later."""
         ...
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
-        """Make what was written since the last commit durable. Returns the batch's rows in the output, by topic.
+        """Makes what was written since the last commit durable. Returns the batch's rows in the output, by topic.
 
         rows      of the batch so far, including those that were already in the output
         reached   what the last of these rows is about, for `Standing.check_reached`
@@ -75,12 +75,12 @@ class Delivery(Protocol):
         ...
 
     def abandon(self) -> None:
-        """After a failure: nothing of the open part may count."""
+        """Gives up after a failure: nothing of the open part may count."""
         ...
 
 
 class AtLeastOnce:
-    """What a failed attempt wrote stays in the topic, and is written again."""
+    """Delivers at least once: what a failed attempt wrote stays in the topic, and is written again."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = kafka
@@ -112,7 +112,7 @@ class AtLeastOnce:
 
 
 class ExactlyOnce:
-    """Starts opening its producer at once, in the background: that takes as long as fetching the first records.
+    """Delivers exactly once. Opens its producer at once, in the background: that takes as long as the first fetch.
 
     in_parts   a large or slow batch is split into several transactions. Each rerun must then give the same number of
                rows in the same order. Otherwise the rows may differ, because all or none of them are in the output;
@@ -152,7 +152,7 @@ class ExactlyOnce:
         return count
 
     def part_is_full(self, *, gap: bool = False) -> bool:
-        """By size; or because rows come so slowly that the next ones might come after the time-out."""
+        """Decides by size, or because rows come so slowly that the next ones might come after the time-out."""
         since_ms = self._now_ms() - self._committed_ms
         slow = since_ms > PART_OF_TIMEOUT * 1_000 * self._transactions.timeout_s
         return self._in_parts and self._transactions.begun and (self._bytes >= PART_BYTES or slow or gap)
@@ -219,20 +219,20 @@ class TransactionalWriter(FencedProducer):
             raise
 
     def begin(self) -> None:
-        """Begin a transaction if none is open."""
+        """Begins a transaction if none is open."""
         if not self.begun:
             failpoint.reach("before_produce")
             self._call("begin_transaction", self.writer.producer.begin_transaction)
             self.begun = True
 
     def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
-        """As `TopicWriter.write`, in the transaction."""
+        """Writes as `TopicWriter.write`, in the transaction."""
         self.begin()
         with self._errors_translated("the write"):
             return self.writer.write(topic, keys, values, headers, timestamps)
 
     def commit(self, receipt: Receipt, written: Mapping[str, int]) -> None:
-        """Commit what was written, together with the receipt; `written` must equal what was acknowledged."""
+        """Commits what was written, together with the receipt; `written` must equal what was acknowledged."""
         self.begin()
         with self._errors_translated("the flush"):
             _check(self.writer.flush(), written)
@@ -267,12 +267,12 @@ class Producers:
         )
 
     def get(self, kafka: Mapping[str, str], bucket: OutputBucket, defaults: Mapping[str, str]) -> TransactionalWriter:
-        """The bucket's producer. A new one gets the properties `kafka`, which override `defaults`."""
+        """Returns the bucket's producer. A new one gets the properties `kafka`, which override `defaults`."""
         key = (frozenset(kafka.items()), bucket)
         return self._open.get(key, lambda: TransactionalWriter({**defaults, **kafka}, bucket, self._clients))
 
     def discard(self, kafka: Mapping[str, str], bucket: OutputBucket) -> None:
-        """Close the bucket's producer, if there is one; the next `get` opens a new one."""
+        """Closes the bucket's producer, if there is one; the next `get` opens a new one."""
         self._open.discard((frozenset(kafka.items()), bucket))
 
 

@@ -28,7 +28,7 @@ _folder = os.environ.get("TEACUP_FAILPOINTS")
 
 
 def reach(point: str) -> None:
-    """Stop here if a test asks for it."""
+    """Stops here if a test asks for it."""
     if _folder is not None and _claimed(Path(_folder), point):
         deadline = time.monotonic() + WAIT_AT_MOST_S
         while not (Path(_folder) / "go").exists() and time.monotonic() < deadline:
@@ -36,13 +36,13 @@ def reach(point: str) -> None:
 
 
 def begin(point: str) -> None:
-    """Report to a test that this point begins, and continue."""
+    """Reports to a test that this point begins, and continues."""
     if _folder is not None:
         threading.Thread(target=_claimed, args=(Path(_folder), point), daemon=True).start()
 
 
 def _claimed(folder: Path, point: str) -> bool:
-    """Whether this process is the one that stops. The file gets its final name only once its content is complete."""
+    """Returns whether this process is the one that stops. The file gets its final name only once it is complete."""
     armed = folder / "armed"
     try:
         if armed.read_text() != point:

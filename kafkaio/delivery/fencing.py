@@ -18,11 +18,13 @@ from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
 from kafkaio.protocols import Clients
-from kafkaio.said import said
+from kafkaio.said import said_with_name
 from kafkaio.writer import TopicWriter
 
 log = logging.getLogger("teacup.kafkaio.delivery")
 
+AT_ONCE = 8
+"""Buckets of a job whose producers or receipts are opened at the same time."""
 INIT_TIMEOUT_S = 60.0
 RETRY_BACKOFF_MS = 250
 _LEAST_OF_BACKOFF = 0.8  # librdkafka varies it by a fifth
@@ -46,7 +48,7 @@ PREFIX = "teacup."
 
 @dataclass(frozen=True, slots=True)
 class OutputBucket:
-    """Whose rows are delivered: a job's bucket, with the topic that its receipt is about.
+    """A job's bucket whose rows are delivered, with the topic that its receipt is about.
 
     Its transactional id, which is also the name of its receipt's group, contains neither generation nor batch: it must
     fence attempts of all earlier ones.
@@ -95,12 +97,12 @@ class FencedProducer:
             raise
 
     def close(self) -> None:
-        """Close the producer and abort its open transaction."""
+        """Closes the producer and aborts its open transaction."""
         if not self._stuck:
             self.writer.close()
 
     def _connect(self) -> None:
-        """Wait until a broker is connected: if `init_transactions` finds none, it retries only half a second later.
+        """Waits until a broker is connected: if `init_transactions` finds none, it retries only half a second later.
 
         The first answer comes from a bootstrap address, which librdkafka then drops in favour of the brokers it has
         learnt about. The second answer comes from one of those.
@@ -109,7 +111,7 @@ class FencedProducer:
             client.learn(self.writer.producer, self._bucket.topic, INIT_TIMEOUT_S)
 
     def _in_time(self, what: str, timeout_s: float, call: Callable[[float], object]) -> None:
-        """As `_call`, but always returns: librdkafka exceeds its own time-out if the broker restarts meanwhile."""
+        """Does `_call`, but always returns: librdkafka exceeds its own time-out if the broker restarts meanwhile."""
         try:
             within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)))
         except TimeoutError:
@@ -138,7 +140,7 @@ class FencedProducer:
             raise
 
     def _translated(self, error: KafkaError, doing: str) -> KafkaIOError:
-        message = f"{doing} of {self._bucket} failed: {said(error)} ({error.name()})"
+        message = f"{doing} of {self._bucket} failed: {said_with_name(error)}"
         taken_over = TAKEN_OVER_IN_COMMIT if doing == COMMIT else TAKEN_OVER
         if ({error.code()} | self.writer.failed_with | self._fatal()) & taken_over:
             return self._fenced(message)
@@ -148,7 +150,7 @@ class FencedProducer:
         return access_refused(self._bucket, error) or kind(message)
 
     def _fatal(self) -> set[int]:
-        """The code of the error that ended the producer, if one has.
+        """Returns the code of the error that ended the producer, if one has.
 
         Most calls only report that there was one (`_FATAL`); transactional calls give its code. Beginning a
         transaction does no harm: after this the producer is only closed.
@@ -175,7 +177,7 @@ class FencedProducer:
         )
 
     def _check_topic(self, topic: str) -> None:
-        """Records to a deleted topic only time out. Raises `TopicMissing`."""
+        """Raises `TopicMissing` if the topic was deleted: records to it only time out."""
         try:
             found = self.writer.producer.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
         except KafkaException:
@@ -185,7 +187,7 @@ class FencedProducer:
 
 
 def access_refused(bucket: OutputBucket, error: KafkaError) -> KafkaIOError | None:
-    """The error that names the missing ACL; None if the broker refused something else, or nothing."""
+    """Returns the error that names the missing ACL; None if the broker refused something else, or nothing."""
     needed = {
         KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {bucket.group!r}, which holds the receipt",
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"Write on transactional id {bucket.transactional_id!r}",
@@ -199,27 +201,27 @@ def access_refused(bucket: OutputBucket, error: KafkaError) -> KafkaIOError | No
 
 
 def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> None:
-    """Fence every earlier writer of these buckets and abort its open transaction, as a job does before it begins.
+    """Fences every earlier writer of these buckets and aborts its open transaction, as a job does before it begins.
 
     Readers of committed records wait for an open transaction; without this they would wait until it times out.
     """
-    with ThreadPoolExecutor(max_workers=8) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda bucket: FencedProducer(kafka, bucket, clients).close(), buckets))
 
 
 def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
-    """The user's properties with a transaction time-out; no record may outlive its transaction.
+    """Returns the user's properties with a transaction time-out; no record may outlive its transaction.
 
     The pause before a request is repeated is longer than most commits take (see `FencedProducer`).
     """
     timeout_ms = int(kafka.get("transaction.timeout.ms", client.TRANSACTION_TIMEOUT_MS))
-    asked_ms = kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", str(timeout_ms)))
+    asked_ms = client.delivery_timeout_ms(kafka, timeout_ms)
     rest = {key: value for key, value in kafka.items() if key not in ("delivery.timeout.ms", "message.timeout.ms")}
     return {
         "retry.backoff.ms": str(RETRY_BACKOFF_MS),
         **rest,
         "transaction.timeout.ms": str(timeout_ms),
-        "message.timeout.ms": str(min(int(asked_ms), timeout_ms)),
+        "message.timeout.ms": str(min(asked_ms, timeout_ms)),
     }
 
 

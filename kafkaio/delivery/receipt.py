@@ -57,7 +57,7 @@ class Batch:
 
 
 def digest_of(work: Mapping[str, Any]) -> str:
-    """The digest of a batch's plan, given as plain values."""
+    """Returns the digest of a batch's plan, given as plain values."""
     text = json.dumps(work, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
@@ -77,16 +77,16 @@ class Receipt:
 
     @classmethod
     def claim(cls, generation: str, at_ms: int) -> Receipt:
-        """What a new checkpoint leaves before its first batch."""
+        """Returns what a new checkpoint leaves before its first batch."""
         return cls(generation, 0, "", 0, done=True, at_ms=at_ms)
 
     def to_text(self) -> str:
-        """As it is committed: offset metadata, JSON."""
+        """Returns it as it is committed: offset metadata, JSON."""
         return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Receipt:
-        """Raises `ReceiptRefused` if the text is not a receipt of this format."""
+        """Reads a receipt. Raises `ReceiptRefused` if the text is not a receipt of this format."""
         try:
             data = json.loads(text)
             if data.pop("format") != FORMAT:
@@ -101,9 +101,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """rows: how many are in, the last about `reached`; done: nothing is left to do; sent: what is in, by topic.
+    """What of a batch is in the output already.
 
-    Of a batch that is done, `reached` says how far its left records went.
+    rows      how many of its rows
+    done      whether nothing is left to do
+    sent      the same rows, by topic
+    reached   what the last of them is about; of a batch that is done, how far its left records went
     """
 
     rows: int = 0
@@ -131,7 +134,7 @@ NOTHING_IN = Standing()
 
 
 def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
-    """How much of a batch is in the output. Raises `ReceiptRefused` if that is not known; `who` names the bucket."""
+    """Returns how much of a batch is in the output. Raises `ReceiptRefused` if that is not known; `who`: the bucket."""
     if receipt is None:
         if batch.number > batch.first:
             raise ReceiptRefused(
@@ -223,5 +226,5 @@ def _check_ended(receipt: Receipt, last: Batch, who: str) -> None:
 
 
 def needed(receipt: Receipt | None, now_ms: int) -> bool:
-    """Whether a batch without rows still leaves a receipt: the first one, and one before the last receipt expires."""
+    """Returns whether a batch without rows leaves a receipt: the first one, and one before the last receipt expires."""
     return receipt is None or now_ms - receipt.at_ms > RENEW_AFTER_MS

@@ -1,7 +1,6 @@
 """Reads a bucket's receipt: the offset metadata of the bucket's group, on partition 0 of the output topic.
 
-The bucket's transactions write it. `read_committed` makes the consumer ask for stable offsets: while a commit is under
-way, the coordinator makes the reader wait.
+The bucket's transactions write it.
 """
 
 from __future__ import annotations
@@ -21,12 +20,11 @@ from kafkaio.protocols import Clients
 def read_receipt(
     kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client
 ) -> tuple[Receipt | None, Any]:
-    """The current receipt, and what a transaction needs to commit the next one.
+    """Returns the current receipt, and what a transaction needs to commit the next one.
 
     Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`.
     """
-    mine = {"group.id": bucket.group, "isolation.level": "read_committed"}  # makes it ask for stable offsets
-    consumer = clients.consumer({**kafka, **mine}, {}, lambda _: None)
+    consumer = clients.consumer(client.of_group(kafka, bucket.group), {}, lambda _: None)
 
     def ask() -> TopicPartition:
         try:

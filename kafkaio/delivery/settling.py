@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError
 
 from kafkaio import client
 from kafkaio.bounded import within
 from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.delivery.fencing import OutputBucket, access_refused, settle
+from kafkaio.delivery.fencing import AT_ONCE, OutputBucket, access_refused, settle
 from kafkaio.delivery.receipt import Batch, Receipt, check_start
 from kafkaio.delivery.receiptgroup import read_receipt
 from kafkaio.errors import Fenced
@@ -36,7 +36,6 @@ from kafkaio.protocols import Clients
 
 CLAIMS = 10
 _PAUSE_S = 0.5
-AT_ONCE = 8
 ASK_AFTER_S = 3.0
 
 
@@ -51,7 +50,7 @@ def begin(
     now_ms: Callable[[], int] = wall_ms,
     clients: Clients = client,
 ) -> None:
-    """Make the output belong to this checkpoint alone.
+    """Makes the output belong to this checkpoint alone.
 
     buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
@@ -75,22 +74,18 @@ def begin(
                 added.append(bucket)
             else:  # of when there were as many buckets before
                 check_start(receipt, generation, Batch(generation, newest + 1, ""), str(bucket))
-        made = functools.partial(TransactionalWriter, kafka, clients=clients)
+        claimant = _Claimant(kafka, clients, generation, now_ms)
         if not planned:
-
-            def claim(bucket: OutputBucket) -> None:
-                _claim(made, bucket, generation, now_ms, check_new)
-
-            claim(buckets[0])
-            list(pool.map(claim, buckets[1:]))
+            claimant.claim(buckets[0], check_new)
+            list(pool.map(lambda bucket: claimant.claim(bucket, check_new), buckets[1:]))
     if planned:
         settle(kafka, buckets, clients)
         for bucket in added:
-            _claim(made, bucket, generation, now_ms, functools.partial(check_start, take_over=True))
+            claimant.claim(bucket, functools.partial(check_start, take_over=True))
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
-    """If the first receipt does not arrive, find out why; the read itself only learns that nobody answers.
+    """Finds out why, if the first receipt does not arrive; the read itself only learns that nobody answers.
 
     Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers.
     """
@@ -105,7 +100,7 @@ def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], cli
 
 
 def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> Iterator[OutputBucket]:
-    """The buckets after the last one that have a receipt: a job that had more of them may still write to those."""
+    """Yields the buckets after the last that have a receipt: a job that had more buckets may still write to them."""
     for number in itertools.count(last.number + 1):
         bucket = replace(last, number=number)
         if read_receipt(kafka, bucket, clients)[0] is None:
@@ -113,20 +108,24 @@ def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> I
         yield bucket
 
 
-def _claim(
-    opened: Callable[[OutputBucket], TransactionalWriter],
-    bucket: OutputBucket,
-    generation: str,
-    now_ms: Callable[[], int],
-    check: Callable[..., None],
-) -> None:
-    for tries_left in reversed(range(CLAIMS)):
-        try:
-            with closing(opened(bucket)) as writer:
-                check(writer.receipt, generation, None, str(bucket))
-                writer.commit(Receipt.claim(generation, now_ms()), {})
-            return
-        except Fenced:
-            if not tries_left:
-                raise
-            time.sleep(_PAUSE_S)
+@dataclass(frozen=True, slots=True)
+class _Claimant:
+    """The checkpoint that begins."""
+
+    kafka: Mapping[str, str]
+    clients: Clients
+    generation: str
+    now_ms: Callable[[], int]
+
+    def claim(self, bucket: OutputBucket, check: Callable[..., None]) -> None:
+        """Fences a bucket's earlier writers and leaves the claim, if `check` (as `check_start`) raises nothing."""
+        for tries_left in reversed(range(CLAIMS)):
+            try:
+                with closing(TransactionalWriter(self.kafka, bucket, self.clients)) as writer:
+                    check(writer.receipt, self.generation, None, str(bucket))
+                    writer.commit(Receipt.claim(self.generation, self.now_ms()), {})
+                return
+            except Fenced:
+                if not tries_left:
+                    raise
+                time.sleep(_PAUSE_S)

@@ -12,7 +12,7 @@ from kafkaio.native.columns import addresses
 
 
 def valid_avro(library: ctypes.CDLL, program: NDArray[np.int64], records: pa.Array) -> pa.Array | None:
-    """Whether each record (`binary`, without nulls) is of the schema that the program is of (boolean); None: all are.
+    """Returns whether each record (`binary`, without nulls) is of the program's schema (boolean); None: all are.
 
     program   as `kafkaio.avroskip.program_of` makes it, contiguous
     """

@@ -39,7 +39,7 @@ class NotBuilt(Exception):
 
 
 def build(platform: str | None = None, to: Path | None = None, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compile the library into a file, and return it; built before it is used, so that no reader sees half of it.
+    """Compiles the library into a file, and returns it. It is moved there when complete: no reader sees half of it.
 
     platform   a key of `TARGETS`; None: this machine
     to         the file; None: where `library` looks for it
@@ -68,7 +68,7 @@ def _compiler(platform: str | None) -> list[str]:
 
 
 def main() -> int:
-    """Build for this machine, and remove the libraries of other sources. Returns the exit code."""
+    """Builds for this machine, and removes the libraries of other sources. Returns the exit code."""
     goal = library.path()
     try:
         if not goal.exists():

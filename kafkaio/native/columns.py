@@ -48,12 +48,12 @@ class NativeColumn(ctypes.Structure):
 
 
 def addresses(column: pa.Array) -> tuple[int | None, ...]:
-    """Where each buffer of a column begins; None if it has none. The column's own offset is not applied."""
+    """Returns where each buffer of a column begins; None if it has none. The column's own offset is not applied."""
     return tuple(None if buffer is None else buffer.address for buffer in column.buffers())
 
 
 def native(column: pa.Array, kinds: frozenset[int], held: list[object]) -> NativeColumn:
-    """A column of one of these kinds, for C. What it points to is added to `held`, and has to live as long.
+    """Returns a column of one of these kinds, for C. What it points to is added to `held`, and has to live as long.
 
     Raises `NotReadable`.
     """

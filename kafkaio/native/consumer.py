@@ -19,7 +19,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from kafkaio import client
-from kafkaio.native.rdkafka import INT, INT64, POINTER, TEXT, Functions
+from kafkaio.native.library import INT, INT64, POINTER, TEXT
+from kafkaio.native.rdkafka import Functions
 
 _CONSUMER_KIND = 1  # RD_KAFKA_CONSUMER
 _REASON_BYTES = 512
@@ -31,7 +32,7 @@ _LogCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, TEXT)
 
 
 class OwnConsumer:
-    """Assigned to one partition at a time; joins no group. `queue` is where its records arrive.
+    """A consumer that is assigned to one partition at a time, and joins no group. `queue` is where its records arrive.
 
     handle, queue   pointers to librdkafka's objects, valid until `close`
     """
@@ -71,7 +72,7 @@ class OwnConsumer:
         self.queue = self._kafka.rd_kafka_queue_get_consumer(self.handle)
 
     def learn(self, topic: str, timeout_s: float) -> None:
-        """As `client.learn`."""
+        """Fetches the topic's leaders, as `client.learn`."""
         found = POINTER()
         name = self._kafka.rd_kafka_topic_new(self.handle, topic.encode(), None)
         if not name:
@@ -84,7 +85,7 @@ class OwnConsumer:
             client.log.debug("the leaders of %s are not known yet: %s", topic, KafkaError(error).str())
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Fetch from an offset on, in place of what was assigned before. Raises `KafkaException`."""
+        """Fetches from an offset on, in place of what was assigned before. Raises `KafkaException`."""
         wanted = self._kafka.rd_kafka_topic_partition_list_new(1)
         self._kafka.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
         self._kafka.rd_kafka_topic_partition_list_set_offset(wanted, topic.encode(), partition, offset)
@@ -93,11 +94,11 @@ class OwnConsumer:
         _check(error)
 
     def unassign(self) -> None:
-        """Fetch nothing. Raises `KafkaException`."""
+        """Fetches nothing. Raises `KafkaException`."""
         _check(self._kafka.rd_kafka_assign(self.handle, None))
 
     def ends(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
-        """The partition's first offset and its high watermark, asked now. Raises `KafkaException`."""
+        """Asks for the partition's first offset and its high watermark. Raises `KafkaException`."""
         low, high = INT64(), INT64()
         _check(
             self._kafka.rd_kafka_query_watermark_offsets(
@@ -107,7 +108,7 @@ class OwnConsumer:
         return low.value, high.value
 
     def close(self) -> None:
-        """Everything taken from the queue must have been destroyed before."""
+        """Closes it. Everything taken from the queue must have been destroyed before."""
         if self._closed:
             return
         self._closed = True

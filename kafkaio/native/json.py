@@ -10,7 +10,7 @@ from kafkaio.native.columns import addresses
 
 
 def valid_json(library: ctypes.CDLL, texts: pa.Array) -> pa.Array:
-    """Whether each text (`string`) is JSON (boolean); true for null."""
+    """Returns whether each text (`string`) is JSON (boolean); true for null."""
     answer = pa.allocate_buffer((len(texts) + 7) // 8)
     valid, offsets, data = addresses(texts)
     if len(texts) and library.tc_json_valid(valid, offsets, data, texts.offset, len(texts), answer.address):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -15,28 +16,32 @@ SOURCES = Path(__file__).parent / "c"
 SWITCH = "TEACUP_NATIVE"
 """The environment variable that, set to `off`, leaves the library unused."""
 
-_POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
-_SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
-    "tc_names": (ctypes.POINTER(ctypes.c_char_p), ()),
-    "tc_bind": (None, (_POINTER,)),
-    "tc_json_valid": (_INT32, (_POINTER, _POINTER, _POINTER, _INT64, _INT64, _POINTER)),
-    "tc_avro_valid": (_INT64, (_POINTER, _POINTER, _INT64, _INT64, _POINTER, _INT64, _POINTER)),
-    "tc_fetch_new": (_POINTER, (_POINTER,)),
-    "tc_fetch_clear": (None, (_POINTER,)),
-    "tc_fetch_free": (None, (_POINTER,)),
-    "tc_fetch_take": (None, (_POINTER, _INT64, _INT64, _INT64, _INT64, _INT32, _POINTER)),
-    "tc_fetch_columns": (_INT32, (_POINTER, _INT32, _POINTER)),
-    "tc_producer_made": (_POINTER, ()),
-    "tc_producer_free": (None, (_POINTER,)),
-    "tc_producer_counts": (None, (_POINTER, _POINTER)),
-    "tc_producer_in_flight": (_INT64, (_POINTER,)),
-    "tc_producer_settled": (None, (_POINTER,)),
-    "tc_produce": (_INT64, (_POINTER, ctypes.c_char_p, _POINTER, _INT64, _INT64, _POINTER)),
+POINTER, TEXT, INT, INT32, INT64 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int32, ctypes.c_int64
+
+Signatures = Mapping[str, tuple[type | None, tuple[type, ...]]]
+"""What each function of a library returns, and what it takes."""
+
+_SIGNATURES: Signatures = {
+    "tc_names": (ctypes.POINTER(TEXT), ()),
+    "tc_bind": (None, (POINTER,)),
+    "tc_json_valid": (INT32, (POINTER, POINTER, POINTER, INT64, INT64, POINTER)),
+    "tc_avro_valid": (INT64, (POINTER, POINTER, INT64, INT64, POINTER, INT64, POINTER)),
+    "tc_fetch_new": (POINTER, (POINTER,)),
+    "tc_fetch_clear": (None, (POINTER,)),
+    "tc_fetch_free": (None, (POINTER,)),
+    "tc_fetch_take": (None, (POINTER, INT64, INT64, INT64, INT64, INT32, POINTER)),
+    "tc_fetch_columns": (INT32, (POINTER, INT32, POINTER)),
+    "tc_producer_made": (POINTER, ()),
+    "tc_producer_free": (None, (POINTER,)),
+    "tc_producer_counts": (None, (POINTER, POINTER)),
+    "tc_producer_in_flight": (INT64, (POINTER,)),
+    "tc_producer_settled": (None, (POINTER,)),
+    "tc_produce": (INT64, (POINTER, TEXT, POINTER, INT64, INT64, POINTER)),
 }
 
 
 def path() -> Path:
-    """Where the library of these sources is, or would be."""
+    """Returns where the library of these sources is, or would be."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -44,18 +49,13 @@ def path() -> Path:
 
 
 def loaded() -> ctypes.CDLL | None:
-    """The library; None if there is none. Threads may call it at the same time on different objects."""
+    """Returns the library; None if there is none. Threads may call it at the same time on different objects."""
     return _load()[0]
 
 
 def missing() -> str | None:
-    """Why there is no library; None if there is one."""
+    """Returns why there is no library; None if there is one."""
     return _load()[1]
-
-
-def reload() -> None:
-    """Look again for the library: it has been built since."""
-    _load.cache_clear()
 
 
 @cache
@@ -69,7 +69,12 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
         library = ctypes.CDLL(str(file))
     except OSError as error:
         return None, f"the C library cannot be loaded: {error}"
-    for name, (result, arguments) in _SIGNATURES.items():
+    declare(library, _SIGNATURES)
+    return library, None
+
+
+def declare(library: ctypes.CDLL, signatures: Signatures) -> None:
+    """Tells ctypes the types of these functions. Raises `AttributeError` if the library lacks one of them."""
+    for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    return library, None

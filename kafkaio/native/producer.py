@@ -1,7 +1,7 @@
 """confluent-kafka's producer, as C knows it: rows of Arrow columns go straight into librdkafka.
 
 The producer stays confluent-kafka's, and so do transactions, flush, polling and fencing. C learns of it as a plugin of
-librdkafka (plugin.c), and counts what becomes of its records, whoever produced them: confluent-kafka reports only its
+librdkafka (plugin.c). It counts what becomes of its records, whoever produced them: confluent-kafka reports only its
 own. Only confluent-kafka polls, because its callbacks expect to be within one of its calls.
 
 What crosses is a plan: `tc_rows` in produce.c, with a pointer to each column, and to the pieces of each text
@@ -19,13 +19,13 @@ import polars as pl
 import pyarrow as pa
 
 from kafkaio.native.columns import BOOLS, BYTES, LISTS, NUMBERS, NativeColumn, NotReadable, native
+from kafkaio.native.library import INT32, INT64, POINTER, TEXT
 from kafkaio.native.rdkafka import Functions
 from kafkaio.texts import Form, ListedHeaders, MadeHeaders, MadeTexts, Text
 
 NO_MEMORY = -(2**31)
 """In place of librdkafka's codes: a text could not be written."""
 
-_POINTER, _INT32, _INT64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 _CODES_FROM, _CODES = -256, 512
 
 
@@ -33,29 +33,29 @@ class _Piece(ctypes.Structure):
     """`tc_piece` in text.h."""
 
     _fields_ = (
-        ("text", ctypes.c_char_p),
-        ("size", _INT64),
-        ("column", _POINTER),
-        ("where", _POINTER),
-        ("holds", _INT32),
-        ("form", _INT32),
+        ("text", TEXT),
+        ("size", INT64),
+        ("column", POINTER),
+        ("where", POINTER),
+        ("holds", INT32),
+        ("form", INT32),
     )
 
 
 class _Text(ctypes.Structure):
     """`tc_text` in text.h."""
 
-    _fields_ = (("pieces", _POINTER), ("count", _INT64))
+    _fields_ = (("pieces", POINTER), ("count", INT64))
 
 
 class _Header(ctypes.Structure):
     """`tc_header` in produce.c."""
 
     _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("name_size", _INT64),
+        ("name", TEXT),
+        ("name_size", INT64),
         ("value", _Text),
-        *((name, _POINTER) for name in ("where", "lists", "names", "values")),
+        *((name, POINTER) for name in ("where", "lists", "names", "values")),
     )
 
 
@@ -63,8 +63,8 @@ class _Rows(ctypes.Structure):
     """`tc_rows` in produce.c."""
 
     _fields_ = (
-        *((name, _POINTER) for name in ("key", "value", "text", "time", "partition", "headers")),
-        ("header_count", _INT64),
+        *((name, POINTER) for name in ("key", "value", "text", "time", "partition", "headers")),
+        ("header_count", INT64),
     )
 
 
@@ -72,12 +72,12 @@ class _Counts(ctypes.Structure):
     """`tc_counts` in plugin.c."""
 
     _fields_ = (
-        ("acknowledged", _INT64),
-        ("failed", _INT64),
+        ("acknowledged", INT64),
+        ("failed", INT64),
         ("codes", ctypes.c_uint64 * (_CODES // 64)),
-        ("topic", ctypes.c_char_p),
-        ("partition", _INT32),
-        ("code", _INT32),
+        ("topic", TEXT),
+        ("partition", INT32),
+        ("code", INT32),
     )
 
 
@@ -104,10 +104,10 @@ class NativeRows:
     """
 
     def __init__(self, keys: Any, values: Any, headers: Any, timestamps: Any, partitions: Any) -> None:
-        given = [one for one in (keys, values, headers, timestamps, partitions) if one is not None]
-        self.count = len(given[0])
-        if any(len(one) != self.count for one in given):
-            raise ValueError(f"columns of {', '.join(str(len(one)) for one in given)} records: these must be the same")
+        lengths = [len(column) for column in (keys, values, headers, timestamps, partitions) if column is not None]
+        self.count = lengths[0]
+        if any(length != self.count for length in lengths):
+            raise ValueError(f"columns of {', '.join(map(str, lengths))} records: these must be the same")
         self._held: list[object] = []
         self._columns: dict[tuple[int, str], int] = {}
         self._rows = _Rows(
@@ -125,7 +125,7 @@ class NativeRows:
 
     @property
     def address(self) -> int:
-        """Of the `tc_rows`; valid as long as this object lives."""
+        """The address of the `tc_rows`; valid as long as this object lives."""
         return ctypes.addressof(self._rows)
 
     def _keep(self, made: Any) -> int:
@@ -136,7 +136,7 @@ class NativeRows:
         return None if column is None else ctypes.addressof(native(_array(column), kinds, self._held))
 
     def _column_of(self, rows: pl.DataFrame, name: str, kinds: frozenset[int]) -> int | None:
-        """Of a frame, once for all texts; `name` may be empty."""
+        """Returns the address of a frame's column, made once for all texts; `name` may be empty."""
         if not name:
             return None
         if (id(rows), name) not in self._columns:
@@ -163,15 +163,15 @@ class NativeRows:
         if not isinstance(headers, MadeHeaders):
             return [self._listed(_array(headers))]
         return [
-            self._listed(_array(headers.rows[one.column]))
-            if isinstance(one, ListedHeaders)
+            self._listed(_array(headers.rows[part.column]))
+            if isinstance(part, ListedHeaders)
             else _Header(
-                one.name.encode(),
-                len(one.name.encode()),
-                self._text(one.value, headers.rows),
-                self._column_of(headers.rows, one.where, BOOLS),
+                part.name.encode(),
+                len(part.name.encode()),
+                self._text(part.value, headers.rows),
+                self._column_of(headers.rows, part.where, BOOLS),
             )
-            for one in headers.plan
+            for part in headers.plan
         ]
 
     def _listed(self, column: pa.Array) -> _Header:
@@ -184,7 +184,7 @@ class NativeRows:
 
 
 class NativeProducer:
-    """One that this thread has just made, with `plugin` among its properties. Used by one thread at a time."""
+    """A producer that this thread has just made, with `plugin` among its properties. One thread at a time uses it."""
 
     def __init__(self, functions: Functions) -> None:
         self._teacup = functions.teacup
@@ -195,12 +195,13 @@ class NativeProducer:
         self._last = RecordCounts(0, 0, frozenset(), "", -1, 0)
 
     def produce(self, topic: str, rows: NativeRows, start: int) -> tuple[int, int]:
-        """Hand over rows from `start` on; how many were taken, and why the next one was not: librdkafka's code, or
-        `NO_MEMORY`; 0: all were.
+        """Hands over rows from `start` on. Returns how many were taken, and why the next one was not.
+
+        That is librdkafka's code, or `NO_MEMORY`; 0: all were taken.
 
         Raises `RuntimeError` after `shut`, as confluent-kafka's producer does once it is closed.
         """
-        error = _INT32()
+        error = INT32()
         with self._lock:
             if self._closed:
                 raise RuntimeError("the producer has been closed")
@@ -210,7 +211,7 @@ class NativeProducer:
         return int(taken), error.value
 
     def counts(self) -> RecordCounts:
-        """What has become of all records so far, or had when this was freed."""
+        """Returns what has become of all records so far, or had when this was freed."""
         with self._lock:
             if self._at is not None:
                 counts = _Counts()
@@ -219,25 +220,26 @@ class NativeProducer:
             return self._last
 
     def in_flight(self) -> int:
-        """How many produce requests were sent and not answered yet; too few after a connection was lost, until
-        `settled`.
+        """Returns how many produce requests were sent and not answered yet.
+
+        Too few after a connection was lost, until `settled`.
         """
         with self._lock:
             return 0 if self._at is None else int(self._teacup.tc_producer_in_flight(self._at))
 
     def settled(self) -> None:
-        """Every record was acknowledged or has failed, so nothing is in flight."""
+        """Notes that nothing is in flight: every record was acknowledged or has failed."""
         with self._lock:
             if self._at is not None:
                 self._teacup.tc_producer_settled(self._at)
 
     def shut(self) -> None:
-        """Before the producer is closed: nothing more is handed to it."""
+        """Lets nothing more be handed to the producer, before it is closed."""
         with self._lock:
             self._closed = True
 
     def free(self) -> None:
-        """Only after the producer was closed: until then librdkafka counts here."""
+        """Frees what C holds, only after the producer was closed: until then librdkafka counts here."""
         self.counts()
         with self._lock:
             if self._at is not None:
@@ -253,7 +255,7 @@ def _understood(counts: _Counts) -> RecordCounts:
 
 
 def plugin(functions: Functions) -> dict[str, str]:
-    """The property that makes a producer known to C."""
+    """Returns the property that makes a producer known to C."""
     return {"plugin.library.paths": functions.teacup._name}
 
 

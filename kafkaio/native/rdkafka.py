@@ -14,12 +14,11 @@ from functools import cache
 from confluent_kafka import cimpl
 
 from kafkaio.native import library
+from kafkaio.native.library import INT, INT32, INT64, POINTER, TEXT
 
 log = logging.getLogger("teacup.kafkaio.native")
 
-POINTER, TEXT, INT, INT32, INT64 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int32, ctypes.c_int64
-
-_SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
+_SIGNATURES: library.Signatures = {
     "rd_kafka_conf_new": (POINTER, ()),
     "rd_kafka_conf_set": (INT, (POINTER, TEXT, TEXT, TEXT, ctypes.c_size_t)),
     "rd_kafka_conf_set_error_cb": (None, (POINTER, POINTER)),
@@ -51,7 +50,9 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
 
 
 class Functions:
-    """kafka    librdkafka's functions, as attributes (`kafka.rd_kafka_new`)
+    """The functions of both libraries.
+
+    kafka    librdkafka's, as attributes (`kafka.rd_kafka_new`)
     teacup   the C library's (`teacup.tc_fetch_new`), which have librdkafka's
     """
 
@@ -59,9 +60,7 @@ class Functions:
         """Raises `AttributeError` if confluent-kafka's librdkafka lacks a function."""
         self.teacup = teacup
         self.kafka = ctypes.CDLL(cimpl.__file__)
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(self.kafka, name)
-            function.restype, function.argtypes = result, arguments
+        library.declare(self.kafka, _SIGNATURES)
         names = teacup.tc_names()
         count = next(at for at, name in enumerate(names) if name is None)
         addresses = [ctypes.cast(getattr(self.kafka, names[at].decode()), POINTER).value for at in range(count)]
@@ -69,7 +68,7 @@ class Functions:
 
 
 def bound() -> Functions | None:
-    """The functions; None where there is no C library, or it cannot be used: the first call logs why."""
+    """Returns the functions; None where there is no C library, or it cannot be used: the first call logs why."""
     teacup = library.loaded()
     functions, why = (None, library.missing()) if teacup is None else _bind(teacup)
     if functions is None:
@@ -78,7 +77,7 @@ def bound() -> Functions | None:
 
 
 def path_in_use() -> str:
-    """Which path records take, for people: `C`, or `Python` and why."""
+    """Returns which path records take, for people: `C`, or `Python` and why."""
     teacup = library.loaded()
     why = library.missing() if teacup is None else _bind(teacup)[1]
     return "C" if why is None else f"Python, more slowly: {why}"
@@ -100,7 +99,7 @@ def _bind(teacup: ctypes.CDLL) -> tuple[Functions | None, str | None]:
 
 
 def takes(kafka: Mapping[str, str]) -> bool:
-    """Whether librdkafka understands all properties; a few are confluent-kafka's own."""
+    """Returns whether librdkafka understands all properties; a few are confluent-kafka's own."""
     return "plugin.library.paths" not in kafka and (
         kafka.get("sasl.oauthbearer.metadata.authentication.type", "").lower() != "aws_iam"
     )

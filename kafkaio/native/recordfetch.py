@@ -43,7 +43,7 @@ class _ArrowArray(ctypes.Structure):
 
 
 class RecordFetch(PartitionFetch):
-    """By a consumer of our own."""
+    """Fetches by a consumer of our own."""
 
     def __init__(self, functions: Functions, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         super().__init__(topic)
@@ -111,7 +111,7 @@ class RecordFetch(PartitionFetch):
 
 
 def imported(columns: ctypes.Array[_ArrowArray]) -> pa.RecordBatch:
-    """A batch of the exported columns, which own their memory from now on: each is freed with its last user."""
+    """Returns a batch of the exported columns, which own their memory from now on: each is freed with its last user."""
     first, size = ctypes.addressof(columns), ctypes.sizeof(_ArrowArray)
     arrays = [pa.Array._import_from_c(first + at * size, field.type) for at, field in enumerate(SCHEMA)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -72,8 +72,8 @@ class Cluster:
     def advance(self, seconds: float) -> None:
         """Advance the clock; the coordinator aborts transactions that take too long."""
         self.now_s += seconds
-        for name, one in list(self.open.items()):
-            if self.now_s - one.began_s > one.timeout_s:
+        for name, transaction in list(self.open.items()):
+            if self.now_s - transaction.began_s > transaction.timeout_s:
                 self._end(name, commit=False)
                 self.epochs[name] += 1
 
@@ -101,7 +101,7 @@ class Cluster:
         self._end(name, commit=commit)
 
     def unstable(self, group: str) -> bool:
-        return any(group in one.offsets for one in self.open.values())
+        return any(group in transaction.offsets for transaction in self.open.values())
 
     def _check(self, name: str, epoch: int) -> None:
         if self.epochs[name] != epoch:
@@ -111,11 +111,11 @@ class Cluster:
         return self.open.setdefault(name, Transaction(self.now_s, timeout_s))
 
     def _end(self, name: str, *, commit: bool) -> None:
-        one = self.open.pop(name)
-        for record in one.records:
+        transaction = self.open.pop(name)
+        for record in transaction.records:
             record[1] = "committed" if commit else "aborted"
         if commit:
-            self.offsets.update(one.offsets)
+            self.offsets.update(transaction.offsets)
 
 
 class Worker:

@@ -59,11 +59,11 @@ def test_hostile_records_are_null_or_read_and_never_change_their_neighbours(
 
     together = schema.json_of(pa.array(records, pa.binary())).to_pylist()
 
-    assert together == [schema.json_of(pa.array([one], pa.binary())).to_pylist()[0] for one in records]
-    for one, text in zip(records, together, strict=True):
+    assert together == [schema.json_of(pa.array([value], pa.binary())).to_pylist()[0] for value in records]
+    for value, text in zip(records, together, strict=True):
         if text is not None:
             assert json.loads(text).keys() == {"a", "b"}
-            assert "null" in json.dumps(whole) or reads(whole, one)
+            assert "null" in json.dumps(whole) or reads(whole, value)
 
 
 @given(kinds("a"), kinds("b"), st.lists(WIRE, min_size=1, max_size=6))
@@ -74,10 +74,10 @@ def test_records_that_polars_refuses_are_found_without_it(first: Any, second: An
     assume(container is not None)
     assert container is not None
 
-    for one in records:
-        alone = container._decoded(pa.array([one], pa.binary()), None)
+    for value in records:
+        alone = container._decoded(pa.array([value], pa.binary()), None)
 
-        assert is_record(container._skip, one) == (alone is not None)
+        assert is_record(container._skip, value) == (alone is not None)
 
 
 @given(kinds("a"), kinds("b"), st.lists(WIRE, max_size=6), st.data())
@@ -89,12 +89,14 @@ def test_c_finds_the_same_records(
     container = schema._at_once
     assume(container is not None)
     assert container is not None
-    records = wire + [one[: data.draw(st.integers(0, len(one)))] for one in wire if is_record(container._skip, one)]
+    records = wire + [
+        value[: data.draw(st.integers(0, len(value)))] for value in wire if is_record(container._skip, value)
+    ]
     column = pa.array([b"before", *records], pa.binary())[1:]
 
     found = valid_avro(native_library, container._program, column)
 
-    expected = [is_record(container._skip, one) for one in records]
+    expected = [is_record(container._skip, value) for value in records]
     assert ([True] * len(records) if found is None else found.to_pylist()) == expected
 
 
@@ -118,7 +120,7 @@ def test_c_agrees_about_texts_and_numbers(native_library: ctypes.CDLL, text: str
     found = valid_avro(native_library, container._program, pa.array(records, pa.binary()))
 
     assert found is not None
-    assert found.to_pylist() == [is_record(container._skip, one) for one in records]
+    assert found.to_pylist() == [is_record(container._skip, value) for value in records]
 
 
 @pytest.mark.parametrize("bad", [b"\xfe\xff\xff\xff\x0f", b""], ids=["a huge length", "nothing"])
@@ -130,7 +132,7 @@ def test_polars_never_sees_a_bad_record(
     records = [bad if i % 24 == 7 else written(schema, {"id": str(i), "n": i}) for i in range(600)]
     whole = AvroSchema(json.dumps(schema))
 
-    found = [one for at in range(0, 600, 20) for one in read(whole, records[at : at + 20])]
+    found = [row for at in range(0, 600, 20) for row in read(whole, records[at : at + 20])]
 
     assert found == [None if i % 24 == 7 else {"id": str(i), "n": i} for i in range(600)]
     assert capfd.readouterr().err == ""
@@ -179,8 +181,10 @@ def test_a_record_that_is_not_of_its_schema_does_not_change_the_others(
     schema = AvroSchema(json.dumps(PLAIN))
     records = [written(PLAIN, value) for value in values]
     at = data.draw(st.integers(0, len(records) - 1))
-    one = records[at]
-    cut = data.draw(st.sampled_from([one[:-1], one + b"\x00", one[:3], b""]) | st.binary(max_size=12))
+    good_value = records[at]
+    cut = data.draw(
+        st.sampled_from([good_value[:-1], good_value + b"\x00", good_value[:3], b""]) | st.binary(max_size=12)
+    )
 
     found = read(schema, [*records[:at], cut, *records[at + 1 :]])
 

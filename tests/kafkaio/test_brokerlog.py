@@ -35,7 +35,7 @@ FUTURE_MS = CEILING_MS + 5_000
 def write(kafka: dict[str, str], topic: str, times_ms: list[int], partition: int = 0) -> None:
     """Write records with these times, in Kafka's timestamp and in the payload."""
     writer = open_writer(kafka)
-    values = [json.dumps({"at": one}).encode() for one in times_ms]
+    values = [json.dumps({"at": at}).encode() for at in times_ms]
     writer.write(topic, None, values, timestamps=times_ms, partitions=[partition] * len(times_ms))
     writer.flush()
 

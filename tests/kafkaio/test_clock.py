@@ -52,7 +52,7 @@ def test_a_clock_that_is_set_back_agrees_at_once(jump_ms: int, passed_ms: int) -
 
 @given(st.lists(st.tuples(st.integers(0, STEADY_MS // 2), JUMPS), min_size=1, max_size=30))
 def test_a_clock_that_continues_jumping_is_never_accepted(jumps: list[tuple[int, int]]) -> None:
-    """Accepted only if, at every look, it has been equally far from the anchor for `steady_ms`."""
+    """Accepted only if, at every look, it has been equally far from the anchor for `STEADY_MS`."""
     clock, passed_ms = WallClock((START_MS, 0)), 0
     was_ms: list[tuple[int, int]] = []
     for step, jump_ms in jumps:

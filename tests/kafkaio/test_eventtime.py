@@ -19,7 +19,7 @@ PAYLOAD = TimeOf("$.event.time")
 
 def values(*times: object) -> pa.Array:
     """JSON values with these times under the path."""
-    return pa.array([json.dumps({"event": {"time": one}}).encode() for one in times], pa.binary())
+    return pa.array([json.dumps({"event": {"time": at}}).encode() for at in times], pa.binary())
 
 
 def payload_times(column: pa.Array) -> list[int | None]:
@@ -61,7 +61,7 @@ def test_a_payload_time_is_an_integer_or_a_text_with_a_zone() -> None:
     """Everything else is null, and never a guess; each alone, and all of them together."""
     found = [payload_times(values(given))[0] for given, _ in PAYLOAD_TIMES]
 
-    assert list(zip(PAYLOAD_TIMES, found, strict=True)) == [(one, one[1]) for one in PAYLOAD_TIMES]
+    assert list(zip(PAYLOAD_TIMES, found, strict=True)) == [(pair, pair[1]) for pair in PAYLOAD_TIMES]
     assert payload_times(values(*(given for given, _ in PAYLOAD_TIMES))) == found
 
 
@@ -108,7 +108,7 @@ def test_a_number_counts_its_unit() -> None:
             st.text(max_size=12).map(lambda t: json.dumps({"event": {"time": t}}, ensure_ascii=False).encode()),
         ),
         max_size=8,
-    ).filter(lambda some: all(one is None or b"\\ud" not in one for one in some))
+    ).filter(lambda some: all(value is None or b"\\ud" not in value for value in some))
 )
 def test_a_single_record_has_the_time_that_it_has_in_a_batch(column: list[bytes | None]) -> None:
     """The search over records and the reader of whole ranges must not disagree."""

@@ -51,7 +51,7 @@ def on_both_paths(
     """The batches of a range, or the error, of either path."""
     found: list[Any] = []
     for library_or_none in (native, None):
-        monkeypatch.setattr(library, "loaded", lambda one=library_or_none: one)
+        monkeypatch.setattr(library, "loaded", lambda given=library_or_none: given)
         reader = RangeReader(topic, kafka, timeout_s=20)
         try:
             found.append(list(reader.read(0, start, end, chunk)))
@@ -92,7 +92,7 @@ def test_both_paths_give_the_same_batches(
         native, python = on_both_paths(monkeypatch, native_library, mixed, kafka, start, stop, chunk)
 
         assert [batch.num_rows for batch in native] == [batch.num_rows for batch in python]
-        assert all(one.equals(other) for one, other in zip(native, python, strict=True))
+        assert all(batch.equals(other) for batch, other in zip(native, python, strict=True))
         for batch in native:
             batch.validate(full=True)
 
@@ -107,7 +107,7 @@ def test_a_header_name_that_is_not_utf8_costs_its_record_only_its_headers(
     values, times, parts = pa.array([b"v"] * count), pa.array([BASE_MS] * count), pa.array([0] * count, pa.int32())
     monkeypatch.setattr(library, "loaded", lambda: native_library)
     topic, writer = topic_factory(), TopicWriter(kafka)
-    assert writer.in_c, "only C writes such a name, and only from Arrow columns"
+    assert writer._native is not None, "only C writes such a name, and only from Arrow columns"
     writer.write(topic, None, values, pa.array(headers * 250, bare), times, parts)
     writer.flush()
     writer.close()

@@ -14,13 +14,15 @@ def literals(name: str) -> Iterator[str]:
     """The strings of a module that begin like a header, but for names of loggers and docstrings."""
     nodes = list(ast.walk(tree(name)))
     loggers = [
-        one for one in nodes if isinstance(one, ast.Call) and ast.unparse(one.func).endswith(("getLogger", "sparse"))
+        node
+        for node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("getLogger", "sparse"))
     ]
-    others = {id(part) for one in loggers for part in one.args}
-    others |= {id(one.value) for one in nodes if isinstance(one, ast.Expr)}
-    for one in nodes:
-        if isinstance(one, ast.Constant) and isinstance(one.value, str) and id(one) not in others:
-            yield from [one.value] * one.value.startswith("teacup.")
+    others = {id(part) for node in loggers for part in node.args}
+    others |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in others:
+            yield from [node.value] * node.value.startswith("teacup.")
 
 
 def test_no_other_module_writes_a_name_out() -> None:

@@ -67,7 +67,10 @@ def test_headers_are_kept_by_their_names() -> None:
     pairs = [[("h", b"1"), ("g", b"2"), ("h", b"3")], [("g", b"2")], None]
     headers = pl.Series(
         "headers",
-        [None if one is None else [{"key": name, "value": value} for name, value in one] for one in pairs],
+        [
+            None if of_record is None else [{"key": name, "value": value} for name, value in of_record]
+            for of_record in pairs
+        ],
         dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})),
     )
 

@@ -58,5 +58,5 @@ def test_partitions_are_looked_at_together_and_only_above_their_start() -> None:
 
     found = look_back(log, {0: TimeFound(5, 3, 50), 1: TimeFound(5, 0, 50)}, NOW_MS)
 
-    assert {p: (one.first, one.reached, one.seen) for p, one in found.items()} == {0: (3, 2, 2)}
+    assert {p: (back.first, back.reached, back.seen) for p, back in found.items()} == {0: (3, 2, 2)}
     assert "t-0" in found[0].text("t")

@@ -73,7 +73,7 @@ class Leaders:
 
     def truncated(self, positions):
         self.asked = dict(positions)
-        return {p for p, one in positions.items() if one.offset > self.cut.get(p, one.offset)}
+        return {p for p, at in positions.items() if at.offset > self.cut.get(p, at.offset)}
 
 
 @pytest.mark.parametrize("losses", [STOPS, CONTINUES])

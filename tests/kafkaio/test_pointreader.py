@@ -29,13 +29,15 @@ def test_the_record_at_or_after_each_position_is_given(
     first = reader.take({0: (1, 2), 1: (0, 4), 2: (0, 2), 3: (0, 0)})
     again = reader.take({0: (0, 2), 1: (3, 4), 2: (1, 1)})
 
-    assert {p: [(one.offset, one.value, one.timestamp_ms) for one in some] for p, some in first.items()} == {
+    assert {
+        p: [(record.offset, record.value, record.timestamp_ms) for record in some] for p, some in first.items()
+    } == {
         0: [(1, b"b", BASE_MS)],
         1: [(2, b"in", BASE_MS + 1)],
         2: [(0, b"c", BASE_MS)],
         3: [],
     }
-    assert {p: [one.value for one in some] for p, some in again.items()} == {0: [b"a"], 1: [], 2: []}
+    assert {p: [record.value for record in some] for p, some in again.items()} == {0: [b"a"], 1: [], 2: []}
 
 
 def test_several_records_can_be_taken_in_order(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
@@ -46,8 +48,8 @@ def test_several_records_can_be_taken_in_order(kafka: dict[str, str], topic_fact
     writer.flush()
     reader = PointReader(topic, kafka)
 
-    assert [one.offset for one in reader.take({0: (3, 20)}, 5)[0]] == [3, 4, 5, 6, 7]
-    assert [one.offset for one in reader.take({0: (17, 19)}, 5)[0]] == [17, 18]
+    assert [record.offset for record in reader.take({0: (3, 20)}, 5)[0]] == [3, 4, 5, 6, 7]
+    assert [record.offset for record in reader.take({0: (17, 19)}, 5)[0]] == [17, 18]
 
 
 def test_a_deleted_position_is_refused(kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory) -> None:

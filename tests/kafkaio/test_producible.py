@@ -150,10 +150,10 @@ def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
 
     assert writer.flush() == Delivered(len(times), len(times))
     rows = next(RangeReader(topic, kafka).read(0, 0, len(times))).to_pylist()
-    kept = [{one["key"]: one["value"] for one in row["headers"]}.get(TIME) for row in rows]
+    kept = [{header["key"]: header["value"] for header in row["headers"]}.get(TIME) for row in rows]
     changed = [*times[1:5], None, *times[6:]]
     if stamp == "CreateTime":
-        assert kept == [None, *(None if one is None else str(one).encode() for one in changed)]
+        assert kept == [None, *(None if time is None else str(time).encode() for time in changed)]
         assert [row["timestamp"] for row in rows] == [now_ms] * len(times)
 
 
@@ -181,7 +181,9 @@ def test_a_copy_that_was_shortened_fits_and_says_what_is_missing(record: Any, li
         assert "value" in omitted
         assert short_value is None
         assert short_key == (None if "key" in omitted else key)
-        assert [one for one in short if one[0] != OMITTED] == (headers if "headers" not in omitted else headers[-1:])
+        assert [header for header in short if header[0] != OMITTED] == (
+            headers if "headers" not in omitted else headers[-1:]
+        )
 
 
 def test_a_topic_too_small_for_our_own_headers_is_named() -> None:

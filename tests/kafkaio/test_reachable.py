@@ -22,13 +22,13 @@ def test_a_wrong_address_is_one_line_and_an_error(caplog: pytest.LogCaptureFixtu
     """Both name the address and the reason; what librdkafka says of each of hundreds of attempts is not repeated."""
     with (
         caplog.at_level(logging.DEBUG),
-        pytest.raises(KafkaUnavailable, match=r"none answers \(.*refused.*\): .*127.0.0.1:1, tried for . s"),
+        pytest.raises(KafkaUnavailable, match=r"no broker answered \(.*refused.*\): .*127.0.0.1:1, tried for . s"),
     ):
         wait_for_brokers({"bootstrap.servers": "127.0.0.1:1"}, give_up_after_s=1.0)
 
     # Any other library may log meanwhile, such as py4j when garbage of another test is collected.
-    (line,) = [one.getMessage() for one in caplog.records if one.name.startswith("teacup")]
-    assert line.startswith("brokers 127.0.0.1:1: none answers (")
+    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("teacup")]
+    assert line.startswith("brokers 127.0.0.1:1: no broker answered (")
     assert "refused" in line
     assert line.endswith("tried again for up to 1 s")
 

@@ -50,10 +50,10 @@ def test_a_topic_whose_schema_changes_is_read_with_each_records_own(server: Regi
         avro(old, ID, {"id": "d"}) + b"!",
         avro(old, ID, {"id": "e"}),
     ]
-    one = Registry({"url": server.url})
+    registry = Registry({"url": server.url})
 
     for _ in range(2):
-        texts, reasons = json_of(pa.array(values, pa.binary()), one.schemas, "invalid_avro")
+        texts, reasons = json_of(pa.array(values, pa.binary()), registry.schemas, "invalid_avro")
 
     read = [None if text is None else json.loads(text) for text in texts.to_pylist()]
     assert read == [{"id": "a"}, {"id": "b", "n": 7}, None, None, None, None, {"id": "e"}]
@@ -140,24 +140,24 @@ def test_a_schema_of_another_type_is_none_of_ours(server: RegistryServer) -> Non
     protobuf, torn = server.register("a", ID), server.register("b", ID)
     server.schemas[protobuf]["schemaType"] = "PROTOBUF"
     server.schemas[torn]["schema"] = "{torn"
-    one = Registry({"url": server.url})
+    registry = Registry({"url": server.url})
     values = pa.array([avro(number, ID, {"id": "a"}) for number in (protobuf, torn)], pa.binary())
 
-    _, reasons = json_of(values, one.schemas, "invalid_avro")
+    _, reasons = json_of(values, registry.schemas, "invalid_avro")
 
     assert reasons.to_pylist() == ["invalid_avro", "invalid_avro"]
 
 
 def test_an_unknown_schema_is_asked_for_once_a_minute(server: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be registered later."""
-    one = Registry({"url": server.url})
+    registry = Registry({"url": server.url})
 
-    assert [one.schemas([7]), one.schemas([7])] == [{}, {}]
+    assert [registry.schemas([7]), registry.schemas([7])] == [{}, {}]
 
     assert len(server.asked) == 1
     monkeypatch.setattr(under_test, "UNKNOWN_FOR_S", 0.0)
     server.schemas[7] = {"schema": json.dumps(ID)}
-    assert isinstance(one.schemas([7])[7], AvroSchema)
+    assert isinstance(registry.schemas([7])[7], AvroSchema)
 
 
 @pytest.mark.parametrize("registered", [0, 3])
@@ -165,11 +165,11 @@ def test_noise_in_place_of_ids_costs_a_few_requests(server: RegistryServer, regi
     """However many ids it names; a schema registered meanwhile is found in the next batch, noise or not."""
     numbers = [server.register("clicks", ID) for _ in range(registered)]
     noise = random.Random(7).sample(range(1_000, 2**32), 10_000)
-    one = Registry({"url": server.url})
+    registry = Registry({"url": server.url})
 
     def read(ids: list[int]) -> list[str | None]:
         values = [struct.pack(">bI", 0, number) + b"\x02a" for number in ids]
-        return json_of(pa.array(values, pa.binary()), one.schemas, "invalid_avro")[1].to_pylist()
+        return json_of(pa.array(values, pa.binary()), registry.schemas, "invalid_avro")[1].to_pylist()
 
     assert read([*noise[:5_000], *numbers]) == ["unknown_schema"] * 5_000 + [None] * registered
     new = server.register("clicks", MORE)
@@ -183,9 +183,9 @@ def test_a_registry_that_does_not_list_its_schemas_is_asked_for_each(server: Reg
     """None of them is guessed."""
     server.lists = False
     number = server.register("clicks", ID)
-    one = Registry({"url": server.url})
+    registry = Registry({"url": server.url})
 
-    assert one.schemas([*range(100, 130), number]).keys() == {number}
+    assert registry.schemas([*range(100, 130), number]).keys() == {number}
 
     assert len(server.asked) == 32
 

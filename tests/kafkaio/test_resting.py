@@ -38,7 +38,8 @@ class EndlessFetch(PartitionFetch):
             **{name: np.zeros(len(offsets), np.int64) for name in ("partition", "timestamp", "timestamp_type")},
         }
         return pa.RecordBatch.from_arrays(
-            [pa.array(columns.get(one.name, [None] * len(offsets))).cast(one.type) for one in SCHEMA], schema=SCHEMA
+            [pa.array(columns.get(field.name, [None] * len(offsets))).cast(field.type) for field in SCHEMA],
+            schema=SCHEMA,
         )
 
     def ends(self) -> tuple[int, int]:

@@ -31,7 +31,7 @@ STORE = "battery staple"
 def key_store(certificate: trustme.LeafCert) -> bytes:
     """As Java reads one."""
     key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
-    own, *signers = (load_pem_x509_certificate(one.bytes()) for one in certificate.cert_chain_pems)
+    own, *signers = (load_pem_x509_certificate(pem.bytes()) for pem in certificate.cert_chain_pems)
     assert isinstance(key, EllipticCurvePrivateKey)
     return serialize_key_and_certificates(b"broker", key, own, signers, BestAvailableEncryption(STORE.encode()))
 

@@ -86,9 +86,9 @@ def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
 
     with caplog.at_level(logging.INFO):
         while time.monotonic() < deadline:
-            for one in clients:
-                one.poll(0.01)
-    for one in clients:
-        one.close()
+            for each in clients:
+                each.poll(0.01)
+    for each in clients:
+        each.close()
 
-    assert 1 <= len([one for one in caplog.records if one.name.startswith("teacup")]) <= 10
+    assert 1 <= len([record for record in caplog.records if record.name.startswith("teacup")]) <= 10

@@ -29,7 +29,7 @@ def test_any_key_is_json(keys: list[bytes | None]) -> None:
 
     together = MadeTexts(KEY, rows).to_list()
 
-    assert [json.loads(one) for one in together] == [decoded(key) for key in keys]
+    assert [json.loads(text) for text in together] == [decoded(key) for key in keys]
     assert together == [MadeTexts(KEY, rows[i : i + 1]).to_list()[0] for i in range(len(keys))]
 
 

@@ -19,7 +19,7 @@ def test_an_epoch_that_the_leader_does_not_know_is_not_its_log(kafka, topic_fact
     topic = topic_factory(2)
     produce(kafka, topic, [Put(p, b"k", 1_000 + i, b"v") for i in range(5) for p in (0, 1)])
     with closing(BrokerLog(topic, kafka)) as log:
-        epochs = {p: one.epoch for p, one in log.ends().items()}
+        epochs = {p: ends.epoch for p, ends in log.ends().items()}
 
         for offset in (3, 5):
             asked = {0: LeaderPosition(offset, epochs[0] + 7, 9), 1: LeaderPosition(offset, epochs[1], 9)}

@@ -22,15 +22,15 @@ from tests.support.wrongtimes import BASE_MS, CEILING_MS, DISORDER_MS, DrawnTime
 OUTLIERS = (0, 1, 2)
 
 
-def check(one: DrawnTimes, query: TimeQuery, answer: TimeAnswer, outliers: int) -> None:
+def check(drawn: DrawnTimes, query: TimeQuery, answer: TimeAnswer, outliers: int) -> None:
     """Checks what the Protocol promises, by brute force; and that the answer is within a block of the best one."""
     assert query.lo <= answer.offset <= query.hi
-    skipped = [at for offset, at in one.valid(query.lo, answer.offset) if offset in one.timely]
+    skipped = [at for offset, at in drawn.valid(query.lo, answer.offset) if offset in drawn.timely]
     assert all(at < query.time_ms for at in skipped)
-    rest = one.valid(answer.offset, query.hi)
+    rest = drawn.valid(answer.offset, query.hi)
     assert answer.reached == any(at >= answer.time_ms for _, at in rest) or answer.reached is False
     assert answer.reached or answer.offset == query.hi
-    reaching = [offset for offset, at in rest if at >= answer.time_ms and offset in one.timely]
+    reaching = [offset for offset, at in rest if at >= answer.time_ms and offset in drawn.timely]
     until = reaching[0] if reaching else query.hi
     assert len([offset for offset, _ in rest if offset < until]) <= 2 * outliers + 1
 
@@ -46,8 +46,8 @@ def test_no_record_with_a_wrong_time_moves_an_answer(
     seed: int, length: int, outliers: int, payload: bool, data: st.DataObject
 ) -> None:
     """At whatever offset, for any time, range and block size."""
-    one = drawn_times(random.Random(seed), length, outliers)
-    log = simulated([one], outliers, payload=payload)
+    drawn = drawn_times(random.Random(seed), length, outliers)
+    log = simulated([drawn], outliers, payload=payload)
     lo = data.draw(st.integers(0, length), label="lo")
     hi = data.draw(st.integers(lo, length), label="hi")
     query = TimeQuery(BASE_MS + data.draw(st.integers(-5, 10 * length + 50), label="time"), lo, hi, DISORDER_MS)
@@ -55,12 +55,12 @@ def test_no_record_with_a_wrong_time_moves_an_answer(
     answer = log.first_at_or_after({0: query}, CEILING_MS)[0]
     newest_ms = log.newest({0: hi}, CEILING_MS)[0]
 
-    check(one, query, answer, outliers)
-    assert log.valid_times({0: (lo, hi)}, CEILING_MS, 4) == {0: one.valid(lo, hi)[:4]}
-    assert log.last_times({0: hi}, CEILING_MS, 4) == {0: one.valid(0, hi)[-4:]}
-    assert (newest_ms is None) == (not one.valid(0, hi))
+    check(drawn, query, answer, outliers)
+    assert log.valid_times({0: (lo, hi)}, CEILING_MS, 4) == {0: drawn.valid(lo, hi)[:4]}
+    assert log.last_times({0: hi}, CEILING_MS, 4) == {0: drawn.valid(0, hi)[-4:]}
+    assert (newest_ms is None) == (not drawn.valid(0, hi))
     if newest_ms is not None:
-        assert all(at >= newest_ms - DISORDER_MS for i, at in one.valid(hi, length) if i in one.timely)
+        assert all(at >= newest_ms - DISORDER_MS for i, at in drawn.valid(hi, length) if i in drawn.timely)
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,16 @@ def pairs(kafka: dict[str, str], topic_factory: TopicFactory) -> list[Pair]:
         chance = random.Random(outliers)
         partitions = [drawn_times(chance, length, outliers) for length in (0, 1, 3, 8, 40, 300)]
         # librdkafka takes a timestamp of 0 or less as "now": only payloads have these.
-        by_kafka = [replace(one, times_ms=tuple(max(at, 1) for at in one.times_ms)) for one in partitions]
+        by_kafka = [
+            replace(partition, times_ms=tuple(max(at, 1) for at in partition.times_ms)) for partition in partitions
+        ]
         logs: dict[bool, tuple[TopicLog, TopicLog]] = {}
         for payload, some in ((True, partitions), (False, by_kafka)):
             topic = topic_factory(len(some))
             writer = open_writer(kafka)
-            for p, one in enumerate(some):
-                values = [json.dumps({"at": at}).encode() for at in one.times_ms]
-                stamps = [max(at, 1) for at in one.times_ms]
+            for p, partition in enumerate(some):
+                values = [json.dumps({"at": at}).encode() for at in partition.times_ms]
+                stamps = [max(at, 1) for at in partition.times_ms]
                 if values:
                     writer.write(topic, None, values, timestamps=stamps, partitions=[p] * len(values))
             writer.flush()
@@ -108,8 +110,8 @@ def test_a_broker_and_the_simulation_agree(
     pair = pairs[which]
     broker, simulation = pair.logs[payload]
     queries = {}
-    for p, one in enumerate(pair.partitions):
-        end = len(one.times_ms)
+    for p, partition in enumerate(pair.partitions):
+        end = len(partition.times_ms)
         lo = data.draw(st.integers(0, end), label=f"lo {p}")
         hi = data.draw(st.integers(lo, end), label=f"hi {p}")
         at_ms = BASE_MS + data.draw(st.integers(-5, 8 * end + 50), label=f"time {p}")
@@ -154,7 +156,7 @@ def test_a_late_record_at_a_probe_discards_nothing(kafka: dict[str, str], topic_
     for partition, at in enumerate((50, 75, 99)):
         times = [BASE_MS + 1_000 * i for i in range(100)]
         times[at] = times[at] - 30_000
-        values = [json.dumps({"at": one}).encode() for one in times]
+        values = [json.dumps({"at": at}).encode() for at in times]
         writer.write(topic, None, values, timestamps=times, partitions=[partition] * 100)
     writer.flush()
 

@@ -232,7 +232,7 @@ def test_a_spark_task_gets_several_pieces_where_the_reader_says_so(together: int
     partitions = reader.partitions({}, {"at": together})
 
     assert len(partitions) == tasks
-    assert [row for one in partitions for row in reader.read(one)] == [(number,) for number in range(10)]
+    assert [row for partition in partitions for row in reader.read(partition)] == [(number,) for number in range(10)]
 
 
 def test_nothing_is_read_where_nothing_was_planned() -> None:

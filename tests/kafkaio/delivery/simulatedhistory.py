@@ -59,9 +59,9 @@ def deliver(batch: Batch, rows: int, parts: int) -> Callable[[Worker], object]:
 
     def task(worker: Worker) -> str:
         now_ms = lambda: int(worker.cluster.now_s * 1000)  # noqa: E731
-        one = ExactlyOnce(KAFKA, BUCKET, batch, now_ms, producers=worker.producers)
+        delivery = ExactlyOnce(KAFKA, BUCKET, batch, now_ms, producers=worker.producers)
         try:
-            was = one.standing()
+            was = delivery.standing()
             at = rows if was.done else was.rows
             rest = rows - at
             for part in range(parts):
@@ -70,13 +70,13 @@ def deliver(batch: Batch, rows: int, parts: int) -> Callable[[Worker], object]:
                     for i in range(rest * part // parts, rest * (part + 1) // parts)
                 ]
                 if some:
-                    one.write(BUCKET.topic, None, some, None, [0] * len(some))
+                    delivery.write(BUCKET.topic, None, some, None, [0] * len(some))
                 last = part == parts - 1
                 in_then = at + rest * (part + 1) // parts
                 if some or last:
-                    one.commit(in_then, {BUCKET.topic: len(some)} if some else {}, done=last)
+                    delivery.commit(in_then, {BUCKET.topic: len(some)} if some else {}, done=last)
         except BaseException:
-            one.abandon()
+            delivery.abandon()
             raise
         return "delivered"
 
@@ -215,9 +215,13 @@ class History:
     def _ended(self, job: Job, outcome: object) -> None:
         if outcome == "begun":
             job.begun = True
-            older = [one for one in self.jobs[: self.jobs.index(job)] if one.generation not in self.last_word]
-            for one in older:
-                self.last_word[one.generation] = sum(row[0] == one.generation for row in self.cluster.committed())
+            older = [
+                earlier for earlier in self.jobs[: self.jobs.index(job)] if earlier.generation not in self.last_word
+            ]
+            for earlier in older:
+                self.last_word[earlier.generation] = sum(
+                    row[0] == earlier.generation for row in self.cluster.committed()
+                )
         elif outcome == "delivered":
             job.committed += 1
         elif isinstance(outcome, OutputTaken):

@@ -292,7 +292,7 @@ def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> N
             except KafkaIOError:
                 attempt.delivery.abandon()
 
-    assert [one.fired for one in faults] == [1] * 5
+    assert [fault.fired for fault in faults] == [1] * 5
     assert settled(wire, bucket.topic) == VALUES * 5
 
 

@@ -100,7 +100,7 @@ SEEDS = {
 
 
 @pytest.mark.canary
-@pytest.mark.parametrize("without", SEEDS, ids=lambda one: one.__name__.strip("_"))
+@pytest.mark.parametrize("without", SEEDS, ids=lambda rule: rule.__name__.strip("_"))
 def test_without_a_safeguard_the_property_fails(without):
     """Each missing safeguard has a history that shows it."""
 

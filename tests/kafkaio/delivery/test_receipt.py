@@ -34,9 +34,9 @@ CLAIM = Receipt.claim("g", 1_000)
         st.text(max_size=8),
     )
 )
-def test_a_receipt_survives_its_text(one):
+def test_a_receipt_survives_its_text(receipt):
     """It is stored as text, in the offset metadata."""
-    assert Receipt.from_text(one.to_text()) == one
+    assert Receipt.from_text(receipt.to_text()) == receipt
 
 
 @pytest.mark.parametrize("text", ["", "no json", "[]", "{}", '{"format":1}', '{"format":2,"number":1}'])

@@ -24,7 +24,7 @@ def buckets(topic_factory):
 
 
 def generations(kafka, buckets):
-    return [receipt and receipt.generation for receipt in (read_receipt(kafka, one)[0] for one in buckets)]
+    return [receipt and receipt.generation for receipt in (read_receipt(kafka, bucket)[0] for bucket in buckets)]
 
 
 def test_a_new_checkpoint_claims_every_bucket(kafka, buckets):
@@ -152,7 +152,7 @@ def test_of_new_checkpoints_that_begin_at_once_one_gets_the_whole_output(kafka, 
         return generation
 
     with ThreadPoolExecutor(3) as pool:
-        found = [one for one in pool.map(began, ["a", "b", "c"]) if one]
+        found = [winner for winner in pool.map(began, ["a", "b", "c"]) if winner]
 
     assert len(found) == 1
     assert generations(kafka, buckets) == found * 2

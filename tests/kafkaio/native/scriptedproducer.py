@@ -157,8 +157,8 @@ class ScriptedProducer:
     def _fake_produceva(self, _handle: int, arguments: Any, count: int) -> int | None:
         given = {arguments[at].kind: arguments[at].given for at in range(count)}
         key, value = (
-            None if one.memory.at is None else ctypes.string_at(one.memory.at, one.memory.size)
-            for one in (given[_KEY], given[_VALUE])
+            None if part.memory.at is None else ctypes.string_at(part.memory.at, part.memory.size)
+            for part in (given[_KEY], given[_VALUE])
         )
         assert (given[_RKT].pointer, given[_FLAGS].int) == (1, 2)
         self._code = QUEUE_FULL if len(self.produced) >= self.room else self.refuses.get(value or b"", 0)

@@ -15,9 +15,9 @@ from kafkaio.native.build import NotBuilt, build, main
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """Whatever was loaded before is looked for again, also afterwards."""
-    library.reload()
+    library._load.cache_clear()
     yield
-    library.reload()
+    library._load.cache_clear()
 
 
 def test_the_library_is_of_these_sources(native_library: ctypes.CDLL) -> None:
@@ -53,7 +53,7 @@ def test_without_a_file_the_reason_says_how_to_build_it(monkeypatch: pytest.Monk
     monkeypatch.setattr(library, "path", lambda: tmp_path / "libteacup.so")
     nothing = library.loaded(), library.missing()
     library.path().write_bytes(b"not a library")
-    library.reload()
+    library._load.cache_clear()
 
     assert nothing == (None, "the C library is not built for this platform; from a clone, `make venv` builds it")
     assert library.loaded() is None

@@ -86,7 +86,9 @@ def in_python(*columns: Any) -> list[Produced]:
     plain = [list(_plain(column, default, count)) for column, default in defaults]
     found = zip(*plain, _header_lists(headers, count), strict=False)
     return [
-        Produced("out", encoded(key), encoded(value), [(name, encoded(one)) for name, one in own or ()], time, part)
+        Produced(
+            "out", encoded(key), encoded(value), [(name, encoded(content)) for name, content in own or ()], time, part
+        )
         for key, value, time, part, own in found
     ]
 
@@ -159,7 +161,7 @@ def test_a_full_queue_stops_where_it_goes_on(producer: ScriptedProducer) -> None
     last = producer.producer.produce("out", rows, 4)
 
     assert (first, again, last) == ((4, QUEUE_FULL), (0, QUEUE_FULL), (6, 0))
-    assert [one.value for one in producer.produced] == values.to_pylist()
+    assert [record.value for record in producer.produced] == values.to_pylist()
 
 
 def test_a_refused_record_has_its_code(producer: ScriptedProducer) -> None:
@@ -185,7 +187,7 @@ def test_without_memory_nothing_of_the_row_is_produced(
             pieces[1].size = 1 << 60
 
     assert producer.producer.produce("out", rows, 0) == (1, NO_MEMORY)
-    assert [one.key for one in producer.produced] == [b"a"]
+    assert [record.key for record in producer.produced] == [b"a"]
 
 
 def test_what_becomes_of_records_is_counted(native_library: ctypes.CDLL, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_any_records_in_any_cut(
     queue.teacup.tc_fetch_free(fetch)
 
     below = [record for record in records if record.offset < end]
-    assert [one for batch in found for one in batch] == [row(record) for record in below]
+    assert [got for batch in found for got in batch] == [row(record) for record in below]
     at = 0
     for batch in found:
         sizes = [size_of(record) for record in below[at : at + len(batch)]]
