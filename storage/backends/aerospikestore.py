@@ -17,7 +17,7 @@ clocks that step; those of the nodes are compared with ours whenever the namespa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -37,7 +37,6 @@ log = logging.getLogger("teacup.storage.backends.aerospikestore")
 _ITEMS, _META = "items", "meta"
 _META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a number or a text
 _FOREVER = aerospike.TTL_NEVER_EXPIRE
-_PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
 _FREED_AFTER_S = FREED_AFTER_MS // 1_000
 _LONGEST_TTL_S = 10 * 365 * 24 * 3600  # what the server accepts; beyond that a record never expires
@@ -79,7 +78,7 @@ class AerospikeStore:
         moment = self._moment(namespace, now_ms)
         outcomes, waiting = entries.refused_and_waiting(namespace, items, moment)
         self._record(namespace, moment, generation)
-        for portion in _portions(list(waiting)):
+        for portion in entries.portions(list(waiting)):
             self._write(namespace, items, {key: waiting[key] for key in portion}, moment, outcomes, generation)
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
         self._check_generation(namespace, generation)
@@ -93,7 +92,7 @@ class AerospikeStore:
         moment = self._moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
         found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
-        for portion in _portions(unique):
+        for portion in entries.portions(unique):
             for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 found[key] = (
                     ReadResult(kept.status, (), kept.reason)
@@ -111,7 +110,7 @@ class AerospikeStore:
         moment = Moment(now_ms)
         unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
-        for portion in _portions(unique):
+        for portion in entries.portions(unique):
             there = []
             for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 if isinstance(kept, WriteResult):
@@ -122,12 +121,7 @@ class AerospikeStore:
                     done[key] = WriteResult(Status.NOT_FOUND)
             done.update(zip(there, self._records.remove(namespace.name, there), strict=True))
         self._raise_if_silent([done[key] for key in unique])
-        outcomes = []
-        for key in keys:
-            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, entries.EMPTY_KEY))
-            if key and done[key].status is Status.OK:
-                done[key] = WriteResult(Status.NOT_FOUND)  # for its later occurrences in the request
-        return outcomes
+        return entries.removed(keys, done)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
         """As in the Protocol."""
@@ -283,7 +277,7 @@ class AerospikeStore:
         return failure
 
     def _raise_if_silent(self, results: Sequence[WriteResult] | Sequence[ReadResult]) -> None:
-        if results and all(one.status is Status.RETRYABLE and not is_full(one) for one in results):
+        if results and all(result.status is Status.RETRYABLE and not is_full(result) for result in results):
             raise StorageUnavailable(f"{self._where}: {results[0].reason}")
 
 
@@ -291,7 +285,3 @@ def _ttl_s(value: bytes, now_ms: int) -> int:
     """Seconds until the last expiry has passed; never less."""
     seconds = -(-(max(entries.expiries(value)) - now_ms) // 1000) + _FREED_AFTER_S
     return seconds if seconds <= _LONGEST_TTL_S else aerospike.TTL_NEVER_EXPIRE
-
-
-def _portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (keys[start : start + _PORTION_KEYS] for start in range(0, len(keys), _PORTION_KEYS))

@@ -9,7 +9,7 @@ the request's moment notes (moment.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
 from storage.backends.moment import Moment
@@ -17,6 +17,7 @@ from storage.model import Item, Keep, Namespace, ReadResult, Status, WriteResult
 
 _Entry = tuple[tuple[int, bytes], int, int, int]
 
+_PORTION_KEYS = 1_000
 _HEAD = Struct("<qqHI")
 _OK = WriteResult(Status.OK)
 _CONFLICT = WriteResult(Status.CONFLICT, "a newer version is kept")
@@ -51,6 +52,22 @@ def refused_and_waiting(
         else:
             outcomes[index] = outcome
     return outcomes, waiting
+
+
+def portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """The keys of a request in portions that a store's server carries out quickly."""
+    return (keys[start : start + _PORTION_KEYS] for start in range(0, len(keys), _PORTION_KEYS))
+
+
+def removed(keys: Sequence[bytes], done: Mapping[bytes, WriteResult]) -> list[WriteResult]:
+    """The outcomes of a delete, from those of its different keys; a key that occurs again is not found any more."""
+    left = dict(done)
+    outcomes = []
+    for key in keys:
+        outcomes.append(left[key] if key else WriteResult(Status.REJECTED, EMPTY_KEY))
+        if key and left[key].status is Status.OK:
+            left[key] = WriteResult(Status.NOT_FOUND)
+    return outcomes
 
 
 def pack(item: Item) -> bytes:

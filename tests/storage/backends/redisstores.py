@@ -9,6 +9,8 @@ from redis import Redis
 
 from kafkaio.now import wall_ms
 from storage.backends.opening import open_backend
+from storage.backends.redisstore import RedisStore
+from storage.backends.rediswitnesses import Witnesses
 from storage.model import Backend, Item, Keep, Namespace
 from tests.storage.stores import item_maker, opened
 from tests.support.redis_server import RedisProcess
@@ -22,6 +24,12 @@ SPACE = Namespace("space", Keep.ALL, 10, 1_000)
 def redis_store(server: RedisProcess, more: str = "") -> Iterator[Backend]:
     with opened(lambda *spaces: open_backend(server.url(more), spaces), SPACE) as store:
         yield store
+
+
+def witnesses(store: Backend) -> Witnesses:
+    """What carries out the store's commands: a test can put something between two of them."""
+    assert isinstance(store, RedisStore)
+    return store._witnesses
 
 
 def numbered(first: int, count: int) -> list[Item]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkaio.now import wall_ms
-from storage.backends import redisstore
+from storage.backends import redisstore, rediswitnesses
 from storage.backends.opening import open_backend
 from storage.backends.stored import StoredNamespace
 from storage.errors import StorageUnavailable
@@ -115,7 +115,7 @@ def test_canary_without_a_look_at_the_servers_clock_it_is_acknowledged(
     redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
 ):
     """The safeguard is switched off."""
-    monkeypatch.setattr(redisstore, "wrong_now", lambda facts, now_ms: None)
+    monkeypatch.setattr(rediswitnesses, "wrong_now", lambda facts, now_ms: None)
 
     with pytest.raises(pytest.fail.Exception):
         refuses_while_clocks_differ(redis)

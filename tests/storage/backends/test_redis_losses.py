@@ -17,7 +17,7 @@ from kafkaio.now import wall_ms
 from storage.errors import StorageUnavailable
 from storage.model import Backend, Item, Status, WriteResult
 from tests.storage.backends.modelmachine import statuses
-from tests.storage.backends.redisstores import NOW, SPACE, all_there, generation, numbered, redis_store
+from tests.storage.backends.redisstores import NOW, SPACE, all_there, generation, numbered, redis_store, witnesses
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import client, server_process
 from tests.support.waiting import wait_until
@@ -159,13 +159,13 @@ def test_databases_that_are_swapped_and_swapped_back_are_another_generation(own_
 def test_a_write_is_not_carried_out_where_the_witness_is_missing(own_redis: RedisProcess):
     """Everything was removed between reading and writing: nothing is acknowledged, nor left behind."""
     with redis_store(own_redis) as store, own_redis.client() as redis:
-        carry_out = store._carry_out  # type: ignore[attr-defined]
+        carry_out = witnesses(store).carry_out
 
         def flushed_before(*arguments: object) -> object:
             redis.flushdb()
             return carry_out(*arguments)
 
-        store._carry_out = flushed_before  # type: ignore[attr-defined]
+        witnesses(store).carry_out = flushed_before  # type: ignore[assignment]
         written = store.write(SPACE, numbered(0, 2), NOW)
         left = redis.exists(b"teacup:space/key-0")
 
