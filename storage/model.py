@@ -96,7 +96,7 @@ class Backend(Protocol):
     """
 
     def declare(self, namespace: Namespace) -> None:
-        """Create the namespace if it does not exist yet.
+        """Creates the namespace if it does not exist yet.
 
         Raises `StorageConfigInvalid` for settings that break what the stored ones promised.
         """
@@ -105,7 +105,7 @@ class Backend(Protocol):
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """Store each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing.
+        """Stores each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing.
 
         Raises `GenerationChanged` if the namespace is not of this generation; None: any will do.
         """
@@ -114,30 +114,30 @@ class Backend(Protocol):
     def read(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
     ) -> list[ReadResult]:
-        """The live items of each key; `not_found` if there is none.
+        """Returns the live items of each key; `not_found` if there is none.
 
         Raises `GenerationChanged` if they are not of this generation; None: any will do.
         """
         ...
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
-        """Remove all items of each key; `not_found` if there was none."""
+        """Removes all items of each key; `not_found` if there was none."""
         ...
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """The state of a namespace, which is created (with a new generation) if the store does not have it yet."""
+        """Returns the state of a namespace; creates it, with a new generation, if the store does not have it yet."""
         ...
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Record that items below `version` were never stored (a feeder that started later); it only ever goes up."""
+        """Records that items below `version` were never stored (a feeder that started later); it only ever goes up."""
         ...
 
     def check(self, namespace: Namespace, now_ms: int) -> None:
-        """Whether the store answers, and can be written as well. Raises `StorageUnavailable`."""
+        """Checks that the store answers, and can be written as well. Raises `StorageUnavailable`."""
         ...
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Free the space of expired items in the declared namespaces; checks about `limit` keys.
+        """Frees the space of expired items in the declared namespaces; checks about `limit` keys.
 
         Returns how many keys it checked: fewer than `limit` once nothing more is due, 0 if the store does this by
         itself.
@@ -145,5 +145,5 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the store. No other call may follow."""
+        """Releases the store. No other call may follow."""
         ...

@@ -38,7 +38,7 @@ class Again(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often to try.
+    """Says how often to try.
 
     attempts          including the first
     give_up_after_s   no attempt starts later than this after the first one; None: only the number counts
@@ -48,7 +48,7 @@ class Patience:
     give_up_after_s: float | None = None
 
     def repeat(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, as soon as it does not raise `Again`. Raises the error of the last `Again`."""
+        """Returns what `attempt` does, as soon as it does not raise `Again`. Raises the error of the last `Again`."""
         stop: stop_base = tenacity.stop_after_attempt(self.attempts)
         if self.give_up_after_s is not None:
             stop |= tenacity.stop_after_delay(self.give_up_after_s)

@@ -62,7 +62,7 @@ class AerospikeStore:
         self._declared: set[Namespace] = set()
 
     def declare(self, namespace: Namespace) -> None:
-        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        """Creates the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         if len(namespace.name) > _LONGEST_SET_NAME:
             raise StorageConfigInvalid(
                 f"namespace {namespace.name}: Aerospike's names have {_LONGEST_SET_NAME} letters"
@@ -73,7 +73,7 @@ class AerospikeStore:
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """Atomic per key."""
+        """Writes as the Protocol says; atomic per key."""
         self._check_declared(namespace)
         moment = self._moment(namespace, now_ms)
         outcomes, waiting = entries.refused_and_waiting(namespace, items, moment)
@@ -87,7 +87,7 @@ class AerospikeStore:
     def read(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
     ) -> list[ReadResult]:
-        """Key by key."""
+        """Works key by key."""
         self._check_declared(namespace)
         moment = self._moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
@@ -105,7 +105,7 @@ class AerospikeStore:
         return [found[key] for key in keys]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
-        """Key by key."""
+        """Works key by key."""
         self._check_declared(namespace)
         moment = Moment(now_ms)
         unique = list({key: None for key in keys if key})
@@ -124,12 +124,12 @@ class AerospikeStore:
         return entries.removed(keys, done)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """As in the Protocol."""
+        """Returns what the Protocol says."""
         self._check_declared(namespace)
         return self._change(namespace, lambda stored: stored, needed=False).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Recorded in the store, for all processes."""
+        """Records it in the store, for all processes."""
         self._check_declared(namespace)
         self._change(namespace, lambda stored: stored.raised(version))
 
@@ -139,11 +139,11 @@ class AerospikeStore:
         self._change(namespace, lambda stored: stored, always=True)
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Nothing to do: the server removes records whose TTL has passed."""
+        """Does nothing: the server removes records whose TTL has passed."""
         return 0
 
     def close(self) -> None:
-        """Close the connections of this process only."""
+        """Closes the connections of this process only."""
         self._records.close()
 
     def _check_declared(self, namespace: Namespace) -> None:
@@ -151,7 +151,7 @@ class AerospikeStore:
             self.declare(namespace)
 
     def _check_generation(self, namespace: Namespace, generation: str | None) -> None:
-        """Whether what was done before this call was done in that generation; None: any will do."""
+        """Raises `GenerationChanged` unless what was done before was done in that generation; None: any will do."""
         if generation is None:
             return
         meta = self._fetched(namespace, _META_KEY)
@@ -168,7 +168,7 @@ class AerospikeStore:
         outcomes: dict[int, WriteResult],
         generation: str | None,
     ) -> None:
-        """Write the items at these indexes, grouped by key, and fill in their outcomes."""
+        """Writes the items at these indexes, grouped by key, and fills in their outcomes."""
         for _ in range(_ATTEMPTS):
             swaps: list[Swap] = []
             for key, kept in zip(
@@ -204,7 +204,7 @@ class AerospikeStore:
         needed: bool = True,
         always: bool = False,
     ) -> StoredNamespace:
-        """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone.
+        """Changes what is stored about the namespace; it gets another generation if acknowledged items may be gone.
 
         needed   False: a full store need not record it, so that look-ups go on
         always   write it, though nothing has changed
@@ -253,13 +253,13 @@ class AerospikeStore:
         return cluster
 
     def _lost(self, namespace: Namespace, meta: Meta, cluster: Cluster) -> str | None:
-        """Why acknowledged records may be gone; None: they are not."""
+        """Returns why acknowledged records may be gone; None: they are not."""
         if self._fetched(namespace, meta.stored.generation).nonce is None:
             return "the record of its generation is gone: the set was truncated"
         return meta.witness.lost(cluster)
 
     def _begun(self, namespace: Namespace, cluster: Cluster) -> Meta:
-        """A new generation, whose own record is stored already."""
+        """Begins a new generation, and stores its own record first."""
         generation = uuid4().hex
         failure = self._stored(namespace, Swap(generation, ABSENT, _META, generation, _FOREVER))
         if failure is not None:

@@ -71,13 +71,13 @@ class RedisStore:
             raise
 
     def declare(self, namespace: Namespace) -> None:
-        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        """Creates the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         self._witnesses.declare(namespace)
 
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """Atomic per key."""
+        """Writes as the Protocol says; atomic per key."""
         self._witnesses.ensure_declared(namespace)
         moment = self._witnesses.moment(namespace, now_ms)
         outcomes, waiting = entries.refused_and_waiting(namespace, items, moment)
@@ -99,7 +99,7 @@ class RedisStore:
     def read(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
     ) -> list[ReadResult]:
-        """Key by key."""
+        """Works key by key."""
         self._witnesses.ensure_declared(namespace)
         moment = self._witnesses.moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
@@ -111,7 +111,7 @@ class RedisStore:
         return [found[key] for key in keys]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
-        """Key by key."""
+        """Works key by key."""
         self._witnesses.ensure_declared(namespace)
         self._witnesses.look(namespace, now_ms)
         moment = Moment(now_ms)
@@ -133,12 +133,12 @@ class RedisStore:
         return entries.removed(keys, done)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """As in the Protocol."""
+        """Returns what the Protocol says."""
         self._witnesses.ensure_declared(namespace)
         return self._witnesses.look(namespace, now_ms).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Recorded in the store, for all processes."""
+        """Records it in the store, for all processes."""
         self._witnesses.ensure_declared(namespace)
         self._witnesses.change(namespace, lambda stored: stored.raised(version), self._clock_ms())
 
@@ -147,12 +147,12 @@ class RedisStore:
         self.state(namespace, now_ms)
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """The server removes expired keys by itself. Here is checked what it acknowledged to this process."""
+        """Checks what the server acknowledged to this process; it removes expired keys by itself."""
         self._witnesses.look_at_all(now_ms)
         return 0
 
     def close(self) -> None:
-        """Close the connections of this process only."""
+        """Closes the connections of this process only."""
         self._server.close()
 
     def _write(
@@ -164,7 +164,7 @@ class RedisStore:
         outcomes: dict[int, WriteResult],
         generation: str | None,
     ) -> None:
-        """Write the items at these indexes, grouped by key, and fill in their outcomes."""
+        """Writes the items at these indexes, grouped by key, and fills in their outcomes."""
         now_ms = moment.now_ms
         for _ in range(ATTEMPTS):
             keys = list(waiting)

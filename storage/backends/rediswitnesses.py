@@ -92,7 +92,7 @@ class Witnesses:
         self._declared: set[Namespace] = set()
 
     def declare(self, namespace: Namespace) -> None:
-        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        """Creates the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         self.change(namespace, lambda stored: stored.reopened(namespace, self._where), self._clock_ms())
         self._declared.add(namespace)
 
@@ -248,7 +248,7 @@ class Witnesses:
         raise self._too_busy(namespace)
 
     def _was_doubted(self, name: str, present: Witness, facts: Facts) -> bool:
-        """Whether this is the next run after a doubt; another process may have seen it first, and trusted it."""
+        """Tells whether this is the next run after a doubt; another process may have seen it first, and trusted it."""
         if name not in self._doubted or name not in self._witnesses:
             return False
         mine = self._witnesses[name]
@@ -260,7 +260,7 @@ class Witnesses:
             self._doubted.update(self._witnesses)
 
     def _misses(self, namespace: Namespace, facts: Facts) -> bool:
-        """Whether something of these facts is not recorded in the namespace's witness."""
+        """Tells whether something of these facts is not recorded in the namespace's witness."""
         witness = self._witnesses[namespace.name]
         return namespace.name in self._doubted or witness.seen(facts, self._sync) != witness
 

@@ -32,7 +32,7 @@ class StorageKeyValue:
         self._version = 0
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key; None: it has none. Raises `StorageError`."""
+        """Returns the value of each key; None: it has none. Raises `StorageError`."""
         values: list[bytes | None] = []
         for key, found in zip(keys, self._client.read(self._namespace, keys), strict=True):
             if found.status not in (Status.OK, Status.NOT_FOUND):
@@ -43,7 +43,7 @@ class StorageKeyValue:
         return values
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
-        """Put values. Raises `StorageError`; then some may be put."""
+        """Puts values. Raises `StorageError`; then some may be put."""
         now_ms = self._clock_ms()
         self._version = max(self._version + 1, now_ms * 1_000)
         sent = [Item(key, self._version, b"", value, now_ms + self._lives_ms) for key, value in items.items()]

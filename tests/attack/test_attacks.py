@@ -78,7 +78,7 @@ def assert_holds(
     attacked: Target, beside: Target, offenders: Attackers, attacks: Sequence[Attack], effort: Effort
 ) -> None:
     """Memory and log below their bounds under each attack; what other clients' calls take too, but for the load."""
-    findings = [one for attack in attacks for one in found(attacked, beside, offenders, attack, effort)]
+    findings = [finding for attack in attacks for finding in found(attacked, beside, offenders, attack, effort)]
 
     assert findings == []
 

@@ -47,8 +47,8 @@ def test_the_curl_commands_work(url: str) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     written, read, single, state = (json.loads(line) for line in done.stdout.splitlines() if line)
-    assert [one["status"] for one in written["results"]] == ["ok"]
-    assert [one["status"] for one in read["results"]] == ["ok", "not_found"]
+    assert [result["status"] for result in written["results"]] == ["ok"]
+    assert [result["status"] for result in read["results"]] == ["ok", "not_found"]
     assert single["items"][0]["value"] == "aGVsbG8="
     assert state["name"] == "impressions"
 

@@ -285,6 +285,20 @@ def test_answers_that_are_not_taken_are_bounded(patient_address: tuple[str, int]
             assert begin == (b"HTTP/1.1 429" if each is refused else b"HTTP/1.1 200")
 
 
+def test_connections_of_all_clients_are_bounded() -> None:
+    """503 at once for one too many, though nobody has sent anything."""
+    hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    with listening(Limited(max_connections=3, **PATIENT)) as address, ExitStack() as stack:
+        for host in hosts:
+            stack.enter_context(socket.create_connection(address, timeout=20, source_address=(host, 0)))
+        refused = stack.enter_context(socket.create_connection(address, timeout=20, source_address=("127.0.0.4", 0)))
+
+        answer = everything(refused)
+
+    assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b"max_connections" in answer
+
+
 def test_connections_of_one_client_are_bounded(patient_address: tuple[str, int]) -> None:
     """503 at once for one too many; others keep theirs, and there is room again when one is closed."""
     with ExitStack() as stack:

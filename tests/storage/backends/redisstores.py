@@ -41,7 +41,8 @@ def generation(store: Backend) -> str:
 
 
 def all_there(store: Backend, items: list[Item]) -> bool:
-    return [one.items for one in store.read(SPACE, [one.key for one in items], NOW)] == [(one,) for one in items]
+    found = store.read(SPACE, [sent.key for sent in items], NOW)
+    return [result.items for result in found] == [(sent,) for sent in items]
 
 
 def evicts(redis: Redis) -> bool:

@@ -59,9 +59,9 @@ def place(space: Namespace, key: bytes) -> tuple[str, str, bytearray]:
 
 def record(result: int, content: object = None, in_doubt: bool = False) -> BatchRecord:
     """As the client leaves it behind."""
-    one = BatchRecord(("namespace", "set", bytearray(b"k")))
-    one.result, one.record, one.in_doubt = result, content, in_doubt
-    return one
+    made = BatchRecord(("namespace", "set", bytearray(b"k")))
+    made.result, made.record, made.in_doubt = result, content, in_doubt
+    return made
 
 
 def overwrite(store: AerospikeStore, before: ReadRecord | WriteResult) -> WriteResult | None:

@@ -98,7 +98,7 @@ def fed(store: Backend, items: list[Item]) -> tuple[str, list[Item]]:
         generation = store.state(SPACE, NOW).generation
     except StorageUnavailable:
         return "", []
-    return generation, [one for one, outcome in zip(items, outcomes, strict=True) if outcome.status is Status.OK]
+    return generation, [sent for sent, outcome in zip(items, outcomes, strict=True) if outcome.status is Status.OK]
 
 
 def batches() -> Iterator[list[Item]]:
@@ -114,21 +114,21 @@ def test_what_counts_is_there_whatever_happens_to_the_server(tmp_path: Path, see
     checked = 0
     with redis_process(tmp_path / "redis") as server:
         faults = Faults(server, tmp_path / "copy", chance)
-        with redis_store(server) as one, redis_store(server) as other:
+        with redis_store(server) as first, redis_store(server) as second:
             for fault in [*chance.choices(faults.all(), k=FAULTS), faults.corrected]:
-                for store in chance.sample([one, other] * 2, 4):
+                for store in chance.sample([first, second] * 2, 4):
                     generation, items = fed(store, next(numbered))
                     counts[generation] += items
                 fault()
-                for store in (one, other):
+                for store in (first, second):
                     generation, items = fed(store, next(numbered))
                     counts[generation] += items
                 try:
-                    now = one.state(SPACE, NOW).generation
+                    now = first.state(SPACE, NOW).generation
                 except StorageUnavailable:
                     continue
-                found = one.read(SPACE, [each.key for each in counts[now]], NOW)
-                assert [each.items for each in found] == [(each,) for each in counts[now]], fault
+                found = first.read(SPACE, [sent.key for sent in counts[now]], NOW)
+                assert [result.items for result in found] == [(sent,) for sent in counts[now]], fault
                 checked += len(found)
 
     assert checked > 100

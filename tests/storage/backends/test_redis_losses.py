@@ -39,7 +39,7 @@ class Writer:
                 outcomes = self.store.write(SPACE, batch, NOW)
             except StorageUnavailable:
                 return
-            self.acknowledged += [one for one, outcome in zip(batch, outcomes, strict=True) if outcome.status == "ok"]
+            self.acknowledged += [sent for sent, outcome in zip(batch, outcomes, strict=True) if outcome.status == "ok"]
 
 
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own_redis: RedisProcess):
@@ -50,8 +50,8 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own_redis: Redis
         for turn in range(2):
             goal = len(acknowledged) + 400
             threads = [
-                threading.Thread(target=Writer(store, acknowledged).run, args=((2 * turn + one) * 1_000_000,))
-                for one in range(2)
+                threading.Thread(target=Writer(store, acknowledged).run, args=((2 * turn + number) * 1_000_000,))
+                for number in range(2)
             ]
             for thread in threads:
                 thread.start()
@@ -180,7 +180,7 @@ def test_a_write_that_was_held_back_on_its_way_is_no_loss(own_redis: RedisProces
         run_and_ask, sent = store._server.run_and_ask, []  # type: ignore[attr-defined]
 
         def noted(commands: list[tuple[object, ...]]) -> object:
-            sent.extend(one for one in commands if one[0] == "EVAL")
+            sent.extend(command for command in commands if command[0] == "EVAL")
             return run_and_ask(commands)
 
         store._server.run_and_ask = noted  # type: ignore[attr-defined]
@@ -231,5 +231,5 @@ def test_the_api_on_redis_survives_kill_9_of_both(own_redis: RedisProcess, tmp_p
         after = storage.namespace("latest").generation
 
     assert outcomes == [WriteResult(Status.OK)] * len(items)
-    assert [one.items for one in found] == [(one,) for one in items]
+    assert [result.items for result in found] == [(sent,) for sent in items]
     assert before == after

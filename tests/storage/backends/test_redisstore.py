@@ -111,7 +111,7 @@ def test_a_key_that_changed_since_it_was_read_is_not_overwritten(own_redis: Redi
         found = store.read(SPACE, [b"raced", b"new"], NOW)
 
     assert outcomes == [WriteResult(Status.OK)] * 2
-    assert [[one.version - NOW for one in each.items] for each in found] == [[1, 2, 3], [2, 3]]
+    assert [[kept.version - NOW for kept in result.items] for result in found] == [[1, 2, 3], [2, 3]]
 
 
 def test_a_password_is_used_and_never_shown(tmp_path: Path):
