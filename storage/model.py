@@ -36,8 +36,10 @@ class Keep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """keep, bound     which versions of a key are kept; bound: how many at most with `all`
+    """The settings of a namespace.
 
+    keep             which versions of a key are kept
+    bound            how many at most, with `all`
     retention_ms     versions are times in milliseconds, and every item lives at least until version + retention_ms
                      (an earlier expiry is rejected); None: nothing is promised, and `retained_from` is unknown
     """
@@ -50,7 +52,10 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """expires_at_ms: wall clock, milliseconds UTC; at that moment and later the item is not found."""
+    """What is kept: a value, and what identifies it.
+
+    expires_at_ms   wall clock, milliseconds UTC; at that moment and later the item is not found
+    """
 
     key: bytes
     version: int
@@ -61,7 +66,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of a write or delete; reason: for people, if the status is not `ok`."""
+    """The result of a write or delete; reason: in words, if the status is not `ok`."""
 
     status: Status
     reason: str | None = None
@@ -78,8 +83,9 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
-    """generation      of the namespace's data: a wiped store has a new one
+    """What is published about a namespace.
 
+    generation      of the namespace's data: a wiped store has a new one
     retained_from   the version below which items may be gone; None: unknown
     """
 

@@ -38,7 +38,7 @@ class Again(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Says how often to try.
+    """How often to try.
 
     attempts          including the first
     give_up_after_s   no attempt starts later than this after the first one; None: only the number counts

@@ -199,7 +199,7 @@ class Transport:
 
 
 class _Bearer(AuthBase):
-    """Set as `auth`, because requests would otherwise replace the header with credentials from a netrc file."""
+    """Sets the header. It is set as `auth`, because requests would replace it with credentials from a netrc file."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token

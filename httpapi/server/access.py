@@ -119,7 +119,7 @@ def needs(
 
 
 class _StrictRequest(Request):
-    """Its JSON has no member twice: of two, a parser takes the last, and its sender may have meant the first."""
+    """A request whose JSON has no member twice: a parser takes the last, and its sender may have meant the first."""
 
     async def json(self) -> Any:
         """Raises `HTTPException` 400, and what `json.loads` raises."""

@@ -78,7 +78,7 @@ class LimitedConfig(uvicorn.Config):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection, within limits."""
 
     def __init__(self, config: LimitedConfig, *arguments: Any, **more: Any) -> None:
         super().__init__(config, *arguments, **more)

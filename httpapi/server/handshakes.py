@@ -28,7 +28,7 @@ _WITHOUT_DESCRIPTORS_S = 1.0
 
 
 class TlsServer:
-    """In place of an event loop's server: as much of one as uvicorn uses."""
+    """Stands in place of an event loop's server: as much of one as uvicorn uses."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ _MEANINGS = {
 
 
 class RouteProblems:
-    """Called with statuses: the problems that a route may answer with, for its OpenAPI description."""
+    """Describes for OpenAPI the problems that a route may answer with; called with their statuses."""
 
     def __init__(self, meanings: Mapping[int, str]) -> None:
         self._meanings = {**_MEANINGS, **meanings}

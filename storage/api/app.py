@@ -251,7 +251,7 @@ class Storage:
         await self._turns.run(_SELF, self._batches.backend.check, namespace, self._clock_ms())
 
     async def purge_at_intervals(self) -> None:
-        """Frees expired items, for ever: writes do so too, but a store may be idle. Requests run in between."""
+        """Frees expired items at intervals: writes do so too, but a store may be idle. Requests run in between."""
         while True:
             await anyio.sleep(self._config.purge_every_s * random.uniform(0.8, 1.2))  # not all workers at once
             try:

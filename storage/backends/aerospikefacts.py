@@ -35,10 +35,15 @@ _START_MARGIN_S = 2
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """cluster: its key; size: its nodes; stable: nothing migrates; copies: of each partition
+    """What one node says about itself and its cluster.
 
+    cluster     the cluster's key
+    size        how many nodes the cluster has
+    stable      nothing migrates
     started_s   by the node's own clock; None within the first seconds, when the next start may look the same
-    evicted     records since then; evicting: more are about to go, and are counted only after that
+    evicted     records since then
+    evicting    more are about to be evicted, and are counted only after that
+    copies      of each partition
     clock_ms    its wall clock, in whole seconds
     """
 
@@ -80,7 +85,7 @@ def wrong_now(cluster: Cluster) -> str | None:
     if len(keys) == 1 and sizes == {len(cluster)}:
         return None
     seen = ", ".join(f"{name} in cluster {node.cluster} of {node.size}" for name, node in sorted(cluster.items()))
-    return f"its nodes are not one cluster, or not all of them can be reached from here ({seen or 'none answers'})"
+    return f"its nodes are not one cluster, or not all of them can be reached from here ({seen or 'no node answers'})"
 
 
 def wrong_clock(cluster: Cluster, now_ms: int) -> str | None:
@@ -93,9 +98,13 @@ def wrong_clock(cluster: Cluster, now_ms: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWitness:
-    """cluster: its key; started_s, evicted: by name of its nodes; copies: of each record
+    """What the nodes of a cluster said about themselves while nothing migrated.
 
-    absent   when the nodes were started that had left before
+    cluster     the cluster's key
+    started_s   when each node was started, by name
+    evicted     how many records each node had evicted, by name
+    copies      of each record
+    absent      when the nodes were started that had left before
     """
 
     cluster: str

@@ -239,7 +239,7 @@ class AerospikeStore:
         return self._stored_of[namespace.name].moment(now_ms)
 
     def _record(self, namespace: Namespace, moment: Moment, generation: str | None, *, needed: bool = True) -> None:
-        """What was taken for expired, before it is answered or overwritten; the nodes' clocks are looked at as well."""
+        """Records what was taken for expired, before it is answered or overwritten; looks at the nodes' clocks, too."""
         stored = self._stored_of[namespace.name]
         known = generation in (None, stored.generation) and stored.beyond(moment) is stored
         if moment.gone_below is not None and not known:

@@ -15,7 +15,7 @@ from kafkaio.times import iso
 
 
 class Moment:
-    """`now_ms`, and the version below which items were taken for expired (None: none was)."""
+    """The time of a request, and the version below which it took items for expired (None: it took none)."""
 
     __slots__ = ("gone_below", "now_ms")
 

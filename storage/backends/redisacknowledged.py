@@ -15,8 +15,10 @@ COUNT_LIVES_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """`count` was the key at the last request that was acknowledged in a generation, at `at_ms`; 0: there was none.
+    """What was acknowledged to this process in a generation of a namespace.
 
+    count     the key at the last acknowledged request; 0: there was none
+    at_ms     when that was
     missing   the store had fewer
     past      earlier generations of the namespace
     """

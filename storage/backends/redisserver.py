@@ -27,7 +27,7 @@ _QUESTIONS: tuple[Command, ...] = (("INFO", *ASKED_SECTIONS), ("CONFIG GET", *AS
 
 @dataclass(frozen=True, slots=True)
 class RedisAt:
-    """How to reach a server. password, and the files of TLS: None where there is none."""
+    """How to reach a server. `password`, and the files of TLS, are None where there is none."""
 
     host: str
     port: int = 6379

@@ -14,7 +14,7 @@ _SMALLEST_COMPRESSED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """`compression`: `zstd`, `gzip` or None, in both directions. Raises `StorageConfigInvalid`."""
+    """How bodies travel. `compression`: `zstd`, `gzip` or None, both ways. Raises `StorageConfigInvalid`."""
 
     compression: str | None
 

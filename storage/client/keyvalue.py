@@ -16,9 +16,11 @@ from storage.model import Item, Status
 
 
 class StorageKeyValue:
-    """`get_many` and `put_many` on a namespace. Once `put_many` has returned, its values are as durable as the server's
-    store makes them. Counts cannot be written again from anywhere, so give an embedded store `sync=yes`
-    (`lmdb:///FOLDER?sync=yes`), or they do not survive a power failure. A `put_many` that raises may have put some.
+    """Values by key in a namespace.
+
+    Once `put_many` has returned, its values are as durable as the server's store makes them. Counts cannot be written
+    again from anywhere, so give an embedded store `sync=yes` (`lmdb:///FOLDER?sync=yes`), or they do not survive a
+    power failure. A `put_many` that raises may have put some.
 
     lives_ms    how long a value lives after it was put
     clock_ms    the wall clock

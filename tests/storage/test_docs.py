@@ -26,7 +26,7 @@ EXAMPLE = yaml.safe_load((ROOT / "deploy" / "examples" / "storage.yaml").read_te
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The example's namespaces, on a free port."""
+    """Serves the example's namespaces on a free port."""
     with server_process(tmp_path_factory.mktemp("docs"), namespaces=EXAMPLE["namespaces"]) as (_, running):
         yield running
 

@@ -36,7 +36,7 @@ async def _large(request: Request) -> Response:
 
 @contextmanager
 def listening(keys: Limited) -> Iterator[tuple[str, int]]:
-    """Where an application of three routes is served."""
+    """Serves an application of three routes. Yields where."""
     routes = [
         Route("/size", _size, methods=["POST"]),
         Route("/refuse", _refuse, methods=["POST"]),
@@ -53,40 +53,40 @@ def listening(keys: Limited) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
-    """Of a server with short times."""
+    """Returns the address of a server with short times."""
     with listening(Limited()) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def patient_address() -> Iterator[tuple[str, int]]:
-    """Of a server that waits for longer than any test."""
+    """Returns the address of a server that waits for longer than any test."""
     with listening(Limited(**PATIENT)) as found:
         yield found
 
 
 @pytest.fixture
 def patient(patient_address: tuple[str, int]) -> Iterator[socket.socket]:
-    """A connection that only its end can end in time."""
+    """Opens a connection that only its end can end in time."""
     with socket.create_connection(patient_address, timeout=60) as made:
         yield made
 
 
 @pytest.fixture
 def connection(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """A connection on which nothing was sent."""
+    """Opens a connection on which nothing was sent."""
     with socket.create_connection(address, timeout=20) as made:
         yield made
 
 
 def post(path: str, body: bytes, length: int | None = None) -> bytes:
-    """A request, or its beginning."""
+    """Returns a request, or its beginning."""
     size = len(body) if length is None else length
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + body
 
 
 def sent_until_closed(connection: socket.socket, pieces: Sequence[bytes], pause_s: float = 0.0) -> int:
-    """How many pieces the server takes before it closes the connection."""
+    """Returns how many pieces the server takes before it closes the connection."""
     for number, piece in enumerate(pieces):
         try:
             connection.sendall(piece)

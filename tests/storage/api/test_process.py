@@ -33,7 +33,7 @@ OK = WriteResult(Status.OK)
 
 
 def lasting(key: bytes, version: int = 1) -> Item:
-    """An item that outlives the test."""
+    """Makes an item that outlives the test."""
     return Item(key, version, b"", b"value of " + key, wall_ms() + 3_600_000)
 
 
@@ -46,7 +46,7 @@ class Writer:
     acknowledged: list[bytes] = field(default_factory=list)
 
     def run(self, url: str) -> None:
-        """Until the server is gone."""
+        """Writes until the server is gone."""
         with client(url, attempts=1) as storage:
             while True:
                 keys = [b"%s-%d" % (self.name.encode(), number) for number in range(self.sent, self.sent + BATCH)]

@@ -16,7 +16,7 @@ SOON = {"purge_every": "50ms"}
 
 
 def keys_kept(store: LmdbStore) -> int:
-    """In all namespaces, the index of expiries included."""
+    """Counts keys in all namespaces, the index of expiries included."""
     with store._env.begin() as txn:
         databases = [database for opened in store._opened.values() for database in (opened.items, opened.expiries)]
         return sum(txn.stat(database)["entries"] for database in databases)

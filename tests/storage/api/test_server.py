@@ -29,7 +29,7 @@ VALUE = {"version": 1, "tag": "dA==", "value": "AAEC", "expires_at_ms": NOON_MS 
 def batch(
     server: RunningServer, operation: str, body: bytes, media_type: str = JSON, **headers: str
 ) -> requests.Response:
-    """A batch on the namespace `all`."""
+    """Sends a batch on the namespace `all`."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return call(server, "POST", f"{ALL}/items:{operation}", data=body, headers={"Content-Type": media_type, **names})
 
@@ -236,7 +236,7 @@ def test_refuses_before_the_body_is_read(server: RunningServer) -> None:
 
 
 def begun(server: RunningServer, who: str, body: bytes) -> socket.socket:
-    """A connection on which the server reads a body of 9,000 bytes, of which this is the beginning."""
+    """Opens a connection on which the server reads a body of 9,000 bytes, of which this is the beginning."""
     host, port = server.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     head = f"POST {ALL}/items:read HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\nExpect: 100-continue\r\n"

@@ -67,7 +67,7 @@ class Writer:
 
 
 def missed(url: str, items: list[Item]) -> tuple[int, int]:
-    """How many of the items are not there though the namespace keeps them; by how much it keeps less than it should."""
+    """Returns how many items are missing though the namespace keeps them; by how much it keeps less than it should."""
     with client(url) as storage:
         found = storage.read("right", [item.key for item in items])
         kept_from = storage.namespace("right").retained_from
@@ -79,7 +79,7 @@ def missed(url: str, items: list[Item]) -> tuple[int, int]:
 
 @pytest.fixture(params=["lmdb", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, redis: RedisProcess) -> str:
-    """The URL of a store."""
+    """Returns the URL of a store."""
     redis.wipe()
     return f"lmdb://{tmp_path / 'store'}" if request.param == "lmdb" else redis.url()
 

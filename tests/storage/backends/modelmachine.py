@@ -143,7 +143,7 @@ class AgreesWithTheModel(RuleBasedStateMachine):
 
     @rule(back_ms=st.sampled_from([0, 0, 5_000]))
     def publish(self, back_ms: int) -> None:
-        """By a clock that may have gone back."""
+        """Publishes the state by a clock that may have gone back."""
         state = self.store.state(self._space, self._now - back_ms)
 
         assert state.generation == self._generation

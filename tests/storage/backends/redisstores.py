@@ -27,7 +27,7 @@ def redis_store(server: RedisProcess, more: str = "") -> Iterator[Backend]:
 
 
 def witnesses(store: Backend) -> Witnesses:
-    """What carries out the store's commands: a test can put something between two of them."""
+    """Returns what carries out the store's commands: a test can put something between two of them."""
     assert isinstance(store, RedisStore)
     return store._witnesses
 

@@ -59,7 +59,7 @@ class Records:
 
 @pytest.fixture
 def open_store(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """A store on such records."""
+    """Opens a store on such records."""
     monkeypatch.setattr(Records, "kept", {}, raising=False)
     monkeypatch.setattr(aerospikestore, "AerospikeRecords", Records)
 

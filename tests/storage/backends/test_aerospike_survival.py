@@ -33,7 +33,7 @@ pytestmark = NEEDS_ASD
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[AerospikeProcess]:
-    """In memory."""
+    """Starts a server that keeps records in memory."""
     with aerospike_process(tmp_path / "aerospike") as running:
         yield running
 
@@ -49,7 +49,7 @@ def numbered(first: int, count: int) -> list[Item]:
 
 
 def generation(store: Backend) -> str:
-    """Waits while the store says that it cannot tell."""
+    """Returns the generation; waits while the store says that it cannot tell."""
     found: list[str] = []
 
     def asked() -> bool:

@@ -20,7 +20,7 @@ from tests.support.redis_server import RedisProcess
 
 @pytest.fixture(params=["lmdb", "redis", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Each back end."""
+    """Names each back end."""
     return str(request.param)
 
 
@@ -31,7 +31,7 @@ def open_store(kind: str, tmp_path: Path, redis: RedisProcess) -> Open:
 
 @pytest.fixture
 def latest(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
-    """A back end, and a namespace that keeps the latest version."""
+    """Opens a back end with a namespace that keeps the latest version."""
     space = namespace()
     with opened(open_store, space) as store:
         yield store, space
@@ -39,7 +39,7 @@ def latest(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
 
 @pytest.fixture
 def keep_two(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
-    """A back end, and a namespace that keeps two versions."""
+    """Opens a back end with a namespace that keeps two versions."""
     space = namespace(Keep.ALL, 2)
     with opened(open_store, space) as store:
         yield store, space
@@ -247,7 +247,7 @@ def test_concurrent_writers_of_one_key_leave_the_newest(open_store: Open):
 
 
 def until_settled(store: Backend, space: Namespace, single: Item) -> Status:
-    """As a client does it."""
+    """Writes as a client does."""
     for _ in range(100):
         (outcome,) = store.write(space, [single], NOW)
         if outcome.status not in (Status.RETRYABLE, Status.IN_DOUBT):

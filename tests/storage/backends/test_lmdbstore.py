@@ -42,7 +42,7 @@ def lmdb_store(url: str, *spaces: Namespace) -> Iterator[LmdbStore]:
 
 @contextmanager
 def writer(url: str, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
-    """A process that writes items one by one."""
+    """Starts a process that writes items one by one."""
     command = [sys.executable, lmdb_process.__file__, url, str(first), str(count)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -53,7 +53,7 @@ def writer(url: str, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def wide(first: int, count: int) -> list[Item]:
-    """Items of a page each."""
+    """Makes items of a page each."""
     return [Item(number.to_bytes(8), NOW, b"", bytes(3_000), NOW + 3_600_000) for number in range(first, first + count)]
 
 
@@ -116,7 +116,7 @@ def test_purge_frees_a_bounded_number_of_keys(url: str):
 
 
 def store_keeps(url: str) -> bool:
-    """Whether anything at all is left, also of the index."""
+    """Tells whether anything at all is left, also of the index."""
     with lmdb_store(url, SPACE) as store, store._env.begin() as txn:
         opened_space = store._opened[SPACE]
         return any(txn.stat(database)["entries"] for database in (opened_space.items, opened_space.expiries))

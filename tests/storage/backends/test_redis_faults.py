@@ -59,7 +59,7 @@ class Faults:
             self._server.start()
 
     def cut(self) -> None:
-        """The log ends somewhere earlier, as after a repair."""
+        """Cuts the log somewhere earlier, as a repair does."""
         self._server.kill()
         (log,) = self._log.glob("*.incr.aof")
         with log.open("r+b") as file:
@@ -75,7 +75,7 @@ class Faults:
             redis.config_set("maxmemory", 1)
 
     def evicting(self) -> None:
-        """For a moment; the count of them may be reset."""
+        """Evicts for a moment; the count of evicted keys may be reset."""
         with self._server.client() as redis:
             redis.config_set("maxmemory-policy", "volatile-random")
             redis.config_set("maxmemory", 1)
@@ -92,7 +92,7 @@ class Faults:
 
 
 def fed(store: Backend, items: list[Item]) -> tuple[str, list[Item]]:
-    """The generation, and the items that count for it."""
+    """Writes items. Returns the generation, and the items that count for it."""
     try:
         outcomes = store.write(SPACE, items, NOW)
         generation = store.state(SPACE, NOW).generation

@@ -197,7 +197,7 @@ def test_what_one_namespace_shows_is_recorded_for_all(own_redis: RedisProcess):
 
 
 def evict_for_a_while(redis):
-    """Until some keys are gone; then the settings are right again."""
+    """Evicts until some keys are gone; then the settings are right again."""
     redis.config_set("maxmemory-policy", "volatile-random")
     redis.config_set("maxmemory", 1)
     wait_until(lambda: evicts(redis))

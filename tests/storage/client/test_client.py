@@ -36,14 +36,14 @@ KEYS = pa.array([sent.key for sent in ITEMS], pa.binary())
 
 @pytest.fixture
 def proxy(server: RunningServer) -> Iterator[Proxy]:
-    """Before `server`."""
+    """Forwards to `server`."""
     with running_proxy(server.url) as running:
         yield running
 
 
 @pytest.fixture
 def client(server: RunningServer, proxy: Proxy) -> Iterator[StorageClient]:
-    """Through the proxy."""
+    """Connects through the proxy."""
     with StorageClient(proxy.url, server.secrets["writer"], read_timeout_s=5) as made:
         yield made
 

@@ -54,7 +54,7 @@ def codec(request: pytest.FixtureRequest) -> Codec:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server on LMDB for all examples; each has keys of its own."""
+    """Serves all examples from one server on LMDB; each has keys of its own."""
     namespaces = [NamespaceSettings.model_validate(settings).namespace for settings in NAMESPACES]
     store = open_backend(f"lmdb://{tmp_path_factory.mktemp('store')}?sync=no", namespaces)
     with running_server(store) as running:
@@ -192,7 +192,7 @@ def test_compressed_buffers_are_refused(compression: str) -> None:
 
 @contextmanager
 def counted_memory() -> Iterator[pa.MemoryPool]:
-    """Arrow's memory is taken from this pool."""
+    """Takes Arrow's memory from a pool that counts it."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
@@ -203,7 +203,7 @@ def counted_memory() -> Iterator[pa.MemoryPool]:
 
 
 def views(rows: int, size: int) -> pa.Array:
-    """Views of one and the same buffer."""
+    """Makes views of one and the same buffer."""
     view = struct.pack("<i4sii", size, bytes(4), 0, 0)
     return pa.Array.from_buffers(pa.binary_view(), rows, [None, pa.py_buffer(view * rows), pa.py_buffer(bytes(size))])
 
@@ -252,7 +252,7 @@ def test_a_long_schema_is_refused() -> None:
 
 
 def dictionaries(count: int) -> bytes:
-    """A stream with so many dictionary batches of a column that has one."""
+    """Makes a stream with so many dictionary batches of a column that has a dictionary."""
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"k"]))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("key", column.type)])) as writer:
