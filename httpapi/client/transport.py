@@ -1,8 +1,7 @@
 """One exchange with an API: bytes out, bytes in, or an error that says whether a retry is safe.
 
-Sessions are pooled, and each is used by one thread at a time: requests (2.34) promises no more of them, though its
-connections are thread-safe. Nothing is retried here; `Again` wraps an error after
-which the caller may retry:
+Sessions are pooled, and each is used by one thread at a time: requests 2.34 does not promise that threads may share
+one. Nothing is retried here; `Again` wraps an error after which the caller may retry:
 
     no connection, 429, 503                  nothing was done
     a lost or incomplete answer, other 5xx   it may have been done: only what is `repeatable`
