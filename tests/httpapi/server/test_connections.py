@@ -244,11 +244,11 @@ def test_a_body_that_is_not_wanted_is_taken_and_dropped(connection: socket.socke
     assert answers.startswith(b"HTTP/1.1 401")
 
 
-def test_more_than_a_bound_is_not_dropped(connection: socket.socket) -> None:
+def test_more_than_a_bound_is_not_dropped(patient: socket.socket) -> None:
     """Somebody who goes on sending after a refusal is cut off."""
-    connection.sendall(post("/refuse", b"", 1 << 40))
+    patient.sendall(post("/refuse", b"", 1 << 40))
 
-    sent = sent_until_closed(connection, [bytes(1 << 20)] * 1_000)
+    sent = sent_until_closed(patient, [bytes(1 << 20)] * 1_000)
 
     assert sent < 1_000
 
