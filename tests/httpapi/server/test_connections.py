@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -30,16 +31,22 @@ async def _refuse(request: Request) -> Response:
     return PlainTextResponse("no", 401)
 
 
+async def _late(request: Request) -> Response:
+    await asyncio.sleep(1.5 * LATER_S)
+    return PlainTextResponse("late")
+
+
 async def _large(request: Request) -> Response:
     return Response(bytes(ANSWER_BYTES))
 
 
 @contextmanager
 def listening(keys: Limited) -> Iterator[tuple[str, int]]:
-    """Serves an application of three routes. Yields where."""
+    """Serves an application of four routes. Yields where."""
     routes = [
         Route("/size", _size, methods=["POST"]),
         Route("/refuse", _refuse, methods=["POST"]),
+        Route("/late", _late, methods=["POST"]),
         Route("/large", _large),
     ]
     tokens = Tokens((), frozenset({"read"}))
@@ -231,6 +238,13 @@ def test_a_body_must_come_in_time(connection: socket.socket) -> None:
     assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
     assert b"application/problem+json" in answer
     assert b"body_within" in answer
+
+
+def test_time_in_which_the_server_does_not_read_counts_for_nobody(connection: socket.socket) -> None:
+    """The body is not complete in time, because the application takes none of it; the peer is not to blame."""
+    connection.sendall(post("/late", bytes(5_000_000)))
+
+    assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
 def test_a_body_that_is_not_wanted_is_taken_and_dropped(connection: socket.socket) -> None:
