@@ -11,5 +11,5 @@ NOT_SENDABLE = (
 
 
 def can_be_sent(token: str) -> bool:
-    """Visible ASCII alone: a token from a file often ends with a line break, which is no part of it."""
+    """Allows visible ASCII alone: a token from a file often ends with a line break, which is no part of it."""
     return re.fullmatch(r"[!-~]+", token) is not None

@@ -36,8 +36,10 @@ class Keep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """keep, bound     which versions of a key are kept; bound: how many at most with `all`
+    """The settings of a namespace.
 
+    keep             which versions of a key are kept
+    bound            how many at most, with `all`
     retention_ms     versions are times in milliseconds, and every item lives at least until version + retention_ms
                      (an earlier expiry is rejected); None: nothing is promised, and `retained_from` is unknown
     """
@@ -50,7 +52,10 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """expires_at_ms: wall clock, milliseconds UTC; at that moment and later the item is not found."""
+    """What is kept: a value, and what identifies it.
+
+    expires_at_ms   wall clock, milliseconds UTC; at that moment and later the item is not found
+    """
 
     key: bytes
     version: int
@@ -61,7 +66,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of a write or delete; reason: for people, if the status is not `ok`."""
+    """The result of a write or delete; reason: in words, if the status is not `ok`."""
 
     status: Status
     reason: str | None = None
@@ -78,8 +83,9 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
-    """generation      of the namespace's data: a wiped store has a new one
+    """What is published about a namespace.
 
+    generation      of the namespace's data: a wiped store has a new one
     retained_from   the version below which items may be gone; None: unknown
     """
 
@@ -96,7 +102,7 @@ class Backend(Protocol):
     """
 
     def declare(self, namespace: Namespace) -> None:
-        """Create the namespace if it does not exist yet.
+        """Creates the namespace if it does not exist yet.
 
         Raises `StorageConfigInvalid` for settings that break what the stored ones promised.
         """
@@ -105,7 +111,7 @@ class Backend(Protocol):
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """Store each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing.
+        """Stores each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing.
 
         Raises `GenerationChanged` if the namespace is not of this generation; None: any will do.
         """
@@ -114,30 +120,30 @@ class Backend(Protocol):
     def read(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
     ) -> list[ReadResult]:
-        """The live items of each key; `not_found` if there is none.
+        """Returns the live items of each key; `not_found` if there is none.
 
         Raises `GenerationChanged` if they are not of this generation; None: any will do.
         """
         ...
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
-        """Remove all items of each key; `not_found` if there was none."""
+        """Removes all items of each key; `not_found` if there was none."""
         ...
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """The state of a namespace, which is created (with a new generation) if the store does not have it yet."""
+        """Returns the state of a namespace; creates it, with a new generation, if the store does not have it yet."""
         ...
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Record that items below `version` were never stored (a feeder that started later); it only ever goes up."""
+        """Records that items below `version` were never stored (a feeder that started later); it only ever goes up."""
         ...
 
     def check(self, namespace: Namespace, now_ms: int) -> None:
-        """Whether the store answers, and can be written as well. Raises `StorageUnavailable`."""
+        """Checks that the store answers, and can be written as well. Raises `StorageUnavailable`."""
         ...
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Free the space of expired items in the declared namespaces; checks about `limit` keys.
+        """Frees the space of expired items in the declared namespaces; checks about `limit` keys.
 
         Returns how many keys it checked: fewer than `limit` once nothing more is due, 0 if the store does this by
         itself.
@@ -145,5 +151,5 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the store. No other call may follow."""
+        """Releases the store. No other call may follow."""
         ...

@@ -256,7 +256,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the clock of a Redis server is compared before anything is recorded",
-        "storage/backends/redisstore.py",
+        "storage/backends/rediswitnesses.py",
         "if not wrong and clock is None:",
         "if not wrong:",
         "tests/storage/backends/test_clocks.py",

@@ -10,14 +10,14 @@ from httpapi.client.transport import Transport
 
 
 class ApiClient:
-    """May be used by many threads at once; after a fork, make a new one."""
+    """Calls one API. May be used by many threads at once; after a fork, make a new one."""
 
     def __init__(self, transport: Transport, patience: Patience) -> None:
         self._transport = transport
         self._patience = patience
 
     def close(self) -> None:
-        """Close the pooled connections."""
+        """Closes the pooled connections."""
         self._transport.close()
 
     def __enter__(self) -> Self:

@@ -48,7 +48,7 @@ class Patience:
     give_up_after_s: float | None = None
 
     def repeat(self, attempt: Callable[[], T]) -> T:
-        """What `attempt` returns, as soon as it does not raise `Again`. Raises the error of the last `Again`."""
+        """Returns what `attempt` does, as soon as it does not raise `Again`. Raises the error of the last `Again`."""
         stop: stop_base = tenacity.stop_after_attempt(self.attempts)
         if self.give_up_after_s is not None:
             stop |= tenacity.stop_after_delay(self.give_up_after_s)

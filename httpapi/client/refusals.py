@@ -46,7 +46,7 @@ class ApiErrors:
         server: str = "",
         known: bool = True,
     ) -> Exception:
-        """The error for an answer other than 2xx.
+        """Returns the error for an answer other than 2xx.
 
         where     the request, for the message
         of_call   errors of this call alone, before those of `by_status`

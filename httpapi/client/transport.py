@@ -1,7 +1,7 @@
 """One exchange with an API: bytes out, bytes in, or an error that says whether a retry is safe.
 
-Sessions are pooled, and each is used by one thread at a time. Nothing is retried here; `Again` wraps an error after
-which the caller may retry:
+Sessions are pooled, and each is used by one thread at a time: requests 2.34 does not promise that threads may share
+one. Nothing is retried here; `Again` wraps an error after which the caller may retry:
 
     no connection, 429, 503                  nothing was done
     a lost or incomplete answer, other 5xx   it may have been done: only what is `repeatable`
@@ -88,7 +88,7 @@ class Transport:
         self._idle: LifoQueue[requests.Session] = LifoQueue()
 
     def close(self) -> None:
-        """Close the idle connections; a call in progress keeps its own."""
+        """Closes the idle connections; a call in progress keeps its own."""
         while True:
             try:
                 self._idle.get_nowait().close()
@@ -107,7 +107,7 @@ class Transport:
         repeatable: bool = True,
         refusals: Mapping[int, type[Exception]] | None = None,
     ) -> Answer:
-        """What `understand` makes of the answer; it raises ValueError for what it cannot read.
+        """Returns what `understand` makes of the answer; it raises ValueError for what it cannot read.
 
         repeatable   carrying it out twice has the same effect as once
         refusals     errors of this call by status, before those of every call
@@ -120,9 +120,9 @@ class Transport:
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             if isinstance(error, ValueError):
                 raise self._errors.misconfigured(f"{where}: this request cannot be sent: {error}") from error
-            untrusted = next((one for one in _within(error) if isinstance(one, ssl.SSLCertVerificationError)), None)
-            if untrusted is not None:
-                why = f"{untrusted.verify_message.rstrip('.')}; {remedy(untrusted, self._names(untrusted))}"
+            untrusted = [inner for inner in _within(error) if isinstance(inner, ssl.SSLCertVerificationError)]
+            if untrusted:
+                why = f"{untrusted[0].verify_message.rstrip('.')}; {remedy(untrusted[0], self._names(untrusted[0]))}"
                 raise self._errors.not_understood(f"{where}: the certificate is not trusted: {why}") from error
             why = cause(error, self._url, self._timeout_s)
             failed = self._errors.unreachable(f"{where}: no answer, or half of one: {why}")
@@ -171,7 +171,7 @@ class Transport:
                 raise
 
     def _names(self, error: ssl.SSLCertVerificationError) -> list[str]:
-        """The names that the certificate is for, where only the name is wrong."""
+        """Returns the names that the certificate is for, where only the name is wrong."""
         if not is_for_another_name(error):
             return []
         with self._session() as session:
@@ -198,7 +198,7 @@ class Transport:
 
 
 class _Bearer(AuthBase):
-    """Set as `auth`, because requests would otherwise replace the header with credentials from a netrc file."""
+    """Sets the header. It is set as `auth`, because requests would replace it with credentials from a netrc file."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
@@ -210,34 +210,34 @@ class _Bearer(AuthBase):
 
 
 def cause(error: Exception, url: str, timeout_s: tuple[float, float]) -> str:
-    """Why there is no answer, in words of the system, not of libraries. `timeout_s`: of connecting, and of reading."""
+    """Says why there is no answer, in words of the system, not of libraries. `timeout_s`: of connecting, of reading."""
     errors = _within(error)
-    if any(isinstance(one, ssl.SSLError) and one.reason in _NOT_TLS for one in errors):
+    if any(isinstance(inner, ssl.SSLError) and inner.reason in _NOT_TLS for inner in errors):
         return "the server does not speak TLS: write http: in place of https:, or give it a certificate"
-    if any(isinstance(one, ConnectionResetError | BrokenPipeError | BadStatusLine) for one in errors):
+    if any(isinstance(inner, ConnectionResetError | BrokenPipeError | BadStatusLine) for inner in errors):
         hint = "; if it speaks TLS, write https:" if url.startswith("http:") else ""
         return f"the server closed the connection, or does not speak HTTP{hint}"
-    system = [one.strerror for one in errors if isinstance(one, OSError) and one.strerror]
+    system = [inner.strerror for inner in errors if isinstance(inner, OSError) and inner.strerror]
     if system:
         return system[0]
-    if any(isinstance(one, requests.ConnectTimeout) for one in errors):
+    if any(isinstance(inner, requests.ConnectTimeout) for inner in errors):
         return f"no connection within {timeout_s[0]:g} s"
-    if any(isinstance(one, TimeoutError | urllib3.exceptions.TimeoutError) for one in errors):
+    if any(isinstance(inner, TimeoutError | urllib3.exceptions.TimeoutError) for inner in errors):
         return f"nothing arrived for {timeout_s[1]:g} s"
     return str(errors[-1])
 
 
 def _within(error: BaseException) -> list[BaseException]:
-    """An error and what it was made from; requests and urllib3 wrap errors as contexts and arguments."""
+    """Lists an error and what it was made from; requests and urllib3 wrap errors as contexts and arguments."""
     found = [error]
-    for one in found:
-        wrapped = (one.__context__, *one.args)
-        found += [each for each in wrapped if isinstance(each, BaseException) and each not in found]
+    for outer in found:
+        wrapped = (outer.__context__, *outer.args)
+        found += [inner for inner in wrapped if isinstance(inner, BaseException) and inner not in found]
     return found
 
 
 def _never_sent(error: Exception) -> bool:
-    """The server cannot have seen the request: there was no connection."""
+    """Tells whether the server cannot have seen the request: there was no connection."""
     if isinstance(error, requests.ConnectTimeout):
         return True
     reason = getattr(error.args[0], "reason", None) if error.args else None
@@ -245,7 +245,7 @@ def _never_sent(error: Exception) -> bool:
 
 
 def _retry_after_s(response: requests.Response) -> float | None:
-    """What the server asks for, within bounds, plus a random part so that its clients do not all return at once."""
+    """Returns what the server asks for, within bounds, plus a random part: not all clients should return at once."""
     value = response.headers.get("Retry-After", "")
     if not value.isdigit():
         return None

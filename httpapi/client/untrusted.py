@@ -15,12 +15,12 @@ _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
 
 
 def is_for_another_name(error: ssl.SSLCertVerificationError) -> bool:
-    """Whether only the name is wrong."""
+    """Tells whether only the name is wrong."""
     return error.verify_code in _OTHER_NAME
 
 
 def remedy(error: ssl.SSLCertVerificationError, names: Sequence[str] = ()) -> str:
-    """What to do. `names`: those that the certificate is for, if only the name is wrong, and they are known."""
+    """Says what to do. `names`: those that the certificate is for, if only the name is wrong, and they are known."""
     code = error.verify_code
     if code == _EXPIRED:
         return "renew it on the server, and restart that; or correct the clock here"
@@ -35,7 +35,7 @@ def remedy(error: ssl.SSLCertVerificationError, names: Sequence[str] = ()) -> st
 
 
 def names_of(url: str, bundle: str, timeout_s: float) -> list[str]:
-    """The names that a server's certificate is for, by a connection of its own; none if it cannot be made.
+    """Asks for the names that a server's certificate is for, by a connection of its own; none if it cannot be made.
 
     bundle   the certificates that it is signed by: a file or a folder
     """

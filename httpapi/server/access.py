@@ -58,7 +58,7 @@ class Needs(HTTPBearer):
         self._max_values = max_values
 
     async def __call__(self, request: HTTPConnection) -> None:
-        """Nothing: `GuardedRoute` has checked before the body was read."""
+        """Does nothing: `GuardedRoute` has checked before the body was read."""
 
     def check(self, request: Request) -> None:
         """Raises `HTTPException` 401, 403, 413."""
@@ -68,7 +68,7 @@ class Needs(HTTPBearer):
             raise self._too_large()
 
     def limited(self, receive: Receive) -> Receive:
-        """The body as it arrives, up to the limits: Content-Length may be missing or wrong. Raises 413."""
+        """Returns the body as it arrives, up to the limits: Content-Length may be missing or wrong. Raises 413."""
         size = values = 0
 
         async def limited_receive() -> Message:
@@ -114,12 +114,12 @@ def needs(
     max_body_bytes: int = 0,
     max_values: int | None = None,
 ) -> Any:
-    """`Needs`, for the `dependencies` of a route whose class is `GuardedRoute`."""
+    """Returns `Needs`, for the `dependencies` of a route whose class is `GuardedRoute`."""
     return Depends(Needs(scope, realm, instead, max_body_bytes, max_values))
 
 
 class _StrictRequest(Request):
-    """Its JSON has no member twice: of two, a parser takes the last, and its sender may have meant the first."""
+    """A request whose JSON has no member twice: a parser takes the last, and its sender may have meant the first."""
 
     async def json(self) -> Any:
         """Raises `HTTPException` 400, and what `json.loads` raises."""
@@ -140,15 +140,15 @@ class GuardedRoute(APIRoute):
     """A route that checks what it `Needs` first."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The framework's handler, behind the checks."""
+        """Returns the framework's handler, behind the checks."""
         handler = super().get_route_handler()
-        needed = [one.dependency for one in self.dependencies if isinstance(one.dependency, Needs)]
+        needed = [depends.dependency for depends in self.dependencies if isinstance(depends.dependency, Needs)]
 
         async def guarded(request: Request) -> Response:
             receive = request.receive
-            for one in needed:
-                one.check(request)
-                receive = one.limited(receive)
+            for need in needed:
+                need.check(request)
+                receive = need.limited(receive)
             return await handler(_StrictRequest(request.scope, receive))
 
         return guarded

@@ -19,7 +19,7 @@ from httpapi.server.serverkeys import ServerKeys
 
 
 def framework(title: str, description: str, **more: Any) -> FastAPI:
-    """An application without routes. Its OpenAPI document is served, the pages that show it are not."""
+    """Returns an application without routes. Its OpenAPI document is served, the pages that show it are not."""
     return FastAPI(
         title=title,
         version="1",
@@ -32,7 +32,7 @@ def framework(title: str, description: str, **more: Any) -> FastAPI:
 
 
 def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> Gate:
-    """The application behind the gate that every request passes; `requests` counts them."""
+    """Puts the application behind the gate that every request passes; `requests` counts them."""
     return Gate(
         app,
         tokens=tokens,

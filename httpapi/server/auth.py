@@ -53,7 +53,7 @@ class Token:
     sha256: str
 
     def line(self) -> str:
-        """The token's line in a tokens file."""
+        """Returns the token's line in a tokens file."""
         return f"{self.name} {','.join(sorted(self.scopes))} {self.sha256}"
 
 
@@ -70,7 +70,7 @@ class Tokens:
             raise SettingsInvalid("tokens", [f"names must differ, found {sorted(names)}"])
 
     def identify(self, authorization: str | None) -> Principal | None:
-        """The caller by the `Authorization` header; None: the header contains no token of ours."""
+        """Returns the caller by the `Authorization` header; None: the header contains no token of ours."""
         if authorization is None:
             return Principal(None, self.anonymous)
         scheme, _, presented = authorization.partition(" ")
@@ -85,7 +85,7 @@ class Tokens:
 
 
 def new_token(name: str, scopes: Iterable[str]) -> tuple[str, Token]:
-    """A new random token: its secret, to be handed out once, and what is stored of it."""
+    """Makes a random token. Returns its secret, to be handed out once, and what is stored of it."""
     secret = secrets.token_urlsafe(32)
     token = Token(name, frozenset(scopes), _digest(secret))
     if problem := _problem(token):
@@ -101,7 +101,7 @@ def load_tokens(
     variables: tuple[str, str],
     allowed: Collection[str] | None = tuple(Scope),
 ) -> Tokens:
-    """The tokens of the file and of the environment. Raises `SettingsInvalid`.
+    """Loads the tokens of the file and of the environment. Raises `SettingsInvalid`.
 
     variables   the environment variables with a token for reading, and with one for reading and writing
     allowed     the scopes that tokens may have; None: any
@@ -124,7 +124,7 @@ def load_tokens(
 
 
 def parse_tokens(text: str, source: str, allowed: Collection[str] | None = tuple(Scope)) -> tuple[Token, ...]:
-    """The tokens of a tokens file; each line is a name, scopes joined by commas, and a SHA-256 in hex.
+    """Parses a tokens file; each line is a name, scopes joined by commas, and a SHA-256 in hex.
 
     Raises `SettingsInvalid` with every line that is wrong.
     """
@@ -172,7 +172,7 @@ def environment_tokens(environ: Mapping[str, str], variables: tuple[str, str]) -
 
 
 def _problem(token: Token, allowed: Collection[str] | None = None) -> str | None:
-    """What is wrong with a token; the text never contains its digest, which may be the token itself by mistake."""
+    """Says what is wrong with a token; never shows its digest, which may be the token itself by mistake."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", token.name):
         return f"token name {token.name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -"
     if not token.scopes:

@@ -13,10 +13,14 @@
     a peer that has ended its side            gets the answer to what it has sent; with TLS, which has no such half
                                               connections, it is cut off
 
-uvicorn has none of the first six (its `limit_concurrency` counts requests, after their header), nor has hypercorn a
-limit by client. Applications see a request only when its header is complete; so this is a subclass of uvicorn's
-protocol. A peer beyond the number of connections is answered 503 at once. Time in which the server does not read counts
-for nobody.
+uvicorn 0.54 has only the time between two requests (`timeout_keep_alive`), and applications see a request only when its
+header is complete; so this is a subclass of its protocol. Its other options do not replace it. `limit_concurrency` is
+looked at when a header is complete, and then refuses all clients: silent connections would lock the others out.
+`h11_max_incomplete_event_size` belongs to its parser in Python, and bounds neither the number of headers nor that of
+waiting requests. hypercorn has no limit by client either.
+
+A peer beyond the number of connections is answered 503 at once. Time in which the server does not read counts for
+nobody.
 
 TLS handshakes come before: handshakes.py. Not covered: peers behind one proxy, which have one address.
 """
@@ -56,7 +60,7 @@ class LimitedConfig(uvicorn.Config):
         self.limits = limits
 
     def get_loop_factory(self) -> Callable[[], asyncio.AbstractEventLoop] | None:
-        """One whose servers bound TLS handshakes as well; uvicorn passes no time for these to its loop."""
+        """Returns a loop whose servers bound TLS handshakes as well; uvicorn passes no time for these to its loop."""
         factory = super().get_loop_factory()
         if not self.is_ssl:
             return factory
@@ -74,7 +78,7 @@ class LimitedConfig(uvicorn.Config):
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """One connection, within limits."""
 
     def __init__(self, config: LimitedConfig, *arguments: Any, **more: Any) -> None:
         super().__init__(config, *arguments, **more)
@@ -87,10 +91,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._too_much: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse it if there are too many."""
+        """Refuses the connection if there are too many."""
         super().connection_made(transport)
         address = self.client and self.client[0]
-        clients = [one.client for one in self.connections if isinstance(one, LimitedProtocol)]
+        clients = [other.client for other in self.connections if isinstance(other, LimitedProtocol)]
         of_client = sum(client is not None and client[0] == address for client in clients)
         limits = self._limits
         if len(self.connections) > limits.max_connections or of_client > limits.max_connections_per_client:
@@ -102,13 +106,13 @@ class LimitedProtocol(HttpToolsProtocol):
             self._within(limits.header_within_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for."""
+        """Stops waiting for anything."""
         self._within(None)
         self._stop_taking()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """The first byte of a header starts its time."""
+        """Starts the time of a header with its first byte."""
         if self._deadline is None and (self.cycle is None or self.cycle.response_complete):
             self._within(self._limits.header_within_s)
         self._head_bytes += len(data)
@@ -117,7 +121,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer(problem(431, f"more than {_HEAD_MAX_BYTES} bytes of header"))
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether the connection stays open; uvicorn would drop what is not written yet, as if it were all."""
+        """Tells whether the connection stays open; uvicorn would drop what is not written yet, as if it were all."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body:
             return False
@@ -128,23 +132,23 @@ class LimitedProtocol(HttpToolsProtocol):
         return True
 
     def send_400_response(self, msg: str) -> None:
-        """A problem, as any other refusal."""
+        """Answers with a problem, as any other refusal does."""
         self._answer(problem(400, self._too_much or "this is not a request in HTTP/1.1"))
 
     def on_message_begin(self) -> None:
-        """The count of headers starts at zero."""
+        """Starts the count of headers at zero."""
         super().on_message_begin()
         self._headers = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Of the head, or a trailer."""
+        """Counts a header of the head, or a trailer."""
         self._headers += 1
         if self._headers > _HEADERS_MAX:
             raise self._refused(f"more than {_HEADERS_MAX} headers")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """From now on it is the body that is waited for."""
+        """Waits for the body from now on."""
         if len(self.pipeline) >= _PIPELINED_MAX:
             raise self._refused(f"more than {_PIPELINED_MAX} requests wait behind another")
         super().on_headers_complete()
@@ -154,7 +158,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._within(self._limits.body_within_s)
 
     def on_body(self, body: bytes) -> None:
-        """What comes after the answer is dropped, within bounds."""
+        """Drops what comes after the answer, within bounds."""
         super().on_body(body)
         self._head_bytes = max(0, self._head_bytes - _FRAME_MAX_RATIO * len(body))
         if self.cycle.response_complete:
@@ -163,19 +167,19 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.transport.abort()
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """Waits for nothing more: the request is complete."""
         self._within(None)
         self._head_bytes = 0  # what has arrived of the next one is little
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """The peer takes the answer more slowly than it is written."""
+        """Starts the time of a peer that takes the answer more slowly than it is written."""
         super().pause_writing()
         self._stop_taking()
         self._taking = self.loop.call_later(self._limits.answer_within_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It has taken nearly all."""
+        """Ends that time: the peer has taken nearly all."""
         super().resume_writing()
         self._stop_taking()
 
@@ -194,10 +198,11 @@ class LimitedProtocol(HttpToolsProtocol):
             self._answer(problem(408, f"the body was not complete within {seconds:g} s (body_within)"))
 
     def _answer(self, answer: Response) -> None:
-        """Answer in place of the application, and close."""
+        """Answers in place of the application, and closes."""
         status = HTTPStatus(answer.status_code)
-        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), *(b"%b: %b" % one for one in answer.raw_headers)]
-        self.transport.write(b"\r\n".join([*lines, b"connection: close", b"", bytes(answer.body)]))
+        headers = [b"%b: %b" % header for header in answer.raw_headers]
+        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode(), *headers, b"connection: close", b""]
+        self.transport.write(b"\r\n".join([*lines, bytes(answer.body)]))
         self.transport.close()
         self.loop.call_later(_LINGER_S, self.transport.abort)
 

@@ -1,9 +1,12 @@
-"""Accepts connections for https: the event loop alone gives a TLS handshake 60 s, and as many of them as there come.
+"""Accepts connections for https, and bounds their TLS handshakes.
 
     a handshake                     is complete within `header_within`, or the connection is closed
     handshakes at a time            `max_connections`, of one address `max_connections_per_client`; more are closed
 
 After its handshake a connection counts among the others (connections.py).
+
+uvicorn 0.54 passes no `ssl_handshake_timeout` to its event loop, which then gives a handshake 60 s; and neither asyncio
+nor uvloop bounds how many are under way, or tells a protocol of a connection before its handshake is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _WITHOUT_DESCRIPTORS_S = 1.0
 
 
 class TlsServer:
-    """In place of an event loop's server: as much of one as uvicorn uses."""
+    """Stands in place of an event loop's server: as much of one as uvicorn uses."""
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class TlsServer:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more connections; handshakes end without one."""
+        """Accepts no more connections; handshakes end without one."""
         self._loop.remove_reader(self._listener)
         if self._resuming is not None:
             self._resuming.cancel()
@@ -52,7 +55,7 @@ class TlsServer:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until every handshake has ended."""
+        """Waits until every handshake has ended."""
         await asyncio.gather(*self._shaking, return_exceptions=True)
 
     def _resume(self) -> None:

@@ -68,7 +68,7 @@ _MEANINGS = {
 
 
 class RouteProblems:
-    """Called with statuses: the problems that a route may answer with, for its OpenAPI description."""
+    """Describes for OpenAPI the problems that a route may answer with; called with their statuses."""
 
     def __init__(self, meanings: Mapping[int, str]) -> None:
         self._meanings = {**_MEANINGS, **meanings}
@@ -86,7 +86,7 @@ def problem(
     errors: list[ProblemPart] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer that describes a problem."""
+    """Returns the answer that describes a problem."""
     body = ProblemBody(
         type=kind or (f"/problems/{_KINDS[status]}" if status in _KINDS else "about:blank"),
         title=HTTPStatus(status).phrase,
@@ -108,14 +108,14 @@ def install(
     meanings: Mapping[type[Exception], tuple[int, str | None]],
     retry_unavailable_s: int = RETRY_UNAVAILABLE_S,
 ) -> None:
-    """Answer every error of `app` with a problem, and describe it so.
+    """Answers every error of `app` with a problem, and describes it so.
 
     `meanings`: the status of an error and the type of its problem (None: the status's usual type). An error's base
     class must come after it.
     """
 
     async def known_error(request: Request, error: Exception) -> Response:
-        status, kind = next(meaning for one, meaning in meanings.items() if isinstance(error, one))
+        status, kind = next(meaning for known, meaning in meanings.items() if isinstance(error, known))
         headers = {}
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             logger.error("%s %s: %s", request.method, request.scope["route"].path, error)  # few different lines
@@ -140,7 +140,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """The methods of all routes of this path: the framework's answer names those of one route only."""
+    """Returns the methods of all routes of this path: the framework's answer names those of one route only."""
     routes = request.app.router.routes
     asked = {method: {**request.scope, "method": method} for method in _METHODS}
     return [m for m, scope in asked.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)]
@@ -162,7 +162,7 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 
 async def _defect(request: Request, error: Exception) -> Response:
-    """The server itself logs the trace; the answer does not reveal it."""
+    """Answers without the trace, which the server itself logs."""
     return problem(500, "a defect of the server: its log has the trace", instance=request.url.path)
 
 

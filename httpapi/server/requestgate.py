@@ -50,7 +50,7 @@ class Gate:
         self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection of the server."""
+        """Passes one request on, or refuses it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -80,7 +80,7 @@ class Gate:
             self._count(scope, sending.status)
 
     def _identified(self, scope: Scope) -> str:
-        """The caller, in words: limits are by token, or by address without one that is known."""
+        """Returns the caller, in words: limits are by token, or by address without one that is known."""
         authorization = dict(scope["headers"]).get(b"authorization")
         principal = self._tokens.identify(None if authorization is None else authorization.decode("latin-1"))
         scope.setdefault("state", {})["principal"] = principal
@@ -99,14 +99,14 @@ class Gate:
         return None if wrong is None else problem(400, wrong, instance=scope["path"])
 
     def _count(self, scope: Scope, status: int) -> None:
-        """By route, not by path, and only known methods: callers must not be able to create labels."""
+        """Counts by route, not by path, and only known methods: callers must not be able to create labels."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
 
 
 def _wrong_headers(names: list[bytes]) -> str | None:
-    """What a request must not have; the body of one that asks for another protocol is not parsed."""
+    """Says which headers a request must not have; the body of one that asks for another protocol is not parsed."""
     if names.count(b"authorization") > 1:
         return "the request has two Authorization headers: send one"
     if b"upgrade" in names and (b"content-length" in names or b"transfer-encoding" in names):

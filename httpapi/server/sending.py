@@ -1,6 +1,9 @@
 """Sends an answer in pieces, each once the peer has taken the one before; so it is known how long an answer is held.
 
 An answer beyond 64 KiB counts among its caller's until all of it is taken. If they are too many, 429 is answered.
+
+uvicorn 0.54 writes a body of any size at once, and then takes the answer for complete; starlette 1.10 sends only files
+and streams in pieces.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ class Sending:
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
-        """ASGI's send. The start waits for the size of what follows."""
+        """Sends, as ASGI's send does. The start waits for the size of what follows."""
         if message["type"] == "http.response.start":
             self._start = message
             self.status = message["status"]
@@ -62,5 +65,5 @@ class Sending:
         await self._send({"type": "http.response.body", "body": answer.body})
 
     def over(self) -> None:
-        """The answer is taken, or its peer is gone."""
+        """Ends the answer: it is taken, or its peer is gone."""
         self._held.give_back(self._caller, self._size)

@@ -90,7 +90,7 @@ class ServerKeys(Keys):
 
     @property
     def exposed(self) -> str | None:
-        """What anyone on the network may do, and how to change that; None if nothing, or if only this machine may."""
+        """Says what anyone on the network may do, and how to change that; None: nothing, or only this machine may."""
         if not self.anonymous or self.tls_certificate is not None or _is_loopback(self.host):
             return None
         return (
@@ -105,14 +105,14 @@ class ServerKeys(Keys):
         return [scope.value for scope in Scope]
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:
-        """The tokens of the file and of the environment. Raises `SettingsInvalid`."""
+        """Loads the tokens of the file and of the environment. Raises `SettingsInvalid`."""
         return load_tokens(
             self.tokens_file, environ, self.anonymous, variables=self.token_variables, allowed=self.scopes
         )
 
     @classmethod
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> Self:
-        """The configuration in a YAML file. Raises `SettingsInvalid`."""
+        """Loads the configuration in a YAML file. Raises `SettingsInvalid`."""
         return Document.read(path, environ).as_model(cls)
 
 

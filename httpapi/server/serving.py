@@ -26,7 +26,7 @@ _SAME_LINE_EVERY_S = 10.0
 
 
 def log_to_standard_error() -> None:
-    """What the process of a server logs, from INFO on; the process id tells workers apart.
+    """Logs what the process of a server says, from INFO on; the process id tells workers apart.
 
     A line for each of an attacker's requests would fill the disk: the same one appears once in some seconds.
     """
@@ -37,13 +37,13 @@ def log_to_standard_error() -> None:
 
 
 def end_by_signals() -> None:
-    """SIGTERM and Ctrl-C end the process with 0, before it serves and after: uvicorn raises again what stopped it."""
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: sys.exit(ExitCode.DONE))
+    """Ends the process with 0 at SIGTERM and Ctrl-C, before it serves and after: uvicorn raises its signal again."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(ExitCode.DONE))
 
 
 def listen(keys: ServerKeys) -> socket.socket:
-    """A listening socket; port 0: any free one. Raises `SettingsInvalid`, also for a certificate that is none."""
+    """Returns a listening socket; port 0: any free one. Raises `SettingsInvalid`, also for an unusable certificate."""
     check_certificate(keys.tls_certificate, keys.tls_key)
     if (warning := keys.exposed) is not None:
         logger.warning("%s", warning)
@@ -93,7 +93,7 @@ def check_certificate(certificate: Path | None, own_key: Path | None) -> None:
 
 
 def _shake_hands(server: ssl.SSLContext, certificate: Path) -> None:
-    """A client that trusts this certificate, whoever signed it, connects in memory: so its dates are looked at."""
+    """Connects a client in memory that trusts this certificate, whoever signed it: so its dates are looked at."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -106,13 +106,13 @@ def _shake_hands(server: ssl.SSLContext, certificate: Path) -> None:
 
 
 def url(keys: ServerKeys, listener: socket.socket) -> str:
-    """Where the server listens, for the log."""
+    """Says where the server listens, for the log."""
     host, port = listener.getsockname()[:2]
     return f"{'https' if keys.tls_certificate else 'http'}://{host}:{port}"
 
 
 def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> LimitedConfig:
-    """How the process serves an application: quietly, as /metrics counts the requests. `more`: uvicorn's settings."""
+    """Configures uvicorn for an application: quietly, as /metrics counts the requests. `more`: uvicorn's settings."""
     limits = ConnectionLimits(
         max_connections=keys.max_connections,
         max_connections_per_client=keys.max_connections_per_client,

@@ -25,7 +25,7 @@ SAY_EVERY_S = 60.0
 
 
 class SteadyClock:
-    """Milliseconds since the epoch at each call. Thread-safe.
+    """Returns milliseconds since the epoch at each call. Thread-safe.
 
     anchor          a trusted reading of both clocks: of the process that starts the workers
     believes_ahead  whether a clock that was set ahead is believed after a minute
@@ -41,7 +41,7 @@ class SteadyClock:
     ) -> None:
         self._believes_ahead, self._read = believes_ahead, read
         self._clock = self._anchored(anchor)
-        self._last = anchor  # what was told, and the monotonic clock
+        self._last = anchor  # what was returned, and the monotonic clock
         self._lock = threading.Lock()
         self._every = Every(SAY_EVERY_S, at_once=True)
         self._jumped = False
@@ -49,7 +49,7 @@ class SteadyClock:
     def __call__(self) -> int:
         with self._lock:
             wall_ms, monotonic_ms = self._read()
-            if monotonic_ms < self._last[1]:  # of a restored machine: what was told last is all there is to go on from
+            if monotonic_ms < self._last[1]:  # of a restored machine: time goes on from what was returned last
                 self._clock = self._anchored((self._last[0], monotonic_ms))
             reading = self._clock.look(wall_ms, monotonic_ms)
             self._last = reading.steady_ms, monotonic_ms

@@ -137,19 +137,20 @@ class Storage:
         self._batches = Batches(backend, config.max_answer_bytes)
         self._config = config
         self._clock_ms = clock_ms
-        self._namespaces = {one.name: one for one in config.namespaces}
+        self._namespaces = {settings.name: settings for settings in config.namespaces}
         self._turns = Turns(config.threads)
         self._places = Places(config.max_under_way)
         self.metrics = StorageMetrics()
 
     def router(self) -> APIRouter:
-        """The routes below /v1."""
+        """Returns the routes below /v1."""
         router = APIRouter(prefix="/v1/namespaces", tags=["storage"], route_class=GuardedRoute)
         read, write = [_needs(Scope.READ)], [_needs(Scope.WRITE)]
         large, keys, small = self._config.max_body_bytes, self._most_bytes("read"), SMALL_BODY_BYTES
-        one = min(large, small + 2 * max(each.max_value_bytes for each in self._config.namespaces))  # in base64
+        value_bytes = max(settings.max_value_bytes for settings in self._config.namespaces)
+        single_item = min(large, small + 2 * value_bytes)  # in base64
         reads, writes, deletes = [_needs(Scope.READ, keys)], [_needs(Scope.WRITE, large)], [_needs(Scope.WRITE, keys)]
-        writes_one, writes_number = [_needs(Scope.WRITE, one)], [_needs(Scope.WRITE, small)]
+        writes_one, writes_number = [_needs(Scope.WRITE, single_item)], [_needs(Scope.WRITE, small)]
         batch = {200: ANSWER_CONTENT} | _answers(400, 401, 403, 404, 406, 415, 422, 503)
         single = _answers(401, 403, 404, 422, 503)
         most = self._config.max_items
@@ -178,7 +179,7 @@ class Storage:
         return router
 
     def _most_bytes(self, operation: str) -> int:
-        """Of a batch's body, plain: for keys less than for items, which have values."""
+        """Returns the limit of a batch's body, decompressed: less for keys than for items, which have values."""
         large = self._config.max_body_bytes
         keys = SMALL_BODY_BYTES + 2 * MAX_KEY_BYTES * self._config.max_items  # in base64
         return large if operation == "write" else min(large, keys)
@@ -245,12 +246,12 @@ class Storage:
         return _json(await self._state(settings, request))
 
     async def check(self) -> None:
-        """Check that the back end can be written. Raises `StorageUnavailable`."""
+        """Checks that the back end can be written. Raises `StorageUnavailable`."""
         namespace = self._config.namespaces[0].namespace
         await self._turns.run(_SELF, self._batches.backend.check, namespace, self._clock_ms())
 
     async def purge_at_intervals(self) -> None:
-        """Free expired items, for ever: writes do so too, but a store may be idle. Requests run in between."""
+        """Frees expired items at intervals: writes do so too, but a store may be idle. Requests run in between."""
         while True:
             await anyio.sleep(self._config.purge_every_s * random.uniform(0.8, 1.2))  # not all workers at once
             try:
@@ -344,7 +345,7 @@ class Storage:
 
 
 def create_app(backend: Backend, tokens: Tokens, config: StorageServeConfig, clock_ms: Callable[[], int]) -> Gate:
-    """The application: routes, errors, limits. It closes the back end when the server stops."""
+    """Returns the application: routes, errors, limits. It closes the back end when the server stops."""
     storage = Storage(backend, config, clock_ms)
 
     @asynccontextmanager
@@ -364,7 +365,7 @@ def create_app(backend: Backend, tokens: Tokens, config: StorageServeConfig, clo
 
 
 async def _body(request: Request) -> bytes:
-    """In one block, which grows in place: many small ones would have to be joined, and leave holes in the heap."""
+    """Reads it into one block that grows in place: small ones would have to be joined, and leave holes in the heap."""
     body = BytesIO()
     try:
         async for piece in request.stream():
@@ -380,7 +381,7 @@ def _key_bytes(key: str) -> bytes:
 
 
 def _single(request: Request, result: WriteResult | ReadResult) -> Response | None:
-    """The problem for a single result; None: it is `ok`."""
+    """Returns the problem for a single result; None: it is `ok`."""
     if result.status is Status.OK:
         return None
     status, kind = _PROBLEM_OF[result.status]

@@ -71,7 +71,7 @@ class Batches:
                 break
             rest = keys[len(found) : len(found) + portion]
             got = self.backend.read(settings.namespace, rest, now_ms, generation)
-            size += sum(len(item.value) for one in got for item in one.items)
+            size += sum(len(item.value) for result in got for item in result.items)
             found.extend(got)
         return found
 
@@ -97,9 +97,9 @@ def _key_fault(key: bytes) -> str:
 def _without(
     wrong: dict[int, Result], asked: Sequence[Asked], perform: Callable[[Sequence[Asked]], list[Result]]
 ) -> list[Result]:
-    """The results in the order of the request; what is `wrong` never reaches the back end."""
+    """Returns the results in the order of the request; what is `wrong` never reaches the back end."""
     if not wrong:
         return perform(asked) if asked else []
-    rest = [one for index, one in enumerate(asked) if index not in wrong]
+    rest = [item for index, item in enumerate(asked) if index not in wrong]
     results = iter(perform(rest) if rest else [])
     return [wrong[index] if index in wrong else next(results) for index in range(len(asked))]

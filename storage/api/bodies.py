@@ -23,10 +23,10 @@ ANSWER_CONTENT: dict[str, Any] = {"content": {ArrowCodec.media_type: _BINARY}}
 """In addition to the JSON that FastAPI describes by itself."""
 
 
-def _list_of(name: str, one: dict[str, Any], most: int) -> dict[str, Any]:
+def _list_of(name: str, entry: dict[str, Any], most: int) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {name: {"type": "array", "items": one, "maxItems": most}},
+        "properties": {name: {"type": "array", "items": entry, "maxItems": most}},
         "required": [name],
         "additionalProperties": False,
     }
@@ -42,17 +42,17 @@ def _request(schema: dict[str, Any], arrow_columns: str | None = None) -> dict[s
 
 
 def items_request(most: int) -> dict[str, Any]:
-    """The request body of items:write."""
-    columns = ", ".join(f"{one.name} {one.type}" for one in ITEMS)
+    """Describes the request body of items:write."""
+    columns = ", ".join(f"{field.name} {field.type}" for field in ITEMS)
     return _request(_list_of("items", ItemBody.model_json_schema(), most), columns)
 
 
 def keys_request(most: int) -> dict[str, Any]:
-    """The request body of items:read and items:delete."""
-    columns = ", ".join(f"{one.name} {one.type}" for one in KEYS)
+    """Describes the request body of items:read and items:delete."""
+    columns = ", ".join(f"{field.name} {field.type}" for field in KEYS)
     return _request(_list_of("keys", Base64.__metadata__[0].json_schema, most), columns)  # type: ignore[attr-defined]
 
 
 def value_request() -> dict[str, Any]:
-    """The request body for a single item."""
+    """Describes the request body for a single item."""
     return _request(ValueBody.model_json_schema())

@@ -94,7 +94,7 @@ class StorageServeConfig(ServerKeys):
     @field_validator("namespaces")
     @classmethod
     def _each_once(cls, namespaces: tuple[NamespaceSettings, ...]) -> tuple[NamespaceSettings, ...]:
-        names = [one.name for one in namespaces]
+        names = [namespace.name for namespace in namespaces]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"names must differ, {twice} occur more than once")
@@ -104,4 +104,4 @@ class StorageServeConfig(ServerKeys):
     def scopes(self) -> list[str]:
         """Every scope that a token may have: for all namespaces, or for one."""
         words = [scope.value for scope in Scope]
-        return sorted([*words, *(f"{one.name}:{word}" for one in self.namespaces for word in words)])
+        return sorted([*words, *(f"{namespace.name}:{word}" for namespace in self.namespaces for word in words)])

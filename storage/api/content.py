@@ -45,7 +45,7 @@ def answer_codec(accept: str | None, sent: Codec) -> Codec:
 
 
 def request_encoding(content_encoding: str | None) -> str | None:
-    """None: plain. Raises 415."""
+    """Returns the encoding; None: the body is plain. Raises 415."""
     name = (content_encoding or "identity").strip().lower()
     if name == "identity":
         return None
@@ -56,21 +56,21 @@ def request_encoding(content_encoding: str | None) -> str | None:
 
 
 def answer_encoding(accept_encoding: str | None) -> str | None:
-    """None: plain."""
+    """Returns the encoding; None: the answer is sent plain."""
     return _first(_wanted(accept_encoding), ENCODINGS)
 
 
 def _first(wanted: Iterable[str], offered: Iterable[Value]) -> Value | None:
     names = set(wanted)
-    return next((one for one in offered if one in names), None)
+    return next((value for value in offered if value in names), None)
 
 
 def _wanted(header: str | None) -> list[str]:
-    """The names in an `Accept...` header by weight, without those of weight 0."""
+    """Returns the names in an `Accept...` header by weight, without those of weight 0."""
     weighted = []
     for part in (header or "").split(","):
         name, *parameters = (word.strip().lower() for word in part.split(";"))
-        weight = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+        weight = next((parameter[2:] for parameter in parameters if parameter.startswith("q=")), "1")
         try:
             quality = float(weight)
         except ValueError:

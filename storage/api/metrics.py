@@ -55,12 +55,12 @@ class StorageMetrics:
         )
 
     def count(self, namespace: str, operation: str, results: Sequence[WriteResult] | Sequence[ReadResult]) -> None:
-        """One finished batch."""
+        """Counts the results of one finished batch."""
         for status, number in Counts(map(attrgetter("status"), results)).items():
             self._items.labels(namespace, operation, status.value).inc(number)
 
     def text(self) -> bytes:
-        """Prometheus' text format, for all workers."""
+        """Returns Prometheus' text format, for all workers."""
         if FOLDER_VARIABLE not in os.environ:
             return generate_latest(self._registry)
         _forget_dead_workers(Path(os.environ[FOLDER_VARIABLE]))
@@ -70,7 +70,7 @@ class StorageMetrics:
 
 
 def _forget_dead_workers(folder: Path) -> None:
-    """A killed worker's requests are no longer in progress; what it has counted stays counted."""
+    """Drops the gauges of killed workers, whose requests have ended; what they have counted stays counted."""
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rsplit("_", 1)[1])
         try:

@@ -44,7 +44,7 @@ _M_MMAP_THRESHOLD = -3  # of malloc.h
 
 
 def serve(config: StorageServeConfig) -> None:
-    """Serve until SIGTERM or SIGINT; requests in progress are finished.
+    """Serves until SIGTERM or SIGINT; requests in progress are finished.
 
     Raises `SettingsInvalid`, `StorageConfigInvalid` and `StorageUnavailable` before anything is served.
     """
@@ -84,7 +84,7 @@ def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> LimitedCo
 
 
 def _worker(config: StorageServeConfig, anchor: tuple[int, int]) -> Gate:
-    """The application of one worker, created in its process. Its clock is that of the process which started it."""
+    """Creates the application of one worker, in its process. Its clock is that of the process which started it."""
     log_to_standard_error()
     _prepare_process()
     threading.Thread(target=_stop_when_orphaned, daemon=True).start()
@@ -118,4 +118,4 @@ def _clock(config: StorageServeConfig, anchor: tuple[int, int]) -> SteadyClock:
 
 
 def _open(config: StorageServeConfig, clock_ms: SteadyClock) -> Backend:
-    return open_backend(config.store, [one.namespace for one in config.namespaces], clock_ms)
+    return open_backend(config.store, [settings.namespace for settings in config.namespaces], clock_ms)

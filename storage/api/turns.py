@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 class Turns:
-    """Up to `threads` calls at a time. Used on one event loop only."""
+    """Runs up to `threads` calls at a time. Used on one event loop only."""
 
     def __init__(self, threads: int) -> None:
         self._free = threads
@@ -26,7 +26,7 @@ class Turns:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def run(self, caller: str, call: Callable[..., Result], *arguments: Any) -> Result:
-        """What `call` returns, or raises, in a thread."""
+        """Runs `call` in a thread. Returns what it returns, or raises what it raises."""
         await self._turn(caller)
         self._running[caller] += 1
         try:
@@ -51,7 +51,7 @@ class Turns:
             raise
 
     def _pass_on(self) -> None:
-        """To the caller with the fewest calls; among equals to the one whose last turn is longest ago."""
+        """Gives the turn to the caller with the fewest calls; among equals, to that whose last turn is longest ago."""
         while self._waiting:
             caller = min(self._waiting, key=self._running.__getitem__)
             turns = self._waiting.pop(caller)

@@ -6,6 +6,7 @@ aerospikestore.py     Aerospike: one record per key
 aerospikerecords.py   records of Aerospike sets, changed by compare-and-swap
 aerospikefacts.py     what Aerospike's nodes say about themselves, and whether they have what they acknowledged   (pure)
 redisstore.py         Redis, or Valkey: one string per key
+rediswitnesses.py     what a process knows of the namespaces in a Redis server, and the commands that rely on it
 redisserver.py        the connections to a Redis server, and its failures in words
 redisfacts.py         what a Redis server says about itself, and whether it still has what it acknowledged        (pure)
 redisacknowledged.py  what a Redis server has acknowledged to this process, and whether it still has that         (pure)

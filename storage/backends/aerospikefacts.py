@@ -35,10 +35,15 @@ _START_MARGIN_S = 2
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """cluster: its key; size: its nodes; stable: nothing migrates; copies: of each partition
+    """What one node says about itself and its cluster.
 
+    cluster     the cluster's key
+    size        how many nodes the cluster has
+    stable      nothing migrates
     started_s   by the node's own clock; None within the first seconds, when the next start may look the same
-    evicted     records since then; evicting: more are about to go, and are counted only after that
+    evicted     records since then
+    evicting    more are about to be evicted, and are counted only after that
+    copies      of each partition
     clock_ms    its wall clock, in whole seconds
     """
 
@@ -53,7 +58,7 @@ class Node:
 
     @classmethod
     def of(cls, statistics: Mapping[str, str], namespace: Mapping[str, str], stable: str) -> Node:
-        """From the answers to `statistics`, `namespace/NAME` and, last, `cluster-stable`."""
+        """Parses the answers to `statistics`, `namespace/NAME` and, last, `cluster-stable`."""
         up_s = int(statistics["uptime"])
         return cls(
             cluster=statistics["cluster_key"],
@@ -72,7 +77,7 @@ Cluster = Mapping[str, Node]
 
 
 def wrong_now(cluster: Cluster) -> str | None:
-    """Why nobody can rely on the answers of these nodes at this moment; None: they are one cluster."""
+    """Returns why nobody can rely on the answers of these nodes at this moment; None: they are one cluster."""
     if evicting := [name for name, node in cluster.items() if node.evicting]:
         return f"{_named(evicting)} is evicting live records"
     keys = {node.cluster for node in cluster.values()}
@@ -80,11 +85,11 @@ def wrong_now(cluster: Cluster) -> str | None:
     if len(keys) == 1 and sizes == {len(cluster)}:
         return None
     seen = ", ".join(f"{name} in cluster {node.cluster} of {node.size}" for name, node in sorted(cluster.items()))
-    return f"its nodes are not one cluster, or not all of them can be reached from here ({seen or 'none answers'})"
+    return f"its nodes are not one cluster, or not all of them can be reached from here ({seen or 'no node answers'})"
 
 
 def wrong_clock(cluster: Cluster, now_ms: int) -> str | None:
-    """Why the clock of a node, or ours, is wrong; None: they agree."""
+    """Returns why the clock of a node, or ours, is wrong; None: they agree."""
     for name, node in sorted(cluster.items()):
         if (reason := other_clock(node.clock_ms, now_ms)) is not None:
             return f"node {name}: {reason}"
@@ -93,9 +98,13 @@ def wrong_clock(cluster: Cluster, now_ms: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterWitness:
-    """cluster: its key; started_s, evicted: by name of its nodes; copies: of each record
+    """What the nodes of a cluster said about themselves while nothing migrated.
 
-    absent   when the nodes were started that had left before
+    cluster     the cluster's key
+    started_s   when each node was started, by name
+    evicted     how many records each node had evicted, by name
+    copies      of each record
+    absent      when the nodes were started that had left before
     """
 
     cluster: str
@@ -106,7 +115,7 @@ class ClusterWitness:
 
     @classmethod
     def of(cls, cluster: Cluster, absent: Mapping[str, int | None]) -> Self:
-        """As the nodes are now; they are one cluster."""
+        """Takes the witness of the nodes as they are now; they are one cluster."""
         return cls(
             cluster=next(iter(cluster.values())).cluster,
             started_s={name: node.started_s for name, node in sorted(cluster.items())},
@@ -116,7 +125,7 @@ class ClusterWitness:
         )
 
     def lost(self, cluster: Cluster) -> str | None:
-        """Why acknowledged records may be gone; None: they are not. The nodes are one cluster."""
+        """Returns why acknowledged records may be gone; None: they are not. The nodes are one cluster."""
         same = self._is(cluster)
         again = {name for name in cluster if not same and name in self.started_s and not self._runs_on(name, cluster)}
         evicted = {
@@ -135,7 +144,7 @@ class ClusterWitness:
         return None
 
     def too_few(self, cluster: Cluster) -> str | None:
-        """Why it must be waited until more nodes are there; None: they are enough."""
+        """Returns why the caller must wait for more nodes; None: they are enough."""
         known = set(self.started_s) | set(self.absent)
         missing = known - set(cluster)
         if 2 * len(missing) < len(known):
@@ -146,7 +155,7 @@ class ClusterWitness:
         )
 
     def seen(self, cluster: Cluster) -> ClusterWitness:
-        """Taken again, if nothing migrates: then each record has all of its copies. Nothing is lost."""
+        """Takes the witness again if nothing migrates: then each record has all of its copies. Nothing is lost."""
         if not all(node.stable for node in cluster.values()):
             return self
         known = {**self.absent, **self.started_s}
@@ -158,7 +167,7 @@ class ClusterWitness:
         return all(node.cluster == self.cluster for node in cluster.values())
 
     def _runs_on(self, name: str, cluster: Cluster) -> bool:
-        """Whether a node was certainly not started again."""
+        """Tells whether a node was certainly not started again."""
         before, now = {**self.absent, **self.started_s}.get(name), cluster[name].started_s
         return before is not None and now is not None and abs(before - now) <= _START_MARGIN_S
 
@@ -176,15 +185,15 @@ class Meta:
 
     @classmethod
     def begun(cls, namespace: Namespace, generation: str, cluster: Cluster) -> Meta:
-        """Of a new generation."""
+        """Begins a new generation."""
         return cls(StoredNamespace.made(namespace, generation), ClusterWitness.of(cluster, {}))
 
     @classmethod
     def parse(cls, document: str) -> Meta:
-        """The inverse of `document`."""
+        """Parses what `document` returns."""
         values: dict[str, Any] = json.loads(document)
         return cls(StoredNamespace.parse(json.dumps(values["stored"])), ClusterWitness(**values["witness"]))
 
     def document(self) -> str:
-        """JSON."""
+        """Returns it as JSON."""
         return json.dumps(asdict(self))

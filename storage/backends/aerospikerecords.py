@@ -50,7 +50,7 @@ _REFUSED = {
 
 
 def is_full(outcome: object) -> bool:
-    """Whether the outcome says that the server answers, but takes no writes."""
+    """Tells whether the outcome says that the server answers, but takes no writes."""
     return outcome in _REFUSED.values()
 
 
@@ -109,7 +109,7 @@ class AerospikeRecords:
             raise
 
     def cluster(self) -> dict[str, Node]:
-        """What every node says now, in this order: its start, its namespace, whether anything changed since.
+        """Asks every node, in this order: for its start, its namespace, whether anything changed since.
 
         Raises `StorageUnavailable`, also for a namespace that evicts by now.
         """
@@ -129,7 +129,7 @@ class AerospikeRecords:
             raise StorageUnavailable(f"{self.where}: its nodes change, or say nothing about {error}") from error
 
     def _ask(self, request: str) -> dict[str, str]:
-        """The answers of all nodes, by their names."""
+        """Returns the answers of all nodes, by their names."""
         try:
             answers = self._client.info_all(request)
         except exception.AerospikeError as error:
@@ -140,11 +140,11 @@ class AerospikeRecords:
         return {node: str(answer) for node, (_, answer) in answers.items()}
 
     def close(self) -> None:
-        """Close the connections of this process."""
+        """Closes the connections of this process."""
         self._client.close()
 
     def fetch(self, set_name: str, keys: Sequence[Any], name: str) -> list[ReadRecord | WriteResult]:
-        """The records of different keys; an outcome where the server gave no result."""
+        """Reads the records of different keys; an outcome where the server gave no result."""
         try:
             batch = self._client.batch_read([self._key(set_name, key) for key in keys], [name, _NONCE])
         except exception.AerospikeError as error:
@@ -154,7 +154,7 @@ class AerospikeRecords:
         return [kept_of(record, name) for record in batch.batch_records]
 
     def swap(self, set_name: str, swaps: Sequence[Swap]) -> list[WriteResult | None]:
-        """Carry out the swaps; None: done."""
+        """Carries out the swaps. Returns the failure of each; None: it is done."""
         if not swaps:
             return []
         batch = BatchRecords([self._conditional(set_name, swap) for swap in swaps])
@@ -173,7 +173,7 @@ class AerospikeRecords:
         return Write(self._key(set_name, swap.key), ops, policy=policy)
 
     def remove(self, set_name: str, keys: Sequence[bytes]) -> list[WriteResult]:
-        """Remove records; an outcome for each key."""
+        """Removes records. Returns an outcome for each key."""
         if not keys:
             return []
         try:
@@ -190,7 +190,7 @@ class AerospikeRecords:
         return outcomes
 
     def _key(self, set_name: str, key: bytes | int) -> tuple[str, str, bytearray | int]:
-        """The client's key: `bytes` would be hashed like text."""
+        """Returns the client's key: `bytes` would be hashed like text."""
         return self._namespace, set_name, bytearray(key) if isinstance(key, bytes) else key
 
 
@@ -210,13 +210,13 @@ def check_namespace(where: str, settings: Mapping[str, str]) -> None:
 
 
 def _settings(answer: str) -> dict[str, str]:
-    """The settings in the answer to the info request `namespace/...`."""
+    """Parses the settings in the answer to the info request `namespace/...`."""
     values = answer.strip().split("\t")[-1]
     return dict(pair.split("=", 1) for pair in values.split(";") if "=" in pair)
 
 
 def kept_of(record: BatchRecord, name: str) -> ReadRecord | WriteResult:
-    """What was read of a record; an outcome if the server gave no result."""
+    """Returns what was read of a record; an outcome if the server gave no result."""
     if record.result == 0 and record.record is not None:
         bins = record.record[2]
         return ReadRecord(bins[_NONCE], bins[name])
@@ -226,7 +226,7 @@ def kept_of(record: BatchRecord, name: str) -> ReadRecord | WriteResult:
 
 
 def failure_of(record: BatchRecord) -> WriteResult | None:
-    """The failure of a write; None: done."""
+    """Returns the failure of a write; None: it is done."""
     if record.result == 0 and record.record is not None:
         return None
     if record.result in _RACE_LOST and not record.in_doubt:

@@ -17,7 +17,7 @@ clocks that step; those of the nodes are compared with ours whenever the namespa
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -37,7 +37,6 @@ log = logging.getLogger("teacup.storage.backends.aerospikestore")
 _ITEMS, _META = "items", "meta"
 _META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a number or a text
 _FOREVER = aerospike.TTL_NEVER_EXPIRE
-_PORTION_KEYS = 1_000
 _ATTEMPTS = 20  # at a compare-and-swap that others win
 _FREED_AFTER_S = FREED_AFTER_MS // 1_000
 _LONGEST_TTL_S = 10 * 365 * 24 * 3600  # what the server accepts; beyond that a record never expires
@@ -63,7 +62,7 @@ class AerospikeStore:
         self._declared: set[Namespace] = set()
 
     def declare(self, namespace: Namespace) -> None:
-        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        """Creates the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         if len(namespace.name) > _LONGEST_SET_NAME:
             raise StorageConfigInvalid(
                 f"namespace {namespace.name}: Aerospike's names have {_LONGEST_SET_NAME} letters"
@@ -74,12 +73,12 @@ class AerospikeStore:
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """Atomic per key."""
+        """Writes as the Protocol says; atomic per key."""
         self._check_declared(namespace)
         moment = self._moment(namespace, now_ms)
         outcomes, waiting = entries.refused_and_waiting(namespace, items, moment)
         self._record(namespace, moment, generation)
-        for portion in _portions(list(waiting)):
+        for portion in entries.portions(list(waiting)):
             self._write(namespace, items, {key: waiting[key] for key in portion}, moment, outcomes, generation)
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
         self._check_generation(namespace, generation)
@@ -88,12 +87,12 @@ class AerospikeStore:
     def read(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
     ) -> list[ReadResult]:
-        """Key by key."""
+        """Works key by key."""
         self._check_declared(namespace)
         moment = self._moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
         found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
-        for portion in _portions(unique):
+        for portion in entries.portions(unique):
             for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 found[key] = (
                     ReadResult(kept.status, (), kept.reason)
@@ -106,12 +105,12 @@ class AerospikeStore:
         return [found[key] for key in keys]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
-        """Key by key."""
+        """Works key by key."""
         self._check_declared(namespace)
         moment = Moment(now_ms)
         unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
-        for portion in _portions(unique):
+        for portion in entries.portions(unique):
             there = []
             for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 if isinstance(kept, WriteResult):
@@ -122,20 +121,15 @@ class AerospikeStore:
                     done[key] = WriteResult(Status.NOT_FOUND)
             done.update(zip(there, self._records.remove(namespace.name, there), strict=True))
         self._raise_if_silent([done[key] for key in unique])
-        outcomes = []
-        for key in keys:
-            outcomes.append(done[key] if key else WriteResult(Status.REJECTED, entries.EMPTY_KEY))
-            if key and done[key].status is Status.OK:
-                done[key] = WriteResult(Status.NOT_FOUND)  # for its later occurrences in the request
-        return outcomes
+        return entries.removed(keys, done)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """As in the Protocol."""
+        """Returns what the Protocol says."""
         self._check_declared(namespace)
         return self._change(namespace, lambda stored: stored, needed=False).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Recorded in the store, for all processes."""
+        """Records it in the store, for all processes."""
         self._check_declared(namespace)
         self._change(namespace, lambda stored: stored.raised(version))
 
@@ -145,11 +139,11 @@ class AerospikeStore:
         self._change(namespace, lambda stored: stored, always=True)
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Nothing to do: the server removes records whose TTL has passed."""
+        """Does nothing: the server removes records whose TTL has passed."""
         return 0
 
     def close(self) -> None:
-        """Close the connections of this process only."""
+        """Closes the connections of this process only."""
         self._records.close()
 
     def _check_declared(self, namespace: Namespace) -> None:
@@ -157,7 +151,7 @@ class AerospikeStore:
             self.declare(namespace)
 
     def _check_generation(self, namespace: Namespace, generation: str | None) -> None:
-        """Whether what was done before this call was done in that generation; None: any will do."""
+        """Raises `GenerationChanged` unless what was done before was done in that generation; None: any will do."""
         if generation is None:
             return
         meta = self._fetched(namespace, _META_KEY)
@@ -174,7 +168,7 @@ class AerospikeStore:
         outcomes: dict[int, WriteResult],
         generation: str | None,
     ) -> None:
-        """Write the items at these indexes, grouped by key, and fill in their outcomes."""
+        """Writes the items at these indexes, grouped by key, and fills in their outcomes."""
         for _ in range(_ATTEMPTS):
             swaps: list[Swap] = []
             for key, kept in zip(
@@ -210,7 +204,7 @@ class AerospikeStore:
         needed: bool = True,
         always: bool = False,
     ) -> StoredNamespace:
-        """Change what is stored about the namespace; it gets another generation if acknowledged items may be gone.
+        """Changes what is stored about the namespace; it gets another generation if acknowledged items may be gone.
 
         needed   False: a full store need not record it, so that look-ups go on
         always   write it, though nothing has changed
@@ -245,7 +239,7 @@ class AerospikeStore:
         return self._stored_of[namespace.name].moment(now_ms)
 
     def _record(self, namespace: Namespace, moment: Moment, generation: str | None, *, needed: bool = True) -> None:
-        """What was taken for expired, before it is answered or overwritten; the nodes' clocks are looked at as well."""
+        """Records what was taken for expired, before it is answered or overwritten; looks at the nodes' clocks, too."""
         stored = self._stored_of[namespace.name]
         known = generation in (None, stored.generation) and stored.beyond(moment) is stored
         if moment.gone_below is not None and not known:
@@ -259,13 +253,13 @@ class AerospikeStore:
         return cluster
 
     def _lost(self, namespace: Namespace, meta: Meta, cluster: Cluster) -> str | None:
-        """Why acknowledged records may be gone; None: they are not."""
+        """Returns why acknowledged records may be gone; None: they are not."""
         if self._fetched(namespace, meta.stored.generation).nonce is None:
             return "the record of its generation is gone: the set was truncated"
         return meta.witness.lost(cluster)
 
     def _begun(self, namespace: Namespace, cluster: Cluster) -> Meta:
-        """A new generation, whose own record is stored already."""
+        """Begins a new generation, and stores its own record first."""
         generation = uuid4().hex
         failure = self._stored(namespace, Swap(generation, ABSENT, _META, generation, _FOREVER))
         if failure is not None:
@@ -283,7 +277,7 @@ class AerospikeStore:
         return failure
 
     def _raise_if_silent(self, results: Sequence[WriteResult] | Sequence[ReadResult]) -> None:
-        if results and all(one.status is Status.RETRYABLE and not is_full(one) for one in results):
+        if results and all(result.status is Status.RETRYABLE and not is_full(result) for result in results):
             raise StorageUnavailable(f"{self._where}: {results[0].reason}")
 
 
@@ -291,7 +285,3 @@ def _ttl_s(value: bytes, now_ms: int) -> int:
     """Seconds until the last expiry has passed; never less."""
     seconds = -(-(max(entries.expiries(value)) - now_ms) // 1000) + _FREED_AFTER_S
     return seconds if seconds <= _LONGEST_TTL_S else aerospike.TTL_NEVER_EXPIRE
-
-
-def _portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    return (keys[start : start + _PORTION_KEYS] for start in range(0, len(keys), _PORTION_KEYS))

@@ -9,7 +9,7 @@ the request's moment notes (moment.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
 from storage.backends.moment import Moment
@@ -17,6 +17,7 @@ from storage.model import Item, Keep, Namespace, ReadResult, Status, WriteResult
 
 _Entry = tuple[tuple[int, bytes], int, int, int]
 
+_PORTION_KEYS = 1_000
 _HEAD = Struct("<qqHI")
 _OK = WriteResult(Status.OK)
 _CONFLICT = WriteResult(Status.CONFLICT, "a newer version is kept")
@@ -25,7 +26,7 @@ EMPTY_KEY = "the key is empty"
 
 
 def refusal(namespace: Namespace, item: Item, moment: Moment) -> WriteResult | None:
-    """The outcome of a write regardless of what is stored; None: it depends on what is stored.
+    """Returns the outcome of a write if it does not depend on what is stored; None: it does.
 
     An item that has already expired is `ok`: it would not be found anyway.
     """
@@ -41,7 +42,7 @@ def refusal(namespace: Namespace, item: Item, moment: Moment) -> WriteResult | N
 def refused_and_waiting(
     namespace: Namespace, items: Sequence[Item], moment: Moment
 ) -> tuple[dict[int, WriteResult], dict[bytes, list[int]]]:
-    """Of items by their index: the outcomes that are known, and, by key, those that depend on what is stored."""
+    """Returns the known outcomes, by index; and, by key, the indexes of the items that depend on what is stored."""
     outcomes: dict[int, WriteResult] = {}
     waiting: dict[bytes, list[int]] = {}
     for index, item in enumerate(items):
@@ -53,13 +54,29 @@ def refused_and_waiting(
     return outcomes, waiting
 
 
+def portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Splits the keys of a request into portions that a store's server carries out quickly."""
+    return (keys[start : start + _PORTION_KEYS] for start in range(0, len(keys), _PORTION_KEYS))
+
+
+def removed(keys: Sequence[bytes], done: Mapping[bytes, WriteResult]) -> list[WriteResult]:
+    """Returns the outcomes of a delete in the order of its keys; a key that occurs again is not found any more."""
+    left = dict(done)
+    outcomes = []
+    for key in keys:
+        outcomes.append(left[key] if key else WriteResult(Status.REJECTED, EMPTY_KEY))
+        if key and left[key].status is Status.OK:
+            left[key] = WriteResult(Status.NOT_FOUND)
+    return outcomes
+
+
 def pack(item: Item) -> bytes:
-    """The entry of an item."""
+    """Returns the entry of an item."""
     return _HEAD.pack(item.version, item.expires_at_ms, len(item.tag), len(item.value)) + item.tag + item.value
 
 
 def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) -> tuple[WriteResult, bytes | None]:
-    """Write an item that is not refused next to what is kept for its key.
+    """Writes an item that is not refused next to what is kept for its key.
 
     Returns its outcome, and the new value of its key; None: the value stays as it is.
     """
@@ -81,7 +98,7 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) 
 
 
 def found(key: bytes, kept: bytes | None, moment: Moment) -> ReadResult:
-    """The answer to a read of the key."""
+    """Returns the answer to a read of the key."""
     if kept is None:
         return NOT_FOUND
     version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
@@ -98,12 +115,12 @@ def found(key: bytes, kept: bytes | None, moment: Moment) -> ReadResult:
 
 
 def live_part(kept: bytes, moment: Moment) -> bytes:
-    """The value without expired entries; empty: nothing is left."""
+    """Returns the value without expired entries; empty: nothing is left."""
     return b"".join(kept[start:end] for _, _, start, end in _live(kept, moment))
 
 
 def expiries(kept: bytes) -> list[int]:
-    """When the entries expire, in order."""
+    """Returns when the entries expire, in order."""
     return [expiry for _, expiry, _, _ in _entries(kept)]
 
 
@@ -112,7 +129,7 @@ def _live(kept: bytes, moment: Moment) -> Iterator[_Entry]:
 
 
 def _entries(kept: bytes) -> Iterator[_Entry]:
-    """For each entry: (version, tag), expiry, where it starts and ends."""
+    """Yields (version, tag), expiry, start and end of each entry."""
     start = 0
     while start < len(kept):
         version, expiry, tag_length, value_length = _HEAD.unpack_from(kept, start)

@@ -21,12 +21,12 @@ _LENGTH = Struct("<H")
 
 
 def bucket(expires_at_ms: int) -> int:
-    """The bucket of an expiry; it is over at `bucket * 10 s`."""
+    """Returns the bucket of an expiry; it is over at `bucket * 10 s`."""
     return -(-expires_at_ms // _BUCKET_MS)
 
 
 def add(txn: lmdb.Transaction[bytes], index: lmdb._Database, keys_by_bucket: Mapping[int, Sequence[bytes]]) -> None:
-    """Call once per transaction: entries are distinguished by the transaction's number."""
+    """Adds keys. Call it once per transaction: entries are distinguished by the transaction's number."""
     number = txn.id()
     parts = []
     for at in sorted(keys_by_bucket):
@@ -38,7 +38,7 @@ def add(txn: lmdb.Transaction[bytes], index: lmdb._Database, keys_by_bucket: Map
 
 
 def take(txn: lmdb.Transaction[bytes], index: lmdb._Database, now_ms: int, limit: int) -> list[bytes]:
-    """Remove the first parts whose buckets have expired, until they name `limit` keys. Returns the keys, sorted."""
+    """Removes the first parts whose buckets have expired, until they name `limit` keys. Returns the keys, sorted."""
     keys: set[bytes] = set()
     with txn.cursor(index) as cursor:
         there = cursor.first()

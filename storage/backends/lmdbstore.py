@@ -93,13 +93,13 @@ class LmdbStore:
             raise StorageUnavailable(f"the store in {folder} cannot be opened: {error}") from error
 
     def declare(self, namespace: Namespace) -> None:
-        """Create the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
+        """Creates the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
         self._open(namespace)
 
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """One transaction; `retryable` altogether when the store is full."""
+        """Works in one transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
         try:
             try:
@@ -114,7 +114,7 @@ class LmdbStore:
     def read(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
     ) -> list[ReadResult]:
-        """One snapshot."""
+        """Reads one snapshot."""
         opened = self._open(namespace)
         places = [_stored_key(key) for key in keys]
         with self._transaction(write=False) as txn:
@@ -132,7 +132,7 @@ class LmdbStore:
         return found
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
-        """One transaction; `retryable` altogether when the store is full."""
+        """Works in one transaction; `retryable` altogether when the store is full."""
         opened = self._open(namespace)
         outcomes = []
         moment = Moment(now_ms)
@@ -148,13 +148,13 @@ class LmdbStore:
             return [WriteResult(Status.RETRYABLE, str(error))] * len(keys)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
-        """As in the Protocol."""
+        """Returns what the Protocol says."""
         opened = self._open(namespace)
         with self._transaction(write=False) as txn:
             return self._stored(txn, opened).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
-        """Recorded in the store, for all processes."""
+        """Records it in the store, for all processes."""
         opened = self._open(namespace)
         with self._transaction(write=True) as txn:
             stored = self._stored(txn, opened)
@@ -163,7 +163,7 @@ class LmdbStore:
                 self._keep(txn, opened, raised)
 
     def check(self, namespace: Namespace, now_ms: int) -> None:
-        """Commit a change of some pages; also ask the disk for the reserve, as the file may have free pages left."""
+        """Commits a change of some pages; also asks the disk for the reserve, as the file may have free pages left."""
         with self._transaction(write=True) as txn:
             for number in range(_CHECKED_PAGES):
                 txn.put(b"checked-%d" % number, _FULL_PAGE, db=self._probes)
@@ -171,7 +171,7 @@ class LmdbStore:
         self._check_disk()
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """As in the Protocol. Writes purge too; this is for stores that are idle."""
+        """Purges as the Protocol says. Writes purge too; this is for stores that are idle."""
         with self._lock:
             every = {opened.name: opened for opened in self._opened.values()}
         seen = 0
@@ -183,7 +183,7 @@ class LmdbStore:
         return seen
 
     def close(self) -> None:
-        """Close it for this process only. Waits for the disk."""
+        """Closes it for this process only. Waits for the disk."""
         try:
             self._env.sync(True)
         except lmdb.Error as error:
@@ -195,7 +195,7 @@ class LmdbStore:
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[lmdb.Transaction[bytes]]:
-        """A transaction that is carried out completely, or not at all."""
+        """Yields a transaction that is carried out completely, or not at all."""
         try:
             if _identity(self._folder) != self._file:
                 raise StorageUnavailable(f"the store in {self._folder} was replaced: start this server again")
@@ -212,7 +212,7 @@ class LmdbStore:
             raise StorageUnavailable(f"the store in {self._folder} fails: {error}") from error
 
     def _check_disk(self) -> None:
-        """Ask it for the reserve."""
+        """Asks the disk for the reserve."""
         try:
             room = self._map_bytes - os.path.getsize(self._folder / "data.mdb")
             with tempfile.TemporaryFile(dir=self._folder) as file:
@@ -252,7 +252,7 @@ class LmdbStore:
         txn.put(opened.name, stored.document().encode(), db=self._namespaces)
 
     def _record(self, txn: lmdb.Transaction[bytes], opened: _Opened, moment: Moment) -> None:
-        """What was taken for expired, in the transaction that does so, or before it is answered."""
+        """Records what was taken for expired, in the transaction that does so, or before it is answered."""
         known = self._stored(txn, opened)
         if (beyond := known.beyond(moment)) is not known:
             self._keep(txn, opened, beyond)
@@ -302,7 +302,7 @@ class LmdbStore:
             txn.delete(probe, db=self._probes)
 
     def _purge_in_steps(self, opened: _Opened, now_ms: int, limit: int, step: int) -> int:
-        """Like `_purge`, in several transactions: pages that one frees are available to a later one."""
+        """Purges in several transactions: pages that one frees are available to a later one."""
         seen = 0
         while seen < limit:
             with self._transaction(write=True) as txn:
@@ -313,7 +313,7 @@ class LmdbStore:
         return seen
 
     def _purge(self, txn: lmdb.Transaction[bytes], opened: _Opened, now_ms: int, limit: int) -> int:
-        """Remove the expired items of keys that are due. Returns how many keys were due."""
+        """Removes the expired items of keys that are due. Returns how many keys were due."""
         moment = self._stored(txn, opened).moment(now_ms)
         due = expiryindex.take(txn, opened.expiries, moment.now_ms, limit)
         if not due:
@@ -334,7 +334,7 @@ class _StoreFull(StorageUnavailable):
 
 @lru_cache(_MAX_NAMESPACES)
 def _parsed(document: bytes) -> StoredNamespace:
-    """A look-up of a few keys asks for it as well as one of many."""
+    """Parses it once: a look-up of a few keys asks for it as well as one of many."""
     return StoredNamespace.parse(document)
 
 

@@ -15,7 +15,7 @@ from kafkaio.times import iso
 
 
 class Moment:
-    """`now_ms`, and the version below which items were taken for expired (None: none was)."""
+    """The time of a request, and the version below which it took items for expired (None: it took none)."""
 
     __slots__ = ("gone_below", "now_ms")
 
@@ -24,7 +24,7 @@ class Moment:
         self.gone_below: int | None = None
 
     def is_over(self, version: int, expires_at_ms: int) -> bool:
-        """Whether an item has expired; if so, that is noted."""
+        """Tells whether an item has expired; if so, that is noted."""
         if expires_at_ms > self.now_ms:
             return False
         if self.gone_below is None or version >= self.gone_below:
@@ -39,7 +39,7 @@ FREED_AFTER_MS = 3 * 3_600_000
 
 
 def other_clock(server_ms: int, now_ms: int) -> str | None:
-    """Why the clock of a store's server, or ours, is wrong; None: they agree. Neither of them is the truth."""
+    """Returns why the clock of a store's server, or ours, is wrong; None: they agree. Neither of them is the truth."""
     ahead_ms = server_ms - now_ms
     if abs(ahead_ms) <= CLOCK_TOLERANCE_MS:
         return None

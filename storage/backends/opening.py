@@ -33,7 +33,7 @@ _TLS_FILES = ("ca_bundle", "tls_certificate", "tls_key")
 
 
 def open_backend(url: str, namespaces: Sequence[Namespace], clock_ms: ClockMs = wall_ms) -> Backend:
-    """Open the back end of `url` for these namespaces.
+    """Opens the back end of `url` for these namespaces.
 
     clock_ms   the clock that those of the store's servers are compared with
 
@@ -56,12 +56,12 @@ def open_backend(url: str, namespaces: Sequence[Namespace], clock_ms: ClockMs = 
 
 
 def has_clocks(url: str) -> bool:
-    """Whether the store has servers, whose clocks are compared with ours."""
+    """Tells whether the store has servers, whose clocks are compared with ours."""
     return _parts(url).scheme != "lmdb"
 
 
 def parsed(url: str) -> Opener:
-    """What opens the back end of `url`. Connects to nothing. Raises `StorageConfigInvalid`."""
+    """Returns what opens the back end of `url`. Connects to nothing. Raises `StorageConfigInvalid`."""
     parts = _parts(url)
     url = without_password(url)  # for messages
     if parts.scheme not in _SCHEMES:
@@ -160,7 +160,7 @@ def _options(url: str, parts: SplitResult, known: set[str]) -> Mapping[str, str]
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     unknown = sorted({name for name, _ in pairs} - known)
     if unknown:
-        what = "; ".join(f"unknown option {one!r}: {instead(one, sorted(known))}" for one in unknown)
+        what = "; ".join(f"unknown option {name!r}: {instead(name, sorted(known))}" for name in unknown)
         raise StorageConfigInvalid(f"store {url!r}: {what}")
     return dict(pairs)
 

@@ -15,8 +15,10 @@ COUNT_LIVES_MS = 30 * 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """`count` was the key at the last request that was acknowledged in a generation, at `at_ms`; 0: there was none.
+    """What was acknowledged to this process in a generation of a namespace.
 
+    count     the key at the last acknowledged request; 0: there was none
+    at_ms     when that was
     missing   the store had fewer
     past      earlier generations of the namespace
     """
@@ -28,18 +30,18 @@ class Acknowledged:
     past: frozenset[str] = frozenset()
 
     def then(self, before: bytes | None, count: int, now_ms: int) -> Acknowledged:
-        """After another request of the same generation, whose answer has the key as it was before."""
+        """Returns what is known after another request of the generation, whose answer has the key as it was before."""
         missing = not self.is_there(self.generation, before, now_ms)
         return replace(self, count=count, at_ms=now_ms, missing=missing)
 
     def seen(self, generation: str, now_ms: int) -> Acknowledged:
-        """After a look at the namespace, which is of this generation."""
+        """Returns what is known after a look at the namespace, which is of this generation."""
         if generation == self.generation:
             return self
         return Acknowledged(generation, 0, now_ms, past=self.past | {self.generation})
 
     def is_there(self, generation: str, count: bytes | None, now_ms: int) -> bool:
-        """Whether a store of this generation, with this key of the process, has what was acknowledged."""
+        """Tells whether a store of this generation, with this key of the process, has what was acknowledged."""
         if generation != self.generation:
             return generation not in self.past
         if self.missing:

@@ -70,7 +70,7 @@ class Facts:
 
     @classmethod
     def of(cls, info: Mapping[str, Any], settings: Mapping[str, str], clock: tuple[int, int]) -> Facts:
-        """From the answers to INFO, CONFIG GET and TIME."""
+        """Parses the answers to INFO, CONFIG GET and TIME."""
         return cls(
             run=str(info["run_id"]),
             history=str(info["master_replid"]),
@@ -91,13 +91,15 @@ class Facts:
 
 
 def _traces(info: Mapping[str, Any]) -> str:
-    """Calls and their time: a reset of the statistics leaves the call that did it."""
+    """Lists calls and their time: a reset of the statistics leaves the call that did it."""
     found = {name: info[f"cmdstat_{name}"] for name in _TRACED if f"cmdstat_{name}" in info}
-    return ", ".join(f"{name}: {one['calls']} in {one['usec']} us" for name, one in found.items() if one["calls"])
+    return ", ".join(
+        f"{name}: {counts['calls']} in {counts['usec']} us" for name, counts in found.items() if counts["calls"]
+    )
 
 
 def wrong_settings(facts: Facts, sync: bool) -> str | None:
-    """Why the server's configuration loses records, and what to set; None: it does not."""
+    """Returns why the server's configuration loses records, and what to set; None: it does not."""
     if facts.cluster:
         return "it is a node of a cluster, and the keys of a request may be on several: use a server of its own"
     evicting = _unlike(_NEVER_EVICT, facts)
@@ -117,7 +119,7 @@ def _unlike(wanted: Mapping[str, tuple[str, str]], facts: Facts) -> list[str]:
 
 
 def wrong_now(facts: Facts, now_ms: int) -> str | None:
-    """Why it must not be used at this moment; None: it may."""
+    """Returns why the server must not be used at this moment; None: it may."""
     if not facts.master:
         return "it is a replica: name the master"
     return other_clock(facts.clock_ms, now_ms)
@@ -141,11 +143,11 @@ class LogLook:
     changes: int = 0
 
     def after(self, facts: Facts) -> LogLook:
-        """Another look."""
+        """Returns what is known after another look."""
         return LogLook(facts.run, facts.changes) if facts.log_steady else self
 
     def is_complete(self, facts: Facts) -> bool:
-        """Whether what is acknowledged now is in the log; on a run that was not seen before, its settings count."""
+        """Tells whether what is acknowledged now is in the log; on a new run, no setting may have been changed."""
         return facts.log_steady or facts.changes == (self.changes if facts.run == self.run else 0)
 
 
@@ -169,37 +171,37 @@ class Witness:
 
     @classmethod
     def begun(cls, namespace: Namespace, generation: str, facts: Facts, sync: bool) -> Witness:
-        """Of a new generation."""
+        """Begins a new generation."""
         stored, lasting = StoredNamespace.made(namespace, generation), _lasting(facts, sync)
         return cls(stored, facts.run, facts.history, facts.evicted, facts.commands, facts.traces, lasting)
 
     @classmethod
     def parse(cls, document: bytes) -> Witness:
-        """The inverse of `document`."""
+        """Parses what `document` returns."""
         values = json.loads(document)
         return cls(**{**values, "stored": StoredNamespace.parse(json.dumps(values["stored"]))})
 
     def document(self) -> bytes:
-        """JSON."""
+        """Returns it as JSON."""
         return json.dumps(asdict(self)).encode()
 
     def holds(self, facts: Facts) -> bool:
-        """Whether all that was acknowledged is still there, as far as the server's own words say."""
+        """Tells whether all that was acknowledged is still there, as far as the server's own words say."""
         if self.run != facts.run:
             return self.lasting and not (facts.promoted or facts.evicted or facts.traces or facts.changes)
         same = (self.evicted, self.traces) == (facts.evicted, facts.traces) and self.commands <= facts.commands
         return same and (self.history == facts.history or not facts.promoted)
 
     def goes_on(self, facts: Facts) -> bool:
-        """The same on the same run."""
+        """Tells whether this is the same run, and `holds`."""
         return self.run == facts.run and self.holds(facts)
 
     def is_in(self, document: bytes | None) -> bool:
-        """Whether that is this generation's."""
+        """Tells whether the document is of this generation."""
         return document is not None and self.stored.generation.encode() in document
 
     def seen(self, facts: Facts, sync: bool) -> Witness:
-        """On the present run."""
+        """Returns the witness as seen on the present run."""
         lasting = self.lasting and _lasting(facts, sync)
         known = self.run == facts.run and self.commands <= facts.commands < 2 * self.commands
         commands = self.commands if known else facts.commands

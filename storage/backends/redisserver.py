@@ -27,7 +27,7 @@ _QUESTIONS: tuple[Command, ...] = (("INFO", *ASKED_SECTIONS), ("CONFIG GET", *AS
 
 @dataclass(frozen=True, slots=True)
 class RedisAt:
-    """How to reach a server. password, and the files of TLS: None where there is none."""
+    """How to reach a server. `password`, and the files of TLS, are None where there is none."""
 
     host: str
     port: int = 6379
@@ -71,11 +71,11 @@ class RedisServer:
         self._redis = redis.Redis(**settings)
 
     def close(self) -> None:
-        """Close the connections of this process."""
+        """Closes the connections of this process."""
         self._redis.close()
 
     def run(self, commands: Sequence[Command]) -> list[Any]:
-        """An answer for each command, or a `RedisError` in its place. Raises `StorageUnavailable`."""
+        """Returns an answer for each command, or a `RedisError` in its place. Raises `StorageUnavailable`."""
         pipeline: Any = self._redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
@@ -85,7 +85,7 @@ class RedisServer:
             raise StorageUnavailable(f"{self.where} does not answer: {error}") from error
 
     def first_facts(self) -> Facts:
-        """What it says at the first call: what it refuses now, it would refuse again.
+        """Asks for the first time: what the server refuses now, it would refuse again.
 
         Raises `StorageUnavailable`, and `StorageConfigInvalid` with what to correct in the URL.
         """
@@ -98,7 +98,7 @@ class RedisServer:
             raise StorageConfigInvalid(f"store: {self.where} refuses this: {error.__cause__}; {remedy}") from error
 
     def run_and_ask(self, commands: Sequence[Command]) -> tuple[list[Any], Facts]:
-        """The same, and what the server said about itself after the last command."""
+        """Does the same, and returns what the server said about itself after the last command."""
         *answers, info, settings, clock = self.run([*commands, *_QUESTIONS])
         for answer in (info, settings, clock):
             if isinstance(answer, RedisError):
@@ -112,13 +112,13 @@ class RedisServer:
             raise StorageConfigInvalid(f"{self.where} says nothing about {error}: is it Redis, or Valkey?") from error
 
     def value(self, answer: Any) -> Any:
-        """An answer that is not an error. Raises `StorageUnavailable`."""
+        """Returns an answer that is not an error. Raises `StorageUnavailable`."""
         if isinstance(answer, RedisError):
             raise StorageUnavailable(f"{self.where}: {self.reason(answer)}")
         return answer
 
     def reason(self, error: RedisError, facts: Facts | None = None) -> str:
-        """Of a command that was refused."""
+        """Says why a command was refused."""
         if isinstance(error, OutOfMemoryError):
             most = facts.settings.get("maxmemory", "") if facts is not None else ""
             return (
@@ -129,7 +129,7 @@ class RedisServer:
 
 
 def _remedy(error: BaseException | None) -> str | None:
-    """What to correct in the URL; None: the server may be there later."""
+    """Returns what to correct in the URL; None: the server may be there later."""
     if isinstance(error, AuthenticationError):
         return "correct user and password in the URL, percent-encoded"
     if isinstance(error, ResponseError):
@@ -147,7 +147,7 @@ def _remedy(error: BaseException | None) -> str | None:
 
 
 def _hint(error: BaseException | None, tls: bool) -> str:
-    """Of a server that may be there, but speaks TLS where none is expected, or the reverse."""
+    """Names the scheme to try if the server may speak TLS where none is expected, or the reverse; else nothing."""
     cause = None if error is None else error.__context__
     if tls and "handshake" in str(cause):
         return "; if it does not speak TLS, write redis: in place of rediss:"

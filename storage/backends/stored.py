@@ -35,21 +35,21 @@ class StoredNamespace:
 
     @classmethod
     def made(cls, namespace: Namespace, generation: str) -> StoredNamespace:
-        """For a namespace at its first use."""
+        """Returns what is stored about a namespace at its first use."""
         return cls(namespace.keep, namespace.bound, namespace.retention_ms, generation)
 
     @classmethod
     def parse(cls, document: str | bytes) -> StoredNamespace:
-        """The inverse of `document`."""
+        """Parses what `document` returns."""
         values = json.loads(document)
         return cls(**{**values, "keep": Keep(values["keep"])})
 
     def document(self) -> str:
-        """JSON."""
+        """Returns it as JSON."""
         return json.dumps(asdict(self))
 
     def reopened(self, namespace: Namespace, store: str) -> StoredNamespace:
-        """With the current settings. Raises `StorageConfigInvalid` if they break what was promised."""
+        """Takes over the current settings. Raises `StorageConfigInvalid` if they break what was promised."""
         where = f"namespace {namespace.name} of {store}"
         if namespace.keep is not self.keep:
             raise StorageConfigInvalid(
@@ -65,27 +65,27 @@ class StoredNamespace:
         return replace(self, bound=namespace.bound, retention_ms=now)
 
     def at(self, now_ms: int) -> NamespaceState:
-        """What is published at this moment."""
+        """Returns what is published at this moment."""
         if self.retention_ms is None:
             return NamespaceState(self.generation, None)
         marks = [mark for mark in (self.floor, self.horizon) if mark is not None]
         return NamespaceState(self.generation, max([now_ms - self.retention_ms + 1, *marks]))
 
     def moment(self, now_ms: int) -> Moment:
-        """By which a request judges items: not before one by which some are gone."""
+        """Returns the moment by which a request judges items: not before one by which some are gone."""
         if self.retention_ms is None or self.horizon is None:
             return Moment(now_ms)
         return Moment(max(now_ms, self.horizon + self.retention_ms - 1))
 
     def beyond(self, moment: Moment) -> StoredNamespace:
-        """With a horizon above all that was taken for expired by the moment; itself: it is already."""
+        """Raises the horizon above all that was taken for expired by the moment; itself if it is there already."""
         if self.retention_ms is None or moment.gone_below is None:
             return self
         known = self.horizon is not None and self.horizon >= moment.gone_below
         return self if known else replace(self, horizon=moment.gone_below)
 
     def raised(self, version: int) -> StoredNamespace:
-        """With a floor of at least this."""
+        """Raises the floor to at least this version."""
         return self if self.floor is not None and self.floor >= version else replace(self, floor=version)
 
 

@@ -40,7 +40,7 @@ class Unsynced:
             _sync_folder(self._marks)
 
     def settle_killed(self, sync: Callable[[], None]) -> None:
-        """Sync on behalf of processes that were killed."""
+        """Syncs on behalf of processes that were killed."""
         with self._alone():
             dead = [mark for mark in _marks(self._marks.parent) if mark != self._mark and not _is_locked(mark)]
             if dead:
@@ -49,13 +49,13 @@ class Unsynced:
                 mark.unlink()
 
     def over(self) -> None:
-        """Call it once everything is on the disk, and nothing more is written."""
+        """Removes the mark. Call it once everything is on the disk, and nothing more is written."""
         self._mark.unlink(missing_ok=True)  # missing when somebody has removed the folder
         os.close(self._file)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else creates or removes marks meanwhile."""
+        """Lets nobody else create or remove marks meanwhile."""
         lock = os.open(self._marks, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -75,7 +75,7 @@ def check_same_boot(folder: Path, boot: str | None) -> None:
 
 
 def this_boot() -> str | None:
-    """The boot's id, new after each start of the machine; None: the system has none (it is not Linux)."""
+    """Returns the boot's id, new after each start of the machine; None: the system has none (it is not Linux)."""
     return BOOT_FILE.read_text().strip() if BOOT_FILE.exists() else None
 
 

@@ -14,7 +14,7 @@ _SMALLEST_COMPRESSED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Coding:
-    """`compression`: `zstd`, `gzip` or None, in both directions. Raises `StorageConfigInvalid`."""
+    """How bodies travel. `compression`: `zstd`, `gzip` or None, both ways. Raises `StorageConfigInvalid`."""
 
     compression: str | None
 
@@ -23,7 +23,7 @@ class Coding:
             raise StorageConfigInvalid(f"compression {self.compression!r}: expected one of {ENCODINGS}, or None")
 
     def request(self, body: bytes | None, media_type: str) -> tuple[dict[str, str], bytes | None]:
-        """Headers and body to send."""
+        """Returns headers and body to send."""
         headers = {"Accept": media_type, "Accept-Encoding": self.compression or "identity"}
         if body is None:
             return headers, None
@@ -34,7 +34,7 @@ class Coding:
         return headers, compress(body, self.compression)
 
     def answer(self, reply: Reply, media_type: str) -> bytes:
-        """The body as the server has encoded it. Raises `AnswerNotUnderstood`, `RequestInvalid`."""
+        """Returns the body, decompressed. Raises `AnswerNotUnderstood`, `RequestInvalid`."""
         found = reply.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
         if found != media_type:
             raise AnswerNotUnderstood(f"Content-Type {found!r}, expected {media_type!r}: {reply.content[:100]!r}")

@@ -16,9 +16,11 @@ from storage.model import Item, Status
 
 
 class StorageKeyValue:
-    """`get_many` and `put_many` on a namespace. Once `put_many` has returned, its values are as durable as the server's
-    store makes them. Counts cannot be written again from anywhere, so give an embedded store `sync=yes`
-    (`lmdb:///FOLDER?sync=yes`), or they do not survive a power failure. A `put_many` that raises may have put some.
+    """Values by key in a namespace.
+
+    Once `put_many` has returned, its values are as durable as the server's store makes them. Counts cannot be written
+    again from anywhere, so give an embedded store `sync=yes` (`lmdb:///FOLDER?sync=yes`), or they do not survive a
+    power failure. A `put_many` that raises may have put some.
 
     lives_ms    how long a value lives after it was put
     clock_ms    the wall clock
@@ -32,7 +34,7 @@ class StorageKeyValue:
         self._version = 0
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key; None: it has none. Raises `StorageError`."""
+        """Returns the value of each key; None: it has none. Raises `StorageError`."""
         values: list[bytes | None] = []
         for key, found in zip(keys, self._client.read(self._namespace, keys), strict=True):
             if found.status not in (Status.OK, Status.NOT_FOUND):
@@ -43,7 +45,7 @@ class StorageKeyValue:
         return values
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
-        """Put values. Raises `StorageError`; then some may be put."""
+        """Puts values. Raises `StorageError`; then some may be put."""
         now_ms = self._clock_ms()
         self._version = max(self._version + 1, now_ms * 1_000)
         sent = [Item(key, self._version, b"", value, now_ms + self._lives_ms) for key, value in items.items()]

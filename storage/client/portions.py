@@ -36,24 +36,23 @@ class Portions:
         send: Callable[[Sequence[Asked]], list[Result]],
         unsettled: frozenset[Status] = _UNSETTLED,
     ) -> list[Result]:
-        """The result of each item or key, in their order; what is still unsettled in the end says so."""
-        return [one for part in self._parts(sizes) for one in self._settle(asked[part], send, unsettled)]
+        """Returns the result of each item or key, in their order; what is still unsettled in the end says so."""
+        return [result for part in self._parts(sizes) for result in self._settle(asked[part], send, unsettled)]
 
     def settled_rows(
         self, rows: Any, sizes: npt.NDArray[np.int64], send: Callable[[Any], tuple[pa.Table | None, pa.Table]]
     ) -> tuple[list[pa.Table], pa.Table]:
-        """What was found, one table or more per request, and the refused rows as (index, status, reason).
+        """Returns what was found, one table or more per request, and the refused rows as (index, status, reason).
 
         rows   columns of items, or an array of keys; `send` gives found rows and one status per row
         Raises `ItemsUnsettled`.
         """
-        answers = [self._settle_rows(rows, part, send) for part in self._parts(sizes)]
-        return [table for tables, _ in answers for table in tables], joined([one for _, one in answers], _REFUSED)
+        return _together([self._settle_rows(rows, part, send) for part in self._parts(sizes)])
 
     def _settle(
         self, asked: Sequence[Asked], send: Callable[[Sequence[Asked]], list[Result]], unsettled: frozenset[Status]
     ) -> list[Result]:
-        """The results of one request; unsettled items are sent again by themselves."""
+        """Returns the results of one request; unsettled items are sent again by themselves."""
         results: dict[int, Result] = {}
         pending = range(len(asked))
 
@@ -78,11 +77,13 @@ class Portions:
                 raise
             middle = len(asked) // 2
             halves = (asked[:middle], asked[middle:])
-            return [one for half in halves for one in self._settle(half, send, unsettled)]
+            return [result for half in halves for result in self._settle(half, send, unsettled)]
         return [results[index] for index in range(len(asked))]
 
-    def _settle_rows(self, rows: Any, part: slice, send: Callable[[Any], tuple[Any, pa.Table]]) -> Any:
-        """(found tables, refused) of one request in columns; indexes are those of the whole call."""
+    def _settle_rows(
+        self, rows: Any, part: slice, send: Callable[[Any], tuple[Any, pa.Table]]
+    ) -> tuple[list[pa.Table], pa.Table]:
+        """Returns (found tables, refused) of one request in columns; indexes are those of the whole call."""
         pending = np.arange(part.start, part.stop)
         found: list[pa.Table] = []
         refused: list[pa.Table] = []
@@ -113,8 +114,7 @@ class Portions:
                 raise
             middle = (part.start + part.stop) // 2
             halves = slice(part.start, middle), slice(middle, part.stop)
-            answers = [self._settle_rows(rows, half, send) for half in halves]
-            return [one for tables, _ in answers for one in tables], joined([one for _, one in answers], _REFUSED)
+            return _together([self._settle_rows(rows, half, send) for half in halves])
         return found, joined(refused, _REFUSED)
 
     def _parts(self, sizes: npt.NDArray[Any]) -> Iterator[slice]:
@@ -138,6 +138,11 @@ def _unsettled(count: int, reason: str | None) -> ItemsUnsettled:
     return ItemsUnsettled(f"{count} items are not settled; the first: {reason}. Sending them again is safe")
 
 
+def _together(answers: Sequence[tuple[list[pa.Table], pa.Table]]) -> tuple[list[pa.Table], pa.Table]:
+    """Joins the answers of several requests: all found tables, and all refused rows."""
+    return [table for found, _ in answers for table in found], joined([refused for _, refused in answers], _REFUSED)
+
+
 def joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    """The tables in one; without any, an empty one."""
+    """Joins the tables to one; without any, to an empty one."""
     return pa.concat_tables(tables) if tables else schema.empty_table()

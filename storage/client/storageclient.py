@@ -139,16 +139,17 @@ class StorageClient(ApiClient):
         self._codec = codec or ArrowCodec()
 
     def write(self, namespace: str, items: Sequence[Item]) -> list[WriteResult]:
-        """Write items. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
+        """Writes items. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
 
         def send(part: Sequence[Item]) -> list[WriteResult]:
             return self._batch(namespace, "write", self._codec.encode_items(part), self._codec.decode_outcomes)
 
-        sizes = np.fromiter((len(one.key) + len(one.tag) + len(one.value) for one in items), np.int64, len(items))
+        lengths = (len(item.key) + len(item.tag) + len(item.value) for item in items)
+        sizes = np.fromiter(lengths, np.int64, len(items))
         return self._portions.settled(items, sizes, send)
 
     def read(self, namespace: str, keys: Sequence[bytes]) -> list[ReadResult]:
-        """Read the live items of keys. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
+        """Reads the live items of keys. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
 
         def send(part: Sequence[bytes]) -> list[ReadResult]:
             body = self._codec.encode_keys(part)
@@ -157,7 +158,7 @@ class StorageClient(ApiClient):
         return self._portions.settled(keys, _lengths(keys), send)
 
     def delete(self, namespace: str, keys: Sequence[bytes]) -> list[WriteResult]:
-        """Delete all items of keys. Raises `CallFailed` (some may be deleted), `NamespaceUnknown`, `RequestInvalid`."""
+        """Deletes all items of keys. Raises what `write` raises; after `CallFailed` some may be deleted."""
 
         def send(part: Sequence[bytes]) -> list[WriteResult]:
             body = self._codec.encode_keys(part)
@@ -166,7 +167,7 @@ class StorageClient(ApiClient):
         return self._portions.settled(keys, _lengths(keys), send, frozenset({Status.RETRYABLE}))
 
     def write_table(self, namespace: str, items: pa.Table | pa.RecordBatch, generation: str | None = None) -> pa.Table:
-        """Write the rows of columns key, version, tag (may be missing), value, expires_at_ms.
+        """Writes the rows of columns key, version, tag (may be missing), value, expires_at_ms.
 
         Returns the rows that are not kept as (index, status, reason): `conflict` (a newer one is kept) or `rejected`.
         Raises `ItemsUnsettled` in addition to what `write` raises: everything may be written again; and
@@ -182,7 +183,7 @@ class StorageClient(ApiClient):
         return self._portions.settled_rows(items, np.asarray(sizes), send)[1]
 
     def read_columns(self, namespace: str, keys: pa.Array | pa.ChunkedArray, generation: str | None = None) -> Answered:
-        """Read the live items of an Arrow array of keys (binary of any kind).
+        """Reads the live items of an Arrow array of keys (binary of any kind).
 
         Raises `ItemsUnsettled` in addition to what `read` raises, and `GenerationChanged` if an answer would not come
         from this generation; it never returns part of what was requested.
@@ -208,15 +209,15 @@ class StorageClient(ApiClient):
         return Answered(found, rejected)
 
     def namespace(self, namespace: str) -> NamespaceBody:
-        """Its settings, its generation, and `retained_from`. Raises `CallFailed`, `NamespaceUnknown`."""
+        """Returns its settings, its generation, and `retained_from`. Raises `CallFailed`, `NamespaceUnknown`."""
         return self._json("GET", _path(namespace), NamespaceBody)
 
     def namespaces(self) -> tuple[NamespaceBody, ...]:
-        """Every namespace of the server; needs the scope `read` for all. Raises `CallFailed`."""
+        """Returns every namespace of the server; needs the scope `read` for all. Raises `CallFailed`."""
         return tuple(self._json("GET", "/v1/namespaces", NamespacesBody).namespaces)
 
     def raise_retained_from(self, namespace: str, version: int) -> NamespaceBody:
-        """Record that items below `version` were never stored; a lower version than before changes nothing."""
+        """Records that items below `version` were never stored; a lower version than before changes nothing."""
         return self._json("PUT", _path(namespace) + "/retained_from", NamespaceBody, {"retained_from": version})
 
     def _json(self, method: str, path: str, model: type[Body], document: object = None) -> Body:
@@ -263,7 +264,7 @@ class StorageClient(ApiClient):
         repeatable: bool = True,
         query: Mapping[str, str] | None = None,
     ) -> Answer:
-        """One exchange. Raises `Again` or a `StorageError`."""
+        """Carries out one exchange. Raises `Again` or a `StorageError`."""
         headers, sent = self._coding.request(body, media_type)
 
         def decoded(reply: Reply) -> Answer:

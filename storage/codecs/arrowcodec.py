@@ -51,7 +51,7 @@ class ArrowCodec:
     media_type = "application/vnd.apache.arrow.stream"
 
     def encode_items(self, items: Sequence[Item]) -> bytes:
-        columns = [pa.array([getattr(item, one.name) for item in items], one.type) for one in ITEMS]
+        columns = [pa.array([getattr(item, field.name) for item in items], field.type) for field in ITEMS]
         return written(pa.record_batch(columns, schema=ITEMS))
 
     def decode_items(self, body: bytes, most: int, most_bytes: int) -> list[Item]:
@@ -78,14 +78,14 @@ class ArrowCodec:
         return list(map(WriteResult, _statuses(table), table["reason"].to_pylist()))
 
     def encode_found(self, found: Sequence[ReadResult]) -> bytes:
-        items = list(chain.from_iterable(one.items for one in found))
+        items = list(chain.from_iterable(result.items for result in found))
         columns = [
             pa.array([item.version for item in items], pa.int64()),
             _binary([item.tag for item in items]),
             _binary([item.value for item in items]),
             pa.array([item.expires_at_ms for item in items], pa.int64()),
         ]
-        offsets = pa.array([0, *accumulate(len(one.items) for one in found)], pa.int32())
+        offsets = pa.array([0, *accumulate(len(result.items) for result in found)], pa.int32())
         lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(columns, [name for name, _ in VALUES]))
         return written(pa.record_batch([*_answers(found), lists], schema=FOUND))
 
@@ -101,17 +101,17 @@ class ArrowCodec:
 
 
 def keys_stream(keys: Any) -> bytes:
-    """A request for an Arrow array of keys."""
+    """Encodes a request for an Arrow array of keys."""
     return written(pa.record_batch([keys], names=["key"]))
 
 
 def outcomes_table(body: bytes) -> pa.Table:
-    """The answer to a write or a delete. Raises `RequestMalformed`, `RequestInvalid`."""
+    """Decodes the answer to a write or a delete. Raises `RequestMalformed`, `RequestInvalid`."""
     return read(body, OUTCOMES)
 
 
 def found_columns(body: bytes, count: int) -> tuple[pa.Table, pa.Table]:
-    """The answer to a read of `count` keys: (status, reason) per key; all items, each with the index of its key.
+    """Decodes the answer to a read of `count` keys: (status, reason) per key; all items, with the index of their key.
 
     Raises `RequestMalformed`, `RequestInvalid`.
     """
@@ -126,7 +126,7 @@ def found_columns(body: bytes, count: int) -> tuple[pa.Table, pa.Table]:
 
 
 def written(batch: pa.RecordBatch | pa.Table) -> bytes:
-    """A batch or a table as a complete stream."""
+    """Writes a batch or a table as a complete stream."""
     sink = BytesIO()  # unlike Arrow's own, it neither doubles nor copies what it holds
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write(batch)
@@ -134,7 +134,7 @@ def written(batch: pa.RecordBatch | pa.Table) -> bytes:
 
 
 def _binary(values: Sequence[bytes]) -> pa.Array:
-    """A column of exactly the size of its values: the one that `pa.array` builds grows by doubling."""
+    """Builds a column of exactly the size of its values: the one that `pa.array` builds grows by doubling."""
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=ends[1:])
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
@@ -147,7 +147,7 @@ def read(
     most: int | None = None,
     most_bytes: int | None = None,
 ) -> pa.Table:
-    """The table of a stream, with columns of the types in `schema`.
+    """Reads the table of a stream, with columns of the types in `schema`.
 
     most, most_bytes   rows, and bytes in their columns together; None: as many as the sender wants
 
@@ -166,7 +166,7 @@ def read(
 
 
 def _counted(reader: pa.ipc.RecordBatchReader, most: int | None, most_bytes: int | None) -> Iterator[pa.RecordBatch]:
-    """The batches, each valid and without nulls, as long as there are not too many rows or bytes in them."""
+    """Yields the batches, each valid and without nulls, as long as there are not too many rows or bytes in them."""
     rows = size = 0
     for batch in reader:
         rows += batch.num_rows
@@ -183,7 +183,7 @@ def _counted(reader: pa.ipc.RecordBatchReader, most: int | None, most_bytes: int
 
 
 def _length(column: pa.Array) -> int:
-    """The bytes of a column's values; 0 for numbers and answers."""
+    """Returns the bytes of a column's values; 0 for numbers and answers."""
     if pa.types.is_binary_view(column.type):
         views = np.frombuffer(column.buffers()[1] or b"", np.int32)  # of 16 bytes each; the first 4 are the length
         return int(views[4 * column.offset :: 4][: len(column)].sum(dtype=np.int64))
@@ -197,11 +197,11 @@ def _length(column: pa.Array) -> int:
 def _check_columns(found: pa.Schema, wanted: pa.Schema, optional: Sequence[str]) -> None:
     names = found.names
     if len(set(names)) != len(names) or not set(wanted.names) - set(optional) <= set(names) <= set(wanted.names):
-        listed = ", ".join(f"{one.name}{' (optional)' if one.name in optional else ''}" for one in wanted)
+        listed = ", ".join(f"{field.name}{' (optional)' if field.name in optional else ''}" for field in wanted)
         raise RequestInvalid(f"columns {names}, expected: {listed}")
-    for one in wanted:
-        if one.name in names and not _fits(found.field(one.name).type, one.type):
-            raise RequestInvalid(f"column {one.name} is of type {found.field(one.name).type}, expected: {one.type}")
+    for field in wanted:
+        if field.name in names and not _fits(kind := found.field(field.name).type, field.type):
+            raise RequestInvalid(f"column {field.name} is of type {kind}, expected: {field.type}")
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -229,18 +229,19 @@ def _check_range(name: str, values: list[int], least: int) -> None:
 
 def _statuses(table: pa.Table) -> list[Status]:
     try:
-        return [_STATUS_OF[one] for one in table["status"].to_pylist()]
+        return [_STATUS_OF[name] for name in table["status"].to_pylist()]
     except KeyError as error:
         raise RequestInvalid(f"column status: {error} is not a status; expected one of {list(_STATUS_OF)}") from error
 
 
 def _answers(results: Sequence[WriteResult] | Sequence[ReadResult]) -> list[pa.Array]:
-    codes = pa.array([_CODE[one.status] for one in results], pa.int8())
-    return [pa.DictionaryArray.from_arrays(codes, STATUSES), pa.array([one.reason for one in results], pa.utf8())]
+    codes = pa.array([_CODE[result.status] for result in results], pa.int8())
+    reasons = pa.array([result.reason for result in results], pa.utf8())
+    return [pa.DictionaryArray.from_arrays(codes, STATUSES), reasons]
 
 
 def _check_messages(body: bytes, schema: pa.Schema, optional: Sequence[str], most: int | None) -> None:
-    """Refuse what costs memory as soon as Arrow reads it: a long schema, many batches (even empty), compressed ones.
+    """Refuses what costs memory as soon as Arrow reads it: a long schema, many batches (even empty), compressed ones.
 
     The schema is the first message; only answers have a column with a dictionary.
     """
@@ -251,7 +252,7 @@ def _check_messages(body: bytes, schema: pa.Schema, optional: Sequence[str], mos
     if len(first.metadata) > _SCHEMA_MAX_BYTES:
         raise RequestInvalid(f"the Arrow schema has {len(first.metadata)} bytes, at most {_SCHEMA_MAX_BYTES}")
     _check_columns(pa.ipc.read_schema(first), schema, optional)
-    has_dictionary = any(pa.types.is_dictionary(one.type) for one in schema)
+    has_dictionary = any(pa.types.is_dictionary(field.type) for field in schema)
     batches = 0
     for message in messages:
         if has_dictionary and message.type == "dictionary":
@@ -272,7 +273,7 @@ def _check_messages(body: bytes, schema: pa.Schema, optional: Sequence[str], mos
 
 
 def _field(flat: memoryview, table: int, number: int) -> int:
-    """The position of a field in a FlatBuffers table; 0: it does not have the field."""
+    """Returns the position of a field in a FlatBuffers table; 0: it does not have the field."""
     vtable = table - struct.unpack_from("<i", flat, table)[0]
     place = vtable + 4 + 2 * number
     if place >= vtable + struct.unpack_from("<H", flat, vtable)[0]:

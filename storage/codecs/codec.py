@@ -25,39 +25,39 @@ class Codec(Protocol):
 
     @property
     def media_type(self) -> str:
-        """As in `Content-Type` and `Accept`."""
+        """Names it as in `Content-Type` and `Accept`."""
         ...
 
     def encode_items(self, items: Sequence[Item]) -> bytes:
-        """The body of a request of items:write."""
+        """Encodes the body of a request of items:write."""
         ...
 
     def decode_items(self, body: bytes, most: int, most_bytes: int) -> list[Item]:
-        """At most `most`, with at most `most_bytes` of keys, tags and values; raises `RequestTooLarge` beyond."""
+        """Decodes up to `most` items, and `most_bytes` of keys, tags and values; raises `RequestTooLarge` beyond."""
         ...
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes:
-        """The body of a request of items:read or items:delete."""
+        """Encodes the body of a request of items:read or items:delete."""
         ...
 
     def decode_keys(self, body: bytes, most: int, most_bytes: int) -> list[bytes]:
-        """As `decode_items`."""
+        """Decodes keys, as `decode_items` does items."""
         ...
 
     def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:
-        """The body of the answer to items:write or items:delete."""
+        """Encodes the body of the answer to items:write or items:delete."""
         ...
 
     def decode_outcomes(self, body: bytes) -> list[WriteResult]:
-        """The outcomes in such an answer, in the order of the request."""
+        """Decodes the outcomes in such an answer, in the order of the request."""
         ...
 
     def encode_found(self, found: Sequence[ReadResult]) -> bytes:
-        """The body of the answer to items:read."""
+        """Encodes the body of the answer to items:read."""
         ...
 
     def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
-        """The results for the requested keys: answers do not repeat the keys."""
+        """Decodes the results for the requested keys: answers do not repeat the keys."""
         ...
 
 

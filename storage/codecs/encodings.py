@@ -11,13 +11,13 @@ ENCODINGS = ("zstd", "gzip")
 
 
 def compress(body: bytes, encoding: str) -> bytes:
-    """The body as one frame of `encoding`."""
+    """Compresses the body to one frame of `encoding`."""
     packed: bytes = pa.Codec(encoding, compression_level=1).compress(body, asbytes=True)
     return packed
 
 
 def decompress(body: bytes, encoding: str, most_bytes: int) -> bytes:
-    """The original body. Raises `RequestMalformed`, `RequestTooLarge`."""
+    """Returns the original body. Raises `RequestMalformed`, `RequestTooLarge`."""
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), encoding) as stream:
             plain: bytes = stream.read(most_bytes + 1)

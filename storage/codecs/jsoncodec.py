@@ -30,7 +30,7 @@ Base64 = Annotated[
 
 
 def _whole(value: object) -> object:
-    """1.0 is an integer in JSON Schema, and in languages with a single number type; but a large one is rounded."""
+    """Takes 1.0 for an integer, as JSON Schema and some languages do; a large one stays as it is, for it is rounded."""
     is_exact = isinstance(value, float) and abs(value) < 2**53 and value.is_integer()
     return int(value) if is_exact else value  # type: ignore[call-overload]
 
@@ -125,8 +125,8 @@ class JsonCodec:
         check_count(body.count(b",") // len(ItemBody.model_fields), most)
         items = parsed(ItemsBody, body).items
         check_count(len(items), most)
-        check_members(body, 1 + sum(len(one.model_fields_set) for one in items))
-        return [Item(one.key, one.version, one.tag, one.value, one.expires_at_ms) for one in items]
+        check_members(body, 1 + sum(len(item.model_fields_set) for item in items))
+        return [Item(item.key, item.version, item.tag, item.value, item.expires_at_ms) for item in items]
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes:
         return _json({"keys": keys})
@@ -139,13 +139,13 @@ class JsonCodec:
         return keys
 
     def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:
-        return _json({"results": [{"status": one.status, "reason": one.reason} for one in outcomes]})
+        return _json({"results": [{"status": outcome.status, "reason": outcome.reason} for outcome in outcomes]})
 
     def decode_outcomes(self, body: bytes) -> list[WriteResult]:
-        return [WriteResult(one.status, one.reason) for one in parsed(OutcomesBody, body).results]
+        return [WriteResult(outcome.status, outcome.reason) for outcome in parsed(OutcomesBody, body).results]
 
     def encode_found(self, found: Sequence[ReadResult]) -> bytes:
-        return _json({"results": [found_document(one) for one in found]})
+        return _json({"results": [found_document(result) for result in found]})
 
     def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
         results = parsed(FoundsBody, body).results
@@ -153,16 +153,16 @@ class JsonCodec:
             raise RequestInvalid(f"{len(results)} results for {len(keys)} keys")
         return [
             ReadResult(
-                one.status,
-                tuple(Item(key, item.version, item.tag, item.value, item.expires_at_ms) for item in one.items),
-                one.reason,
+                result.status,
+                tuple(Item(key, item.version, item.tag, item.value, item.expires_at_ms) for item in result.items),
+                result.reason,
             )
-            for key, one in zip(keys, results, strict=True)
+            for key, result in zip(keys, results, strict=True)
         ]
 
 
 def check_members(body: bytes, count: int) -> None:
-    """Each member of a request occurs once: there is a colon for each, and none in a valid text.
+    """Checks that each member of a request occurs once: there is a colon for each, and none in a valid text.
 
     Raises `RequestMalformed`: of two, a parser takes the last, and its sender may have meant the first.
     """
@@ -171,7 +171,7 @@ def check_members(body: bytes, count: int) -> None:
 
 
 def found_document(found: ReadResult) -> dict[str, Any]:
-    """One `FoundBody` as plain data, with bytes still as bytes."""
+    """Returns one `FoundBody` as plain data, with bytes still as bytes."""
     items = [
         {"version": item.version, "tag": item.tag, "value": item.value, "expires_at_ms": item.expires_at_ms}
         for item in found.items
@@ -180,14 +180,15 @@ def found_document(found: ReadResult) -> dict[str, Any]:
 
 
 def parsed(model: type[Body], body: bytes) -> Body:
-    """The body as a `model`. Raises `RequestMalformed`, `RequestInvalid`."""
+    """Parses the body as a `model`. Raises `RequestMalformed`, `RequestInvalid`."""
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
         if faults[0]["type"] == "json_invalid":
             raise RequestMalformed(f"the body is not JSON: {faults[0]['msg']}") from None
-        named = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'body'}: {one['msg']}" for one in faults[:_SHOWN_FAULTS])
+        shown = [(".".join(map(str, fault["loc"])) or "body", fault["msg"]) for fault in faults[:_SHOWN_FAULTS]]
+        named = "; ".join(f"{where}: {what}" for where, what in shown)
         more = f"; and {len(faults) - _SHOWN_FAULTS} more" if len(faults) > _SHOWN_FAULTS else ""
         raise RequestInvalid(named + more) from None
 

@@ -15,14 +15,14 @@ _STOPPED_WITHIN_S = 30
 
 
 class Attackers:
-    """Several at once, for as long as each attack lasts."""
+    """Attacks from several threads at once, for as long as each attack lasts."""
 
     def __init__(self, commands: Connection) -> None:
         self._commands = commands
 
     @contextmanager
     def at_work(self, victim: Victim, attack: Attack) -> Iterator[None]:
-        """What they hold is gone afterwards."""
+        """Lets them attack; what they hold is gone afterwards."""
         self._commands.send((victim, attack))
         try:
             yield
@@ -34,7 +34,7 @@ class Attackers:
 
 @contextmanager
 def attackers() -> Iterator[Attackers]:
-    """Their process, for many attacks."""
+    """Starts their process, for many attacks."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_obey, args=(theirs,), daemon=True)

@@ -39,23 +39,23 @@ Attack = Callable[[Victim, threading.Event], None]
 
 
 def silent(victim: Victim, stop: threading.Event) -> None:
-    """Connections on which nothing is ever sent, or a beginning only."""
+    """Opens connections on which nothing is ever sent, or a beginning only."""
     _hold(victim, stop, 500, [b"", b"GET /livez HTTP/1.1\r\nHost:"])
 
 
 def slow_bodies(victim: Victim, stop: threading.Event) -> None:
-    """Bodies with a valid token, of which a byte comes now and then."""
+    """Begins bodies with a valid token, and never goes on."""
     _hold(victim, stop, 60, [_head(victim, MIB - 1) + b"{"])
 
 
 def unfinished_bodies(victim: Victim, stop: threading.Event) -> None:
-    """Large bodies with a valid token, without their end."""
+    """Sends large bodies with a valid token, without their end."""
     size = 12 * MIB if victim.name == "storage" else MIB
     _hold(victim, stop, 40, [_head(victim, size) + bytes(size - 1)])
 
 
 def large_bodies_of_strangers(victim: Victim, stop: threading.Event) -> None:
-    """JSON of 32 MiB without a token."""
+    """Sends JSON of 32 MiB without a token."""
     method, path, _ = victim.takes
     head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {JsonCodec.media_type}\r\n"
     request = f"{head}Content-Length: {32 * MIB}\r\n\r\n".encode() + b"[" * 32 * MIB
@@ -64,7 +64,7 @@ def large_bodies_of_strangers(victim: Victim, stop: threading.Event) -> None:
 
 
 def json_bombs(victim: Victim, stop: threading.Event) -> None:
-    """JSON that is many times as large when it is parsed, or when its errors are listed; a member that occurs twice."""
+    """Sends JSON that grows many times when it is parsed, or when its errors are listed; a member that occurs twice."""
     size = 13 * MIB if victim.name == "storage" else MIB - 100
     name = b"keys" if victim.name == "storage" else b"partitions"
     members = b'{%b,"69999":0}' % b",".join(b'"%d":0' % number for number in range(70_000))
@@ -76,21 +76,21 @@ def json_bombs(victim: Victim, stop: threading.Event) -> None:
 
 
 def broken_requests(victim: Victim, stop: threading.Event) -> None:
-    """Some that are none, and some that ask for another protocol; each might be a line of the log."""
+    """Sends what is not a request, or asks for another protocol; each might be a line of the log."""
     upgrade = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
     for each in _again([b"GARBAGE\r\n\r\n", upgrade], stop):
         _exchange(victim, each)
 
 
 def heads(victim: Victim, stop: threading.Event) -> None:
-    """A URL, a header, a list of headers, without an end."""
+    """Sends a URL, a header, a list of headers, without an end."""
     line = b"GET /livez HTTP/1.1\r\nHost: x\r\n"
     for begin, piece in _again([(b"GET /", b"x"), (line + b"X: ", b"x"), (line, b"a:\r\n")], stop):
         _endless(victim, begin, piece)
 
 
 def trailers(victim: Victim, stop: threading.Event) -> None:
-    """Those of a chunked body, and extensions of its chunks, without an end."""
+    """Sends trailers of a chunked body, and extensions of its chunks, without an end."""
     head = b"POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     extended = b"1;%b\r\nx\r\n" % (b"x" * 60_000)
     sent = [(b"0\r\n", b"a:\r\n"), (b"0\r\nX: ", b"x"), (b"1;", b"x"), (b"", extended)]
@@ -99,7 +99,7 @@ def trailers(victim: Victim, stop: threading.Event) -> None:
 
 
 def pipelined(victim: Victim, stop: threading.Event) -> None:
-    """Requests on one connection, whose answers are not waited for."""
+    """Sends requests on one connection, without waiting for their answers."""
     method, path, token = victim.takes
     authorized = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n".encode()
     for piece in _again([b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", authorized + b"Content-Length: 2\r\n\r\n{}"], stop):
@@ -107,7 +107,7 @@ def pipelined(victim: Victim, stop: threading.Event) -> None:
 
 
 def dictionary_batches(victim: Victim, stop: threading.Event) -> None:
-    """A hundred thousand in a body, for a column that has a dictionary, and for one that has none."""
+    """Sends a hundred thousand in a body, for a column that has a dictionary, and for one that has none."""
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"k"]))
     schema, dictionary, _ = pa.ipc.MessageReader.open_stream(written(pa.record_batch([column], names=["key"])))
     plain, _ = pa.ipc.MessageReader.open_stream(written(pa.record_batch([[b"k"]], names=["key"])))
@@ -119,7 +119,7 @@ def dictionary_batches(victim: Victim, stop: threading.Event) -> None:
 
 
 def arrow_bombs(victim: Victim, stop: threading.Event) -> None:
-    """A small stream of many rows without width, or of views that overlap; compressed on top."""
+    """Sends a small stream of many rows without width, or of views that overlap; compressed on top."""
     keys = pa.FixedSizeBinaryArray.from_buffers(pa.binary(0), 200_000_000, [None, pa.py_buffer(b"")])
     view = struct.pack("<i4sii", MIB, bytes(4), 0, 0)
     views = pa.Array.from_buffers(pa.binary_view(), 9_000, [None, pa.py_buffer(view * 9_000), pa.py_buffer(bytes(MIB))])
@@ -136,13 +136,13 @@ def arrow_bombs(victim: Victim, stop: threading.Event) -> None:
 
 
 def answers_not_taken(victim: Victim, stop: threading.Event) -> None:
-    """Large answers, of which nothing is read."""
+    """Asks for large answers, of which it reads nothing."""
     body = ArrowCodec().encode_keys(LARGE_KEYS)
     _hold(victim, stop, 12, [_head(victim, len(body), ArrowCodec.media_type) + body])
 
 
 def full_requests(victim: Victim, stop: threading.Event) -> None:
-    """As many large requests as it is allowed, whose answers are read."""
+    """Sends as many large requests as it is allowed, and reads the answers."""
     body = ArrowCodec().encode_keys(LARGE_KEYS)
     request = _head(victim, len(body), ArrowCodec.media_type) + body
     while not stop.is_set():
@@ -150,7 +150,7 @@ def full_requests(victim: Victim, stop: threading.Event) -> None:
 
 
 def probes(victim: Victim, stop: threading.Event) -> None:
-    """`/readyz`, as fast as it is answered."""
+    """Asks for `/readyz`, as fast as it is answered."""
     while not stop.is_set():
         _exchange(victim, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
 
@@ -169,7 +169,7 @@ def _head(victim: Victim, length: int, kind: str = JsonCodec.media_type, encodin
 
 
 def _hold(victim: Victim, stop: threading.Event, count: int, beginnings: list[bytes]) -> None:
-    """Keep so many connections open, on each of which a beginning is sent; a lost one is replaced."""
+    """Keeps so many connections open, on each of which a beginning is sent; a lost one is replaced."""
     held: list[socket.socket] = []
     while not stop.is_set():
         while len(held) < count and not stop.is_set():
@@ -206,7 +206,7 @@ def _exchange_at_once(victim: Victim, count: int, request: bytes) -> None:
 
 
 def _endless(victim: Victim, begin: bytes, piece: bytes) -> None:
-    """Until the server ends it; but not for ever."""
+    """Sends pieces until the server ends it, or 200 MiB are sent."""
     pieces = piece * (MIB // len(piece))
     try:
         with _connected(victim) as connection:

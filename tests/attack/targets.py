@@ -38,7 +38,7 @@ class Target:
 
 @contextmanager
 def storage_target(folder: Path) -> Iterator[Target]:
-    """The storage API on LMDB, with some large items."""
+    """Starts the storage API on LMDB, with some large items."""
     port = free_port()
     config = {"store": f"lmdb://{folder / 'store'}", "namespaces": [{"name": "names"}]}
     environment = {storage.READ_TOKEN_VARIABLE: READER, storage.WRITE_TOKEN_VARIABLE: WRITER}
@@ -53,7 +53,7 @@ def storage_target(folder: Path) -> Iterator[Target]:
 
 @contextmanager
 def delay_target(folder: Path) -> Iterator[Target]:
-    """The Data Delay API."""
+    """Starts the Data Delay API."""
     port = free_port()
     config = {"database": f"sqlite:///{folder / 'delay.db'}"}
     environment = {delay.READ_TOKEN_VARIABLE: READER, delay.WRITE_TOKEN_VARIABLE: WRITER}

@@ -41,14 +41,14 @@ EFFORTS = [pytest.param(BRIEF, id="brief"), pytest.param(LONG, id="long", marks=
 
 @pytest.fixture(scope="module")
 def offenders() -> Iterator[Attackers]:
-    """Of all attacks."""
+    """Starts the attackers of all attacks."""
     with attackers() as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def storages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Target]]:
-    """The one that is attacked, and the one beside."""
+    """Starts the server that is attacked, and the one beside."""
     folder = tmp_path_factory.mktemp("storage")
     with storage_target(folder / "attacked") as attacked, storage_target(folder / "beside") as beside:
         yield attacked, beside
@@ -56,7 +56,7 @@ def storages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target,
 
 @pytest.fixture(scope="module")
 def delays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Target, Target]]:
-    """The one that is attacked, and the one beside."""
+    """Starts the server that is attacked, and the one beside."""
     folder = tmp_path_factory.mktemp("delay")
     with delay_target(folder / "attacked") as attacked, delay_target(folder / "beside") as beside:
         yield attacked, beside
@@ -77,14 +77,14 @@ def test_the_data_delay_api_holds(delays: tuple[Target, Target], offenders: Atta
 def assert_holds(
     attacked: Target, beside: Target, offenders: Attackers, attacks: Sequence[Attack], effort: Effort
 ) -> None:
-    """Memory and log below their bounds under each attack; what other clients' calls take too, but for the load."""
-    findings = [one for attack in attacks for one in found(attacked, beside, offenders, attack, effort)]
+    """Asserts that memory, log, and other clients' calls stay within bounds under each attack, but for the load."""
+    findings = [finding for attack in attacks for finding in found(attacked, beside, offenders, attack, effort)]
 
     assert findings == []
 
 
 def found(attacked: Target, beside: Target, offenders: Attackers, attack: Attack, effort: Effort) -> list[str]:
-    """What is beyond its bound under this attack."""
+    """Returns what is beyond its bound under this attack."""
     forget_peak(attacked.process)
     logged_before = attacked.log.stat().st_size
     with offenders.at_work(attacked.victim, attack):
@@ -103,7 +103,7 @@ def found(attacked: Target, beside: Target, offenders: Attackers, attack: Attack
 
 
 def slowest_s(attacked: Target, beside: Target, effort: Effort) -> tuple[float, float]:
-    """What the slow part of the calls of both exceeds; they take turns."""
+    """Returns what the slow part of the calls of both exceeds; they take turns."""
     ends_s = time.monotonic() + effort.attack_s
     latencies: list[tuple[float, float]] = []
     while time.monotonic() < ends_s or len(latencies) < effort.fewest:
@@ -113,7 +113,7 @@ def slowest_s(attacked: Target, beside: Target, effort: Effort) -> tuple[float, 
 
 
 def usual_call_s(target: Target) -> float:
-    """The seconds that a call of another client takes, with its connection."""
+    """Returns the seconds that a call of another client takes, with its connection."""
     begun_s = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", target.victim.port, timeout=20)
     path, token = target.usual
@@ -126,17 +126,17 @@ def usual_call_s(target: Target) -> float:
 
 
 def exceeded_by(values: Sequence[float], part: float) -> float:
-    """The value that this part of them exceeds."""
+    """Returns the value that this part of them exceeds."""
     return sorted(values)[-1 - int(len(values) * part)]
 
 
 def forget_peak(process: subprocess.Popen[bytes]) -> None:
-    """The kernel's record of the largest resident size starts over."""
+    """Resets the kernel's record of the largest resident size."""
     Path(f"/proc/{process.pid}/clear_refs").write_text("5")
 
 
 def peak_bytes(process: subprocess.Popen[bytes]) -> int:
-    """The largest resident size."""
+    """Returns the largest resident size."""
     lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     (peak,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
     return 1024 * int(peak)

@@ -31,7 +31,7 @@ class Files:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
-    """A CA of our own with a certificate for this machine, and another CA."""
+    """Makes a CA with a certificate for this machine, and another CA."""
     folder = tmp_path_factory.mktemp("tls")
     ours, other = trustme.CA(), trustme.CA()
     ours.cert_pem.write_to_path(folder / "ours.pem")
@@ -44,14 +44,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 @pytest.fixture(scope="module")
 def server(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """Served by https."""
+    """Starts a server by https."""
     folder = tmp_path_factory.mktemp("served")
     with running_server(folder, tls_certificate=files.server, tls_key=files.key) as running:
         yield running
 
 
 def listed(server: RunningServer, verify: bool | str) -> int:
-    """How many delays a client with these certificates finds."""
+    """Returns how many delays a client with these certificates finds."""
     url = server.url.replace("http:", "https:")
     with DelayClient(url, server.secrets["reader"], verify=verify, retries=2) as client:
         return len(client.list())
@@ -80,7 +80,7 @@ def test_a_certificate_that_is_not_trusted_is_reported_once(
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Certificates with their keys, by what is wrong with them, and the CA that signed them."""
+    """Makes certificates with their keys, by what is wrong with them, and the CA that signed them."""
     folder, ca, now = tmp_path_factory.mktemp("faulty"), trustme.CA(), datetime.now(UTC)
     ca.cert_pem.write_to_path(folder / "ca.pem")
     times = {"expired": (now - timedelta(days=9), now - timedelta(days=1)), "early": (now + timedelta(days=1), None)}
@@ -138,7 +138,7 @@ def test_missing_certificates_are_named_before_anything_is_sent() -> None:
 
 @pytest.fixture
 def encrypted(files: Files, tmp_path: Path) -> Path:
-    """The server's key with a password."""
+    """Makes the server's key with a password."""
     path = tmp_path / "encrypted.key"
     command = ["openssl", "pkey", "-in", str(files.key), "-aes256", "-passout", "pass:secret", "-out", str(path)]
     subprocess.run(command, check=True, capture_output=True)

@@ -35,7 +35,7 @@ NEEDS_AEROSPIKE = pytest.mark.skipif(
 
 
 def opener(kind: str, folder: Path, redis: RedisProcess) -> Open:
-    """Of the back end `lmdb`, `redis` or `aerospike`."""
+    """Returns how to open the back end `lmdb`, `redis` or `aerospike`."""
     if kind == "lmdb":
         url = f"lmdb://{folder / 'store'}?map_size=64MiB"
     else:
@@ -45,7 +45,7 @@ def opener(kind: str, folder: Path, redis: RedisProcess) -> Open:
 
 @contextmanager
 def opened(open_store: Open, *namespaces: Namespace) -> Iterator[Backend]:
-    """Closed at the end."""
+    """Opens a store, and closes it at the end."""
     backend = open_store(*namespaces)
     try:
         yield backend
@@ -54,12 +54,12 @@ def opened(open_store: Open, *namespaces: Namespace) -> Iterator[Backend]:
 
 
 def namespace(keep: Keep = Keep.LATEST, bound: int = 1, retention_ms: int | None = None, name: str = "") -> Namespace:
-    """With a name of its own."""
+    """Makes a namespace with a name of its own."""
     return Namespace(f"{name or uuid4().hex[:12]}-{SESSION}", keep, bound, retention_ms)
 
 
 def item_maker(now: int) -> Callable[..., Item]:
-    """Items with times relative to `now`."""
+    """Returns what makes items with times relative to `now`."""
 
     def make(
         key: bytes = b"k", version: int = 0, tag: bytes = b"", value: bytes = b"v", lives_ms: int = 60_000

@@ -26,7 +26,7 @@ EXAMPLE = yaml.safe_load((ROOT / "deploy" / "examples" / "storage.yaml").read_te
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The example's namespaces, on a free port."""
+    """Serves the example's namespaces on a free port."""
     with server_process(tmp_path_factory.mktemp("docs"), namespaces=EXAMPLE["namespaces"]) as (_, running):
         yield running
 
@@ -47,8 +47,8 @@ def test_the_curl_commands_work(url: str) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     written, read, single, state = (json.loads(line) for line in done.stdout.splitlines() if line)
-    assert [one["status"] for one in written["results"]] == ["ok"]
-    assert [one["status"] for one in read["results"]] == ["ok", "not_found"]
+    assert [result["status"] for result in written["results"]] == ["ok"]
+    assert [result["status"] for result in read["results"]] == ["ok", "not_found"]
     assert single["items"][0]["value"] == "aGVsbG8="
     assert state["name"] == "impressions"
 

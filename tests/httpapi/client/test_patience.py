@@ -15,7 +15,7 @@ class Down(Exception):
 
 
 def failing(times: int) -> tuple[list[int], Callable[[], str]]:
-    """An attempt that fails so often before it succeeds, and the number of each attempt."""
+    """Returns an attempt that fails so often before it succeeds, and the number of each attempt."""
     attempts: list[int] = []
 
     def attempt() -> str:

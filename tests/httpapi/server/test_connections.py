@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -30,16 +31,22 @@ async def _refuse(request: Request) -> Response:
     return PlainTextResponse("no", 401)
 
 
+async def _late(request: Request) -> Response:
+    await asyncio.sleep(1.5 * LATER_S)
+    return PlainTextResponse("late")
+
+
 async def _large(request: Request) -> Response:
     return Response(bytes(ANSWER_BYTES))
 
 
 @contextmanager
 def listening(keys: Limited) -> Iterator[tuple[str, int]]:
-    """Where an application of three routes is served."""
+    """Serves an application of four routes. Yields where."""
     routes = [
         Route("/size", _size, methods=["POST"]),
         Route("/refuse", _refuse, methods=["POST"]),
+        Route("/late", _late, methods=["POST"]),
         Route("/large", _large),
     ]
     tokens = Tokens((), frozenset({"read"}))
@@ -53,40 +60,40 @@ def listening(keys: Limited) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
-    """Of a server with short times."""
+    """Returns the address of a server with short times."""
     with listening(Limited()) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def patient_address() -> Iterator[tuple[str, int]]:
-    """Of a server that waits for longer than any test."""
+    """Returns the address of a server that waits for longer than any test."""
     with listening(Limited(**PATIENT)) as found:
         yield found
 
 
 @pytest.fixture
 def patient(patient_address: tuple[str, int]) -> Iterator[socket.socket]:
-    """A connection that only its end can end in time."""
+    """Opens a connection that only its end can end in time."""
     with socket.create_connection(patient_address, timeout=60) as made:
         yield made
 
 
 @pytest.fixture
 def connection(address: tuple[str, int]) -> Iterator[socket.socket]:
-    """A connection on which nothing was sent."""
+    """Opens a connection on which nothing was sent."""
     with socket.create_connection(address, timeout=20) as made:
         yield made
 
 
 def post(path: str, body: bytes, length: int | None = None) -> bytes:
-    """A request, or its beginning."""
+    """Returns a request, or its beginning."""
     size = len(body) if length is None else length
     return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode() + body
 
 
 def sent_until_closed(connection: socket.socket, pieces: Sequence[bytes], pause_s: float = 0.0) -> int:
-    """How many pieces the server takes before it closes the connection."""
+    """Returns how many pieces the server takes before it closes the connection."""
     for number, piece in enumerate(pieces):
         try:
             connection.sendall(piece)
@@ -233,6 +240,13 @@ def test_a_body_must_come_in_time(connection: socket.socket) -> None:
     assert b"body_within" in answer
 
 
+def test_time_in_which_the_server_does_not_read_counts_for_nobody(connection: socket.socket) -> None:
+    """The body is not complete in time, because the application takes none of it; the peer is not to blame."""
+    connection.sendall(post("/late", bytes(5_000_000)))
+
+    assert connection.recv(65_536).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 def test_a_body_that_is_not_wanted_is_taken_and_dropped(connection: socket.socket) -> None:
     """So the client finds the answer, and may go on."""
     connection.sendall(post("/refuse", bytes(5_000_000)) + post("/size", b"abc"))
@@ -244,11 +258,11 @@ def test_a_body_that_is_not_wanted_is_taken_and_dropped(connection: socket.socke
     assert answers.startswith(b"HTTP/1.1 401")
 
 
-def test_more_than_a_bound_is_not_dropped(connection: socket.socket) -> None:
+def test_more_than_a_bound_is_not_dropped(patient: socket.socket) -> None:
     """Somebody who goes on sending after a refusal is cut off."""
-    connection.sendall(post("/refuse", b"", 1 << 40))
+    patient.sendall(post("/refuse", b"", 1 << 40))
 
-    sent = sent_until_closed(connection, [bytes(1 << 20)] * 1_000)
+    sent = sent_until_closed(patient, [bytes(1 << 20)] * 1_000)
 
     assert sent < 1_000
 
@@ -283,6 +297,20 @@ def test_answers_that_are_not_taken_are_bounded(patient_address: tuple[str, int]
             each.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
             begin = each.recv(12)
             assert begin == (b"HTTP/1.1 429" if each is refused else b"HTTP/1.1 200")
+
+
+def test_connections_of_all_clients_are_bounded() -> None:
+    """503 at once for one too many, though nobody has sent anything."""
+    hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    with listening(Limited(max_connections=3, **PATIENT)) as address, ExitStack() as stack:
+        for host in hosts:
+            stack.enter_context(socket.create_connection(address, timeout=20, source_address=(host, 0)))
+        refused = stack.enter_context(socket.create_connection(address, timeout=20, source_address=("127.0.0.4", 0)))
+
+        answer = everything(refused)
+
+    assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert b"max_connections" in answer
 
 
 def test_connections_of_one_client_are_bounded(patient_address: tuple[str, int]) -> None:

@@ -24,13 +24,13 @@ PER_CLIENT = 8
 
 @pytest.fixture(scope="module")
 def trusting() -> ssl.SSLContext:
-    """A client's settings, filled by `certificate`."""
+    """Makes a client's settings, filled by `certificate`."""
     return ssl.create_default_context()
 
 
 @pytest.fixture(scope="module")
 def certificate(trusting: ssl.SSLContext, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the servers, with its key."""
+    """Makes the servers' certificate, with its key."""
     file: Path = tmp_path_factory.mktemp("tls") / "server.pem"
     authority = trustme.CA()
     authority.configure_trust(trusting)
@@ -40,7 +40,7 @@ def certificate(trusting: ssl.SSLContext, tmp_path_factory: pytest.TempPathFacto
 
 @contextmanager
 def listening(keys: Limited) -> Iterator[tuple[str, int]]:
-    """Where an application is served by https; handshakes may take as long as headers."""
+    """Serves an application by https; handshakes may take as long as headers."""
     with served(Starlette(routes=[Route("/", lambda request: PlainTextResponse("here"))]), keys) as url:
         host, port = url.removeprefix("http://").split(":")
         yield host, int(port)
@@ -48,20 +48,20 @@ def listening(keys: Limited) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(scope="module")
 def address(certificate: Path) -> Iterator[tuple[str, int]]:
-    """Of a server with short times."""
+    """Returns the address of a server with short times."""
     with listening(Limited(tls_certificate=certificate)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def patient_address(certificate: Path) -> Iterator[tuple[str, int]]:
-    """Of a server that waits for longer than any test."""
+    """Returns the address of a server that waits for longer than any test."""
     with listening(Limited(tls_certificate=certificate, **PATIENT)) as found:
         yield found
 
 
 def answer(address: tuple[str, int], trusting: ssl.SSLContext, source: str = "127.0.0.1") -> bytes:
-    """What a client gets whose handshake is complete."""
+    """Returns what a client gets whose handshake is complete."""
     with (
         socket.create_connection(address, timeout=20, source_address=(source, 0)) as plain,
         trusting.wrap_socket(plain, server_hostname="127.0.0.1") as secure,

@@ -17,7 +17,7 @@ class Check:
         self.error: Exception | None = None
 
     async def __call__(self) -> None:
-        """What a server asks of its store."""
+        """Checks, as a server asks its store to."""
         self.calls += 1
         await asyncio.sleep(0)
         if self.error is not None:

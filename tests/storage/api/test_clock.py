@@ -38,5 +38,5 @@ def test_the_api_stores_and_finds_while_its_clock_is_wrong(tmp_path: Path, off_m
         clocks.off_ms = 0
         found.append(client.read("right", [b"before", b"during"]))
 
-    assert [[one.status for one in each] for each in found] == [[Status.OK] * 2] * 2
+    assert [[result.status for result in results] for results in found] == [[Status.OK] * 2] * 2
     assert (state.retained_from, state.now_ms) == (NOON_MS + 500 - HOUR_MS + 1, NOON_MS + 500)

@@ -41,7 +41,7 @@ VALUE = {"version": 1, "tag": "", "value": "AAEC", "expires_at_ms": NOON_MS + 1_
 
 @pytest.fixture(scope="module")
 def fuzzed() -> Iterator[RunningServer]:
-    """One server for all requests, without a limit on the rate, with an item to be found."""
+    """Serves all requests from one server, without a limit on the rate, with an item to be found."""
     with running_server(DictBackend(), requests_per_s=MANY, burst=MANY, namespaces=[{"name": "0"}]) as running:
         running.client().write("0", [item(b"\x00")])
         yield running
@@ -49,7 +49,7 @@ def fuzzed() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def description(fuzzed: RunningServer) -> OpenApiSchema:
-    """The description as the server gives it."""
+    """Returns the description as the server gives it."""
     import schemathesis
 
     schemathesis.openapi.media_type(

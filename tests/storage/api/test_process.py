@@ -33,7 +33,7 @@ OK = WriteResult(Status.OK)
 
 
 def lasting(key: bytes, version: int = 1) -> Item:
-    """An item that outlives the test."""
+    """Makes an item that outlives the test."""
     return Item(key, version, b"", b"value of " + key, wall_ms() + 3_600_000)
 
 
@@ -46,7 +46,7 @@ class Writer:
     acknowledged: list[bytes] = field(default_factory=list)
 
     def run(self, url: str) -> None:
-        """Until the server is gone."""
+        """Writes until the server is gone."""
         with client(url, attempts=1) as storage:
             while True:
                 keys = [b"%s-%d" % (self.name.encode(), number) for number in range(self.sent, self.sent + BATCH)]
@@ -55,7 +55,7 @@ class Writer:
                     outcomes = storage.write("latest", [lasting(key) for key in keys])
                 except StorageError:
                     return
-                self.acknowledged += [key for key, one in zip(keys, outcomes, strict=True) if one == OK]
+                self.acknowledged += [key for key, outcome in zip(keys, outcomes, strict=True) if outcome == OK]
 
 
 def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
         generations.add(storage.namespace("latest").generation)
         for writer in writers:
             found = storage.read("latest", writer.acknowledged)
-            assert [one.items[0].value for one in found] == [b"value of " + key for key in writer.acknowledged]
+            assert [result.items[0].value for result in found] == [b"value of " + key for key in writer.acknowledged]
     assert len(generations) == 1
 
 
@@ -118,19 +118,20 @@ def test_a_stop_finishes_what_is_under_way(tmp_path: Path, workers: int) -> None
         found = storage.read("latest", keys)
     assert answers[0].status_code == 200
     assert code == 0
-    assert {one.status for one in found} == {Status.OK}
+    assert {result.status for result in found} == {Status.OK}
 
 
 def test_several_workers_share_a_store(tmp_path: Path) -> None:
     """What one wrote another reads; metrics are of all; a worker that is killed is replaced; none is left behind."""
     items = [lasting(b"%d" % number) for number in range(40)]
     with server_process(tmp_path, workers=2) as (process, url):
-        workers = [one for one in psutil.Process(process.pid).children() if "spawn_main" in " ".join(one.cmdline())]
-        for one in items:
+        children = psutil.Process(process.pid).children()
+        workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        for sent in items:
             with client(url) as storage:  # a new connection each: any worker may take it
-                assert storage.write("latest", [one]) == [OK]
+                assert storage.write("latest", [sent]) == [OK]
         with client(url) as storage:
-            found = storage.read("latest", [one.key for one in items])
+            found = storage.read("latest", [sent.key for sent in items])
         text = requests.get(f"{url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=5).text
         (written,) = [
             sample.value
@@ -141,20 +142,20 @@ def test_several_workers_share_a_store(tmp_path: Path) -> None:
 
         workers[0].kill()
         with client(url) as storage:
-            again = storage.read("latest", [one.key for one in items])
+            again = storage.read("latest", [sent.key for sent in items])
         process.send_signal(signal.SIGKILL)
         port = int(url.rsplit(":", 1)[1])
         wait_until(lambda: not _listens(port))
 
     assert len(workers) == 2
-    assert [one.items for one in found] == [(one,) for one in items] == [one.items for one in again]
+    assert [result.items for result in found] == [(sent,) for sent in items] == [result.items for result in again]
     assert written == 40
 
 
 def _listens(port: int) -> bool:
     return any(
-        one.laddr and one.laddr.port == port and one.status == psutil.CONN_LISTEN
-        for one in psutil.net_connections("tcp")
+        socket.laddr and socket.laddr.port == port and socket.status == psutil.CONN_LISTEN
+        for socket in psutil.net_connections("tcp")
     )
 
 

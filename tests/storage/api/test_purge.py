@@ -16,15 +16,16 @@ SOON = {"purge_every": "50ms"}
 
 
 def keys_kept(store: LmdbStore) -> int:
-    """In all namespaces, the index of expiries included."""
+    """Counts keys in all namespaces, the index of expiries included."""
     with store._env.begin() as txn:
-        return sum(txn.stat(one)["entries"] for o in store._opened.values() for one in (o.items, o.expiries))
+        databases = [database for opened in store._opened.values() for database in (opened.items, opened.expiries)]
+        return sum(txn.stat(database)["entries"] for database in databases)
 
 
 def test_an_idle_server_frees_what_has_expired_and_nothing_else(tmp_path: Path) -> None:
     """In every namespace, in more than one portion; without a request."""
     settings = config_of().namespaces
-    store = open_backend(f"lmdb://{tmp_path / 'store'}", [one.namespace for one in settings])
+    store = open_backend(f"lmdb://{tmp_path / 'store'}", [namespace.namespace for namespace in settings])
     assert isinstance(store, LmdbStore)
 
     with running_server(store, **SOON) as server:
@@ -37,7 +38,7 @@ def test_an_idle_server_frees_what_has_expired_and_nothing_else(tmp_path: Path) 
         left = client.read("all", [b"short", b"long"])
 
     assert before > 3_000
-    assert [len(one.items) for one in left] == [0, 1]
+    assert [len(result.items) for result in left] == [0, 1]
 
 
 def test_a_store_that_was_unreachable_is_purged_when_it_is_back(store: DictBackend) -> None:

@@ -29,7 +29,7 @@ VALUE = {"version": 1, "tag": "dA==", "value": "AAEC", "expires_at_ms": NOON_MS 
 def batch(
     server: RunningServer, operation: str, body: bytes, media_type: str = JSON, **headers: str
 ) -> requests.Response:
-    """A batch on the namespace `all`."""
+    """Sends a batch on the namespace `all`."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return call(server, "POST", f"{ALL}/items:{operation}", data=body, headers={"Content-Type": media_type, **names})
 
@@ -41,9 +41,9 @@ def test_answers_each_item_in_the_order_of_the_request(server: RunningServer) ->
     written = call(server, "POST", f"{ALL}/items:write", json={"items": [items[0], too_large, items[1]]})
     read = call(server, "POST", f"{ALL}/items:read", json={"keys": ["Yg==", "Yw==", "YQ==", ""]})
 
-    assert [one["status"] for one in written.json()["results"]] == ["ok", "rejected", "ok"]
+    assert [result["status"] for result in written.json()["results"]] == ["ok", "rejected", "ok"]
     assert "1001 bytes, at most 1000" in written.json()["results"][1]["reason"]
-    assert [one["status"] for one in read.json()["results"]] == ["ok", "not_found", "ok", "rejected"]
+    assert [result["status"] for result in read.json()["results"]] == ["ok", "not_found", "ok", "rejected"]
     assert read.json()["results"][0]["items"] == [VALUE]
 
 
@@ -100,7 +100,7 @@ def test_shows_what_a_namespace_keeps(server: RunningServer) -> None:
         "now_ms": NOON_MS,
     }
     assert raised == lower == {**before, "retained_from": 50}
-    assert [one["name"] for one in listed] == ["latest", "all", "kept"]
+    assert [namespace["name"] for namespace in listed] == ["latest", "all", "kept"]
 
 
 def test_an_unknown_namespace_is_distinguished_from_a_wrong_path(server: RunningServer) -> None:
@@ -194,7 +194,7 @@ def test_bodies_may_be_compressed_in_both_directions(server: RunningServer, enco
     body = compress(ArrowCodec().encode_items(items), encoding)
 
     written = batch(server, "write", body, ARROW, Content_Encoding=encoding)
-    keys = ArrowCodec().encode_keys([one.key for one in items])
+    keys = ArrowCodec().encode_keys([sent.key for sent in items])
     read = batch(server, "read", keys, ARROW, Accept_Encoding=encoding)
 
     assert len(ArrowCodec().decode_outcomes(written.content)) == 100
@@ -236,7 +236,7 @@ def test_refuses_before_the_body_is_read(server: RunningServer) -> None:
 
 
 def begun(server: RunningServer, who: str, body: bytes) -> socket.socket:
-    """A connection on which the server reads a body of 9,000 bytes, of which this is the beginning."""
+    """Opens a connection on which the server reads a body of 9,000 bytes, of which this is the beginning."""
     host, port = server.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     head = f"POST {ALL}/items:read HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\nExpect: 100-continue\r\n"
@@ -281,12 +281,12 @@ def test_an_answer_that_is_full_leaves_the_rest_to_be_asked_again(store: DictBac
         items = [item(bytes([n]), value=bytes(1_000)) for n in range(10)]
         client = small.client()
         client.write("all", items)
-        keys = [one.key for one in items]
+        keys = [sent.key for sent in items]
 
         answer = batch(small, "read", JsonCodec().encode_keys(keys)).json()["results"]
         everything = client.read_columns("all", pa.array(keys)).found
 
-        assert [one["status"] for one in answer] == ["ok"] * 4 + ["retryable"] * 6
+        assert [result["status"] for result in answer] == ["ok"] * 4 + ["retryable"] * 6
         assert everything["index"].to_pylist() == list(range(10))
 
 
@@ -316,7 +316,7 @@ def test_more_requests_than_are_allowed_at_once_must_wait(store: DictBackend) ->
         assert refused.headers["Retry-After"] == "1"
         assert alive.status_code == 200
         assert counted == 2
-        assert [one.result().status_code for one in under_way] == [200, 200]
+        assert [answer.result().status_code for answer in under_way] == [200, 200]
 
 
 def test_a_caller_beyond_its_rate_must_wait(store: DictBackend) -> None:

@@ -56,8 +56,9 @@ class Writer:
                 except StorageError as error:
                     self.failures.append(str(error))
                 else:
-                    self.failures += {one.reason for one in outcomes if one.reason is not None}
-                    self.acknowledged += [i for i, one in zip(items, outcomes, strict=True) if one.status is Status.OK]
+                    self.failures += {outcome.reason for outcome in outcomes if outcome.reason is not None}
+                    done = zip(items, outcomes, strict=True)
+                    self.acknowledged += [item for item, outcome in done if outcome.status is Status.OK]
 
     def more(self) -> None:
         """Returns once another request was acknowledged."""
@@ -66,18 +67,19 @@ class Writer:
 
 
 def missed(url: str, items: list[Item]) -> tuple[int, int]:
-    """How many of the items are not there though the namespace keeps them; by how much it keeps less than it should."""
+    """Returns how many items are missing though the namespace keeps them; by how much it keeps less than it should."""
     with client(url) as storage:
         found = storage.read("right", [item.key for item in items])
         kept_from = storage.namespace("right").retained_from
     assert kept_from is not None
-    gone = sum(one.status is not Status.OK for item, one in zip(items, found, strict=True) if item.version >= kept_from)
+    promised = [result for item, result in zip(items, found, strict=True) if item.version >= kept_from]
+    gone = sum(result.status is not Status.OK for result in promised)
     return gone, kept_from - (wall_ms() - HOUR_MS)
 
 
 @pytest.fixture(params=["lmdb", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, redis: RedisProcess) -> str:
-    """The URL of a store."""
+    """Returns the URL of a store."""
     redis.wipe()
     return f"lmdb://{tmp_path / 'store'}" if request.param == "lmdb" else redis.url()
 
@@ -125,4 +127,4 @@ def test_a_step_for_good_loses_nothing_and_the_namespace_serves_once_the_clock_i
     assert result[0] == 0
     assert result[1] <= TOLERANCE_MS
     if store.startswith("redis"):
-        assert any("its clock differs by" in one for one in writer.failures)
+        assert any("its clock differs by" in reason for reason in writer.failures)

@@ -15,7 +15,7 @@ NOW = 1_800_000_000_000
 
 
 def numbered(number: int) -> Item:
-    """Of which every byte is known."""
+    """Makes an item of which every byte is known."""
     return Item(number.to_bytes(8), NOW + number, b"", b"%d" % number * 20, NOW + 3_600_000)
 
 

@@ -37,11 +37,11 @@ class Model:
         self._items: dict[bytes, dict[tuple[int, bytes], Item]] = {}
 
     def live(self, key: bytes, now: int) -> list[Item]:
-        return [one for _, one in sorted(self._items.get(key, {}).items()) if one.expires_at_ms > now]
+        return [item for _, item in sorted(self._items.get(key, {}).items()) if item.expires_at_ms > now]
 
     def write(self, item: Item, now: int) -> Status:
         space, identity, kept = self._space, (item.version, item.tag), self.live(item.key, now)
-        identities = [(one.version, one.tag) for one in kept]
+        identities = [(other.version, other.tag) for other in kept]
         if space.retention_ms is not None and item.expires_at_ms < item.version + space.retention_ms:
             return Status.REJECTED
         if item.expires_at_ms <= now or identity in identities:
@@ -52,7 +52,7 @@ class Model:
             kept = []
         elif len(kept) >= space.bound:
             return Status.REJECTED
-        self._items[item.key] = {(one.version, one.tag): one for one in [*kept, item]}
+        self._items[item.key] = {(live.version, live.tag): live for live in [*kept, item]}
         return Status.OK
 
     def read(self, key: bytes, now: int) -> tuple[Status, tuple[Item, ...]]:
@@ -112,7 +112,7 @@ class AgreesWithTheModel(RuleBasedStateMachine):
 
         found = self.store.read(self._space, wanted, self._now)
 
-        assert [(one.status, one.items) for one in found] == expected
+        assert [(result.status, result.items) for result in found] == expected
 
     @rule(keys=st.lists(KEYS, max_size=4))
     def delete(self, keys: list[bytes]) -> None:
@@ -143,7 +143,7 @@ class AgreesWithTheModel(RuleBasedStateMachine):
 
     @rule(back_ms=st.sampled_from([0, 0, 5_000]))
     def publish(self, back_ms: int) -> None:
-        """By a clock that may have gone back."""
+        """Publishes the state by a clock that may have gone back."""
         state = self.store.state(self._space, self._now - back_ms)
 
         assert state.generation == self._generation
@@ -162,4 +162,4 @@ class AgreesWithTheModel(RuleBasedStateMachine):
 
 
 def statuses(results: list[WriteResult] | list[ReadResult]) -> list[Status]:
-    return [one.status for one in results]
+    return [result.status for result in results]

@@ -9,6 +9,8 @@ from redis import Redis
 
 from kafkaio.now import wall_ms
 from storage.backends.opening import open_backend
+from storage.backends.redisstore import RedisStore
+from storage.backends.rediswitnesses import Witnesses
 from storage.model import Backend, Item, Keep, Namespace
 from tests.storage.stores import item_maker, opened
 from tests.support.redis_server import RedisProcess
@@ -24,6 +26,12 @@ def redis_store(server: RedisProcess, more: str = "") -> Iterator[Backend]:
         yield store
 
 
+def witnesses(store: Backend) -> Witnesses:
+    """Returns what carries out the store's commands: a test can put something between two of them."""
+    assert isinstance(store, RedisStore)
+    return store._witnesses
+
+
 def numbered(first: int, count: int) -> list[Item]:
     return [item(b"key-%d" % number, value=b"%d" % number) for number in range(first, first + count)]
 
@@ -33,7 +41,8 @@ def generation(store: Backend) -> str:
 
 
 def all_there(store: Backend, items: list[Item]) -> bool:
-    return [one.items for one in store.read(SPACE, [one.key for one in items], NOW)] == [(one,) for one in items]
+    found = store.read(SPACE, [sent.key for sent in items], NOW)
+    return [result.items for result in found] == [(sent,) for sent in items]
 
 
 def evicts(redis: Redis) -> bool:

@@ -43,7 +43,7 @@ class Records:
         return [self.kept.get((set_name, key), ABSENT) for key in keys]
 
     def swap(self, set_name: str, swaps: Sequence[Swap]) -> list[WriteResult | None]:
-        return [self._swapped(set_name, one) for one in swaps]
+        return [self._swapped(set_name, swap) for swap in swaps]
 
     def _swapped(self, set_name: str, swap: Swap) -> WriteResult | None:
         if self.kept.get((set_name, swap.key), ABSENT).nonce != swap.before.nonce:
@@ -59,14 +59,14 @@ class Records:
 
 @pytest.fixture
 def open_store(monkeypatch: pytest.MonkeyPatch) -> Open:
-    """A store on such records."""
+    """Opens a store on such records."""
     monkeypatch.setattr(Records, "kept", {}, raising=False)
     monkeypatch.setattr(aerospikestore, "AerospikeRecords", Records)
 
     def opened(*namespaces: Namespace) -> Backend:
         store = AerospikeStore([("host", 3000)], "records")
-        for one in namespaces:
-            store.declare(one)
+        for space in namespaces:
+            store.declare(space)
         return store
 
     return opened

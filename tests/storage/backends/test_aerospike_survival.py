@@ -33,7 +33,7 @@ pytestmark = NEEDS_ASD
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[AerospikeProcess]:
-    """In memory."""
+    """Starts a server that keeps records in memory."""
     with aerospike_process(tmp_path / "aerospike") as running:
         yield running
 
@@ -49,7 +49,7 @@ def numbered(first: int, count: int) -> list[Item]:
 
 
 def generation(store: Backend) -> str:
-    """Waits while the store says that it cannot tell."""
+    """Returns the generation; waits while the store says that it cannot tell."""
     found: list[str] = []
 
     def asked() -> bool:
@@ -64,7 +64,7 @@ def generation(store: Backend) -> str:
 
 
 def missing(store: Backend, items: list[Item]) -> int:
-    return statuses(store.read(SPACE, [one.key for one in items], NOW)).count(Status.NOT_FOUND)
+    return statuses(store.read(SPACE, [sent.key for sent in items], NOW)).count(Status.NOT_FOUND)
 
 
 @pytest.mark.parametrize("on_a_file", [False, True])
@@ -82,7 +82,7 @@ def test_every_start_of_a_single_node_is_another_generation(
                     done = statuses(store.write(SPACE, batch, NOW))
                 except StorageUnavailable:
                     return
-                acknowledged.extend(one for one, status in zip(batch, done, strict=True) if status is Status.OK)
+                acknowledged.extend(sent for sent, status in zip(batch, done, strict=True) if status is Status.OK)
 
         generations = [generation(store)]
         writer = threading.Thread(target=write)
@@ -178,18 +178,18 @@ def test_a_server_that_is_gone_is_reported(server: AerospikeProcess):
 def test_two_nodes_are_restarted_one_after_the_other_and_not_hastily(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """While one is missing the other waits, though it has everything; both lost at a time are noticed."""
     caplog.set_level(logging.WARNING)
-    with aerospike_cluster(tmp_path, nodes=2, copies=2) as (one, other), aerospike_store(one) as store:
+    with aerospike_cluster(tmp_path, nodes=2, copies=2) as (first, second), aerospike_store(first) as store:
         items = numbered(0, 2_000)
         assert set(statuses(store.write(SPACE, items, NOW))) == {Status.OK}
         before = generation(store)
 
-        other.kill()
+        second.kill()
         wait_until(lambda: "1 of 2 nodes are missing" in refusal(store))
-        other.start()
-        wait_until(lambda: one.settled(2), within_s=240)
+        second.start()
+        wait_until(lambda: first.settled(2), within_s=240)
         settled = generation(store)
         there = missing(store, items) == 0
-        for node in (other, one):
+        for node in (second, first):
             node.kill()
             node.start()
         after = generation(store)
@@ -201,20 +201,20 @@ def test_two_nodes_are_restarted_one_after_the_other_and_not_hastily(tmp_path: P
 
 def test_three_nodes_go_on_without_one_and_lose_by_two(tmp_path: Path):
     """Each record has two copies: the others replace those of a lost node before a second one may go."""
-    with aerospike_cluster(tmp_path, nodes=3, copies=2) as (one, other, third), aerospike_store(one) as store:
+    with aerospike_cluster(tmp_path, nodes=3, copies=2) as (first, second, third), aerospike_store(first) as store:
         items = numbered(0, 2_000)
         assert set(statuses(store.write(SPACE, items, NOW))) == {Status.OK}
         before = generation(store)
 
         third.kill()
-        wait_until(lambda: one.settled(2), within_s=240)
+        wait_until(lambda: first.settled(2), within_s=240)
         without_one = generation(store)
         taken = statuses(store.write(SPACE, numbered(2_000, 100), NOW))
         third.start()
-        wait_until(lambda: one.settled(3), within_s=240)
+        wait_until(lambda: first.settled(3), within_s=240)
         whole = generation(store)
         there = missing(store, numbered(0, 2_100)) == 0
-        for node in (other, third):
+        for node in (second, third):
             node.kill()
         without_two = generation(store)
         lost = missing(store, items)

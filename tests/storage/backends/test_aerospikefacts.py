@@ -26,7 +26,7 @@ NAMESPACE = {
 
 
 def cluster(names: str = "abc", key: str = "K", again: str = "", **changes: object) -> dict[str, Node]:
-    """Nodes of these names; those in `again` have another start."""
+    """Makes nodes of these names; those in `again` have another start."""
     node = replace(NODE, cluster=key, size=len(names), **changes)
     return {name: replace(node, started_s=2_000) if name in again else node for name in names}
 
@@ -55,7 +55,7 @@ def test_nodes_that_do_not_agree_or_that_evict_are_waited_for():
     assert wrong_now(cluster()) is None
     assert "a in cluster K of 3, b in cluster L of 2" in str(wrong_now(cluster() | cluster("bc", "L")))
     assert "not all of them" in str(wrong_now({"a": NODE}))
-    assert "none answers" in str(wrong_now({}))
+    assert "no node answers" in str(wrong_now({}))
 
 
 @pytest.mark.parametrize(

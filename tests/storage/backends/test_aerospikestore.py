@@ -38,7 +38,7 @@ ALL = namespace(Keep.ALL, 10)
 
 @pytest.fixture
 def store() -> Iterator[AerospikeStore]:
-    """With the namespace ALL."""
+    """Opens a store with the namespace ALL."""
     with opened(lambda *spaces: open_backend(f"aerospike://{os.environ[AEROSPIKE]}", spaces), ALL) as backend:
         assert isinstance(backend, AerospikeStore)
         yield backend
@@ -46,7 +46,7 @@ def store() -> Iterator[AerospikeStore]:
 
 @pytest.fixture
 def client() -> Iterator[aerospike.Client]:
-    """A look at the server past the back end."""
+    """Connects to the server past the back end."""
     host, port = os.environ[AEROSPIKE].split("/")[0].split(":")
     client = aerospike.client({"hosts": [(host, int(port))]})
     yield client
@@ -58,14 +58,14 @@ def place(space: Namespace, key: bytes) -> tuple[str, str, bytearray]:
 
 
 def record(result: int, content: object = None, in_doubt: bool = False) -> BatchRecord:
-    """As the client leaves it behind."""
-    one = BatchRecord(("namespace", "set", bytearray(b"k")))
-    one.result, one.record, one.in_doubt = result, content, in_doubt
-    return one
+    """Makes a record as the client leaves it behind."""
+    made = BatchRecord(("namespace", "set", bytearray(b"k")))
+    made.result, made.record, made.in_doubt = result, content, in_doubt
+    return made
 
 
 def overwrite(store: AerospikeStore, before: ReadRecord | WriteResult) -> WriteResult | None:
-    """The record `raced`, if it still is what it was."""
+    """Overwrites the record `raced`, if it still is what it was."""
     assert isinstance(before, ReadRecord)
     return store._records.swap(ALL.name, [Swap(b"raced", before, "items", bytearray(b"overwritten"), 60)])[0]
 
@@ -215,7 +215,7 @@ class FailsAsAWhole:
     """A client whose batches fail before any record is sent: it raises nothing, and gives back no records."""
 
     def answer(self, *_: object) -> BatchRecords:
-        """Of every call."""
+        """Answers every call."""
         batch = BatchRecords([])
         batch.result = -8
         return batch

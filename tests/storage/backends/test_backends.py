@@ -20,7 +20,7 @@ from tests.support.redis_server import RedisProcess
 
 @pytest.fixture(params=["lmdb", "redis", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Each back end."""
+    """Names each back end."""
     return str(request.param)
 
 
@@ -31,7 +31,7 @@ def open_store(kind: str, tmp_path: Path, redis: RedisProcess) -> Open:
 
 @pytest.fixture
 def latest(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
-    """A back end, and a namespace that keeps the latest version."""
+    """Opens a back end with a namespace that keeps the latest version."""
     space = namespace()
     with opened(open_store, space) as store:
         yield store, space
@@ -39,7 +39,7 @@ def latest(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
 
 @pytest.fixture
 def keep_two(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
-    """A back end, and a namespace that keeps two versions."""
+    """Opens a back end with a namespace that keeps two versions."""
     space = namespace(Keep.ALL, 2)
     with opened(open_store, space) as store:
         yield store, space
@@ -105,13 +105,13 @@ def test_an_older_version_never_overwrites_a_newer_one(latest: tuple[Backend, Na
 def test_the_order_of_writes_does_not_matter(open_store: Open):
     """Of any order the newest version is what is left; under `all` the items come back by version and tag."""
     several = [item(version=version, tag=tag) for version in (2, 0, 1) for tag in (b"b", b"a")]
-    one, every = namespace(), namespace(Keep.ALL, 6)
+    latest, every = namespace(), namespace(Keep.ALL, 6)
 
-    with opened(open_store, one, every) as store:
+    with opened(open_store, latest, every) as store:
         for single in several:
-            store.write(one, [single], NOW)
+            store.write(latest, [single], NOW)
             store.write(every, [single], NOW)
-        newest, ordered = store.read(one, [b"k"], NOW)[0], store.read(every, [b"k"], NOW)[0]
+        newest, ordered = store.read(latest, [b"k"], NOW)[0], store.read(every, [b"k"], NOW)[0]
 
     assert newest.items == (item(version=2, tag=b"b"),)
     assert ordered.items == tuple(sorted(several, key=lambda single: (single.version, single.tag)))
@@ -180,7 +180,7 @@ def test_a_key_twice_in_a_request_is_carried_out_in_its_order(latest: tuple[Back
     found = store.read(space, [b"k", b"k"], NOW)
 
     assert statuses(outcomes) == [Status.OK, Status.OK, Status.CONFLICT, Status.OK]
-    assert [one.items for one in found] == [(item(version=2),)] * 2
+    assert [result.items for result in found] == [(item(version=2),)] * 2
 
 
 @pytest.mark.parametrize("key", [LONG, b"\0", b"a" * 510, b"a" * 511, b"\xff\xfe"], ids=len)
@@ -192,7 +192,7 @@ def test_any_key_of_one_byte_or_more(latest: tuple[Backend, Namespace], key: byt
 
     found = store.read(space, [key, near, near + b"x"], NOW)
 
-    assert [tuple(one.value for one in each.items) for each in found] == [(b"1",), (b"2",), ()]
+    assert [tuple(kept.value for kept in result.items) for result in found] == [(b"1",), (b"2",), ()]
     assert found[0].items[0].key == key
 
 
@@ -202,7 +202,7 @@ def test_an_empty_key_is_rejected_and_an_empty_value_is_a_value(latest: tuple[Ba
 
     outcomes = store.write(space, [item(b""), item(value=b"")], NOW)
 
-    assert [(one.status, one.reason) for one in outcomes] == [
+    assert [(outcome.status, outcome.reason) for outcome in outcomes] == [
         (Status.REJECTED, "the key is empty"),
         (Status.OK, None),
     ]
@@ -228,26 +228,26 @@ def test_a_large_request_is_answered_in_its_order(latest: tuple[Backend, Namespa
     found = store.read(space, keys[::-1], NOW)
 
     assert set(statuses(outcomes)) == {Status.OK}
-    assert [one.items[0].value for one in found] == keys[::-1]
+    assert [result.items[0].value for result in found] == keys[::-1]
 
 
 def test_concurrent_writers_of_one_key_leave_the_newest(open_store: Open):
     """Of `latest`; under `all` no acknowledged item is lost."""
-    one, every = namespace(), namespace(Keep.ALL, 100)
+    latest, every = namespace(), namespace(Keep.ALL, 100)
 
-    with opened(open_store, one, every) as store, ThreadPoolExecutor(4) as pool:
-        for space in (one, every):
+    with opened(open_store, latest, every) as store, ThreadPoolExecutor(4) as pool:
+        for space in (latest, every):
             items = [item(version=version) for version in range(40)]
             done = list(pool.map(lambda single, space=space: until_settled(store, space, single), items))
             assert set(done) <= {Status.OK, Status.CONFLICT}
-        newest, kept = store.read(one, [b"k"], NOW)[0], store.read(every, [b"k"], NOW)[0]
+        newest, kept = store.read(latest, [b"k"], NOW)[0], store.read(every, [b"k"], NOW)[0]
 
     assert newest.items == (item(version=39),)
     assert kept.items == tuple(items)
 
 
 def until_settled(store: Backend, space: Namespace, single: Item) -> Status:
-    """As a client does it."""
+    """Writes as a client does."""
     for _ in range(100):
         (outcome,) = store.write(space, [single], NOW)
         if outcome.status not in (Status.RETRYABLE, Status.IN_DOUBT):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkaio.now import wall_ms
-from storage.backends import redisstore
+from storage.backends import redisstore, rediswitnesses
 from storage.backends.opening import open_backend
 from storage.backends.stored import StoredNamespace
 from storage.errors import StorageUnavailable
@@ -30,7 +30,7 @@ KINDS = ["lmdb", "redis", pytest.param("aerospike", marks=NEEDS_AEROSPIKE)]
 
 @pytest.fixture(params=KINDS)
 def open_store(request: pytest.FixtureRequest, tmp_path: Path, redis: RedisProcess) -> Open:
-    """Each back end."""
+    """Opens each back end."""
     return opener(str(request.param), tmp_path, redis)
 
 
@@ -63,7 +63,7 @@ def test_canary_without_the_monotonic_clock_the_namespace_gives_up_what_it_has(o
 
 
 def frees_only_what_is_over(redis: RedisProcess, off_ms: int) -> None:
-    """Redis is told when to free an item by a clock that is off; its own may be two hours ahead."""
+    """Writes an item by a clock that is off, which tells Redis when to free it; its own may be two hours ahead."""
     space, now_ms = namespace(retention_ms=HOUR_MS), wall_ms()
     expires_at_ms = now_ms + 3 * HOUR_MS
     with opened(opener("redis", Path(), redis), space) as store:
@@ -92,7 +92,7 @@ def test_canary_with_a_margin_of_a_minute_a_redis_server_would_free_live_items(
 
 
 def refuses_while_clocks_differ(redis: RedisProcess) -> None:
-    """A request of which everything looks expired, by a clock that is two hours ahead."""
+    """Sends a request in which everything looks expired, by a clock that is two hours ahead."""
     space, now_ms, off_ms = namespace(retention_ms=HOUR_MS), wall_ms(), 0
     store = open_backend(redis.url(), [space], lambda: wall_ms() + off_ms)
     try:
@@ -115,7 +115,7 @@ def test_canary_without_a_look_at_the_servers_clock_it_is_acknowledged(
     redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
 ):
     """The safeguard is switched off."""
-    monkeypatch.setattr(redisstore, "wrong_now", lambda facts, now_ms: None)
+    monkeypatch.setattr(rediswitnesses, "wrong_now", lambda facts, now_ms: None)
 
     with pytest.raises(pytest.fail.Exception):
         refuses_while_clocks_differ(redis)

@@ -42,7 +42,7 @@ def lmdb_store(url: str, *spaces: Namespace) -> Iterator[LmdbStore]:
 
 @contextmanager
 def writer(url: str, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
-    """A process that writes items one by one."""
+    """Starts a process that writes items one by one."""
     command = [sys.executable, lmdb_process.__file__, url, str(first), str(count)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -53,19 +53,19 @@ def writer(url: str, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def wide(first: int, count: int) -> list[Item]:
-    """Items of a page each."""
+    """Makes items of a page each."""
     return [Item(number.to_bytes(8), NOW, b"", bytes(3_000), NOW + 3_600_000) for number in range(first, first + count)]
 
 
 def test_several_processes_write_one_store(url: str):
     """And this one reads, while it has the store open, what they have written."""
     with lmdb_store(url, SPACE) as store:
-        with writer(url, 0, 200) as one, writer(url, 1_000, 200) as other:
-            acknowledged = [int(line) for process in (one, other) for line in process.communicate()[0].split()]
+        with writer(url, 0, 200) as first, writer(url, 1_000, 200) as second:
+            acknowledged = [int(line) for process in (first, second) for line in process.communicate()[0].split()]
         found = store.read(SPACE, [numbered(number).key for number in acknowledged], NOW)
 
     assert sorted(acknowledged) == [*range(200), *range(1_000, 1_200)]
-    assert [one.items for one in found] == [(numbered(number),) for number in acknowledged]
+    assert [result.items for result in found] == [(numbered(number),) for number in acknowledged]
 
 
 def test_nothing_acknowledged_is_lost_when_a_writer_is_killed(url: str):
@@ -79,7 +79,7 @@ def test_nothing_acknowledged_is_lost_when_a_writer_is_killed(url: str):
                 acknowledged += [int(line) for line in process.stdout if line.endswith("\n")]
 
             found = store.read(SPACE, [numbered(number).key for number in acknowledged], NOW)
-            assert [one.items for one in found] == [(numbered(number),) for number in acknowledged]
+            assert [result.items for result in found] == [(numbered(number),) for number in acknowledged]
             assert statuses(store.write(SPACE, [numbered(first + 999_999)], NOW)) == [Status.OK]
 
 
@@ -116,10 +116,10 @@ def test_purge_frees_a_bounded_number_of_keys(url: str):
 
 
 def store_keeps(url: str) -> bool:
-    """Whether anything at all is left, also of the index."""
+    """Tells whether anything at all is left, also of the index."""
     with lmdb_store(url, SPACE) as store, store._env.begin() as txn:
         opened_space = store._opened[SPACE]
-        return any(txn.stat(one)["entries"] for one in (opened_space.items, opened_space.expiries))
+        return any(txn.stat(database)["entries"] for database in (opened_space.items, opened_space.expiries))
 
 
 def test_purge_leaves_what_was_written_again_or_lives_longer(url: str):
@@ -155,7 +155,7 @@ def test_a_full_store_answers_and_recovers_when_items_expire(url: str, batch: in
     assert "map_size" in str(outcomes[0].reason)
     assert set(statuses(again)) == {Status.RETRYABLE}
     assert statuses(found) == [Status.OK]
-    assert {one.status for one in after} <= {Status.OK, Status.RETRYABLE}
+    assert {outcome.status for outcome in after} <= {Status.OK, Status.RETRYABLE}
     assert late[-1] is Status.OK
 
 

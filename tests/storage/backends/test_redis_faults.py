@@ -59,7 +59,7 @@ class Faults:
             self._server.start()
 
     def cut(self) -> None:
-        """The log ends somewhere earlier, as after a repair."""
+        """Cuts the log somewhere earlier, as a repair does."""
         self._server.kill()
         (log,) = self._log.glob("*.incr.aof")
         with log.open("r+b") as file:
@@ -75,7 +75,7 @@ class Faults:
             redis.config_set("maxmemory", 1)
 
     def evicting(self) -> None:
-        """For a moment; the count of them may be reset."""
+        """Evicts for a moment; the count of evicted keys may be reset."""
         with self._server.client() as redis:
             redis.config_set("maxmemory-policy", "volatile-random")
             redis.config_set("maxmemory", 1)
@@ -92,13 +92,13 @@ class Faults:
 
 
 def fed(store: Backend, items: list[Item]) -> tuple[str, list[Item]]:
-    """The generation, and the items that count for it."""
+    """Writes items. Returns the generation, and the items that count for it."""
     try:
         outcomes = store.write(SPACE, items, NOW)
         generation = store.state(SPACE, NOW).generation
     except StorageUnavailable:
         return "", []
-    return generation, [one for one, outcome in zip(items, outcomes, strict=True) if outcome.status is Status.OK]
+    return generation, [sent for sent, outcome in zip(items, outcomes, strict=True) if outcome.status is Status.OK]
 
 
 def batches() -> Iterator[list[Item]]:
@@ -114,21 +114,21 @@ def test_what_counts_is_there_whatever_happens_to_the_server(tmp_path: Path, see
     checked = 0
     with redis_process(tmp_path / "redis") as server:
         faults = Faults(server, tmp_path / "copy", chance)
-        with redis_store(server) as one, redis_store(server) as other:
+        with redis_store(server) as first, redis_store(server) as second:
             for fault in [*chance.choices(faults.all(), k=FAULTS), faults.corrected]:
-                for store in chance.sample([one, other] * 2, 4):
+                for store in chance.sample([first, second] * 2, 4):
                     generation, items = fed(store, next(numbered))
                     counts[generation] += items
                 fault()
-                for store in (one, other):
+                for store in (first, second):
                     generation, items = fed(store, next(numbered))
                     counts[generation] += items
                 try:
-                    now = one.state(SPACE, NOW).generation
+                    now = first.state(SPACE, NOW).generation
                 except StorageUnavailable:
                     continue
-                found = one.read(SPACE, [each.key for each in counts[now]], NOW)
-                assert [each.items for each in found] == [(each,) for each in counts[now]], fault
+                found = first.read(SPACE, [sent.key for sent in counts[now]], NOW)
+                assert [result.items for result in found] == [(sent,) for sent in counts[now]], fault
                 checked += len(found)
 
     assert checked > 100

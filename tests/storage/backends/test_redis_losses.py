@@ -17,7 +17,7 @@ from kafkaio.now import wall_ms
 from storage.errors import StorageUnavailable
 from storage.model import Backend, Item, Status, WriteResult
 from tests.storage.backends.modelmachine import statuses
-from tests.storage.backends.redisstores import NOW, SPACE, all_there, generation, numbered, redis_store
+from tests.storage.backends.redisstores import NOW, SPACE, all_there, generation, numbered, redis_store, witnesses
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import client, server_process
 from tests.support.waiting import wait_until
@@ -39,7 +39,7 @@ class Writer:
                 outcomes = self.store.write(SPACE, batch, NOW)
             except StorageUnavailable:
                 return
-            self.acknowledged += [one for one, outcome in zip(batch, outcomes, strict=True) if outcome.status == "ok"]
+            self.acknowledged += [sent for sent, outcome in zip(batch, outcomes, strict=True) if outcome.status == "ok"]
 
 
 def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own_redis: RedisProcess):
@@ -50,8 +50,8 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own_redis: Redis
         for turn in range(2):
             goal = len(acknowledged) + 400
             threads = [
-                threading.Thread(target=Writer(store, acknowledged).run, args=((2 * turn + one) * 1_000_000,))
-                for one in range(2)
+                threading.Thread(target=Writer(store, acknowledged).run, args=((2 * turn + number) * 1_000_000,))
+                for number in range(2)
             ]
             for thread in threads:
                 thread.start()
@@ -159,13 +159,13 @@ def test_databases_that_are_swapped_and_swapped_back_are_another_generation(own_
 def test_a_write_is_not_carried_out_where_the_witness_is_missing(own_redis: RedisProcess):
     """Everything was removed between reading and writing: nothing is acknowledged, nor left behind."""
     with redis_store(own_redis) as store, own_redis.client() as redis:
-        carry_out = store._carry_out  # type: ignore[attr-defined]
+        carry_out = witnesses(store).carry_out
 
         def flushed_before(*arguments: object) -> object:
             redis.flushdb()
             return carry_out(*arguments)
 
-        store._carry_out = flushed_before  # type: ignore[attr-defined]
+        witnesses(store).carry_out = flushed_before  # type: ignore[assignment]
         written = store.write(SPACE, numbered(0, 2), NOW)
         left = redis.exists(b"teacup:space/key-0")
 
@@ -180,7 +180,7 @@ def test_a_write_that_was_held_back_on_its_way_is_no_loss(own_redis: RedisProces
         run_and_ask, sent = store._server.run_and_ask, []  # type: ignore[attr-defined]
 
         def noted(commands: list[tuple[object, ...]]) -> object:
-            sent.extend(one for one in commands if one[0] == "EVAL")
+            sent.extend(command for command in commands if command[0] == "EVAL")
             return run_and_ask(commands)
 
         store._server.run_and_ask = noted  # type: ignore[attr-defined]
@@ -231,5 +231,5 @@ def test_the_api_on_redis_survives_kill_9_of_both(own_redis: RedisProcess, tmp_p
         after = storage.namespace("latest").generation
 
     assert outcomes == [WriteResult(Status.OK)] * len(items)
-    assert [one.items for one in found] == [(one,) for one in items]
+    assert [result.items for result in found] == [(sent,) for sent in items]
     assert before == after

@@ -11,7 +11,7 @@ import pytest
 
 from storage.backends.redisserver import RedisAt, RedisServer
 from storage.errors import GenerationChanged, StorageUnavailable
-from tests.storage.backends.redisstores import NOW, SPACE, all_there, generation, numbered, redis_store
+from tests.storage.backends.redisstores import NOW, SPACE, all_there, generation, numbered, redis_store, witnesses
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.waiting import wait_until
 
@@ -103,16 +103,16 @@ def test_a_write_is_not_acknowledged_by_a_new_master_that_lacks_something(
         wait_until(lambda: replica_has(replica, fed))
         promote(replica)
         old.write(SPACE, numbered(0, 10), NOW)
-        carry_out = store._carry_out  # type: ignore[attr-defined]
+        carry_out = witnesses(store).carry_out
 
         def moved(*arguments: object) -> object:
-            store._server = RedisServer(RedisAt("127.0.0.1", replica.port))  # type: ignore[attr-defined]
+            witnesses(store)._server = RedisServer(RedisAt("127.0.0.1", replica.port))
             return carry_out(*arguments)
 
         if when == "carried out":
-            store._carry_out = moved  # type: ignore[attr-defined]
+            witnesses(store).carry_out = moved  # type: ignore[assignment]
         else:
-            store._server = RedisServer(RedisAt("127.0.0.1", replica.port))  # type: ignore[attr-defined]
+            witnesses(store)._server = RedisServer(RedisAt("127.0.0.1", replica.port))
         with pytest.raises(GenerationChanged):
             store.write(SPACE, numbered(10, 10), NOW, fed)
 

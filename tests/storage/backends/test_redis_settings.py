@@ -55,7 +55,7 @@ def test_settings_that_change_at_run_time_hold_everything(own_redis: RedisProces
             store.delete(SPACE, [b"key-0"], NOW)
         redis.config_set("appendfsync", "always")
 
-        assert [set(statuses(one)) for one in outcomes] == [{Status.IN_DOUBT}] * 2
+        assert [set(statuses(results)) for results in outcomes] == [{Status.IN_DOUBT}] * 2
         assert set(statuses(store.write(SPACE, numbered(0, 2), NOW))) == {Status.OK}
         assert generation(store) == before
 
@@ -98,7 +98,7 @@ def test_nothing_is_acknowledged_while_a_log_that_was_switched_on_is_rewritten_f
         redis.config_set("rdb-key-save-delay", "60000000")  # the rewrite that follows lasts until it is killed
         redis.config_set("appendonly", "yes")
         with redis_store(server) as other:
-            outcomes = [one.write(SPACE, numbered(40 + i, 1), NOW) for i, one in enumerate((store, other))]
+            outcomes = [writer.write(SPACE, numbered(40 + i, 1), NOW) for i, writer in enumerate((store, other))]
         server.kill()
         server.start()
         after = generation(store)
@@ -106,7 +106,7 @@ def test_nothing_is_acknowledged_while_a_log_that_was_switched_on_is_rewritten_f
 
         assert after == before
         assert statuses(usual) == [Status.OK]
-        assert [statuses(one) for one in outcomes] == [[Status.IN_DOUBT]] * 2
+        assert [statuses(results) for results in outcomes] == [[Status.IN_DOUBT]] * 2
         assert "complete only after that" in str(outcomes[0][0].reason)
         assert all_there(store, numbered(0, 31))
         assert generation(store) == before
@@ -197,7 +197,7 @@ def test_what_one_namespace_shows_is_recorded_for_all(own_redis: RedisProcess):
 
 
 def evict_for_a_while(redis):
-    """Until some keys are gone; then the settings are right again."""
+    """Evicts until some keys are gone; then the settings are right again."""
     redis.config_set("maxmemory-policy", "volatile-random")
     redis.config_set("maxmemory", 1)
     wait_until(lambda: evicts(redis))

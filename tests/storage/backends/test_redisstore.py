@@ -18,7 +18,7 @@ from storage.backends.opening import open_backend
 from storage.errors import StorageConfigInvalid, StorageUnavailable
 from storage.model import Status, WriteResult
 from tests.storage.backends.modelmachine import statuses
-from tests.storage.backends.redisstores import NOW, SPACE, all_there, item, numbered, redis_store
+from tests.storage.backends.redisstores import NOW, SPACE, all_there, item, numbered, redis_store, witnesses
 from tests.storage.stores import opened
 from tests.support.redis_server import RedisProcess, redis_process
 
@@ -99,19 +99,19 @@ def test_a_key_that_changed_since_it_was_read_is_not_overwritten(own_redis: Redi
     """Another process writes between reading and writing; both items are kept."""
     with redis_store(own_redis) as store, redis_store(own_redis) as other:
         store.write(SPACE, [item(b"raced", version=1)], NOW)
-        carry_out, raced = store._carry_out, []  # type: ignore[attr-defined]
+        carry_out, raced = witnesses(store).carry_out, []
 
         def overtaken(*arguments: object) -> object:
             if not raced:
                 raced.append(other.write(SPACE, [item(b"raced", version=2), item(b"new", version=2)], NOW))
             return carry_out(*arguments)
 
-        store._carry_out = overtaken  # type: ignore[attr-defined]
+        witnesses(store).carry_out = overtaken  # type: ignore[assignment]
         outcomes = store.write(SPACE, [item(b"raced", version=3), item(b"new", version=3)], NOW)
         found = store.read(SPACE, [b"raced", b"new"], NOW)
 
     assert outcomes == [WriteResult(Status.OK)] * 2
-    assert [[one.version - NOW for one in each.items] for each in found] == [[1, 2, 3], [2, 3]]
+    assert [[kept.version - NOW for kept in result.items] for result in found] == [[1, 2, 3], [2, 3]]
 
 
 def test_a_password_is_used_and_never_shown(tmp_path: Path):

@@ -31,19 +31,19 @@ from tests.support.storage_server import RunningServer, item, running_server
 
 OK = WriteResult(Status.OK)
 ITEMS = [item(b"key-%d" % number, number) for number in range(50)]
-KEYS = pa.array([one.key for one in ITEMS], pa.binary())
+KEYS = pa.array([sent.key for sent in ITEMS], pa.binary())
 
 
 @pytest.fixture
 def proxy(server: RunningServer) -> Iterator[Proxy]:
-    """Before `server`."""
+    """Forwards to `server`."""
     with running_proxy(server.url) as running:
         yield running
 
 
 @pytest.fixture
 def client(server: RunningServer, proxy: Proxy) -> Iterator[StorageClient]:
-    """Through the proxy."""
+    """Connects through the proxy."""
     with StorageClient(proxy.url, server.secrets["writer"], read_timeout_s=5) as made:
         yield made
 
@@ -51,15 +51,15 @@ def client(server: RunningServer, proxy: Proxy) -> Iterator[StorageClient]:
 def test_calls_beyond_a_request_are_split_and_put_together(server: RunningServer) -> None:
     """By items and by bytes, as plain data and in columns."""
     items = [item(b"key-%04d" % number, number, value=bytes(number % 300)) for number in range(500)]
-    keys = [one.key for one in items]
+    keys = [sent.key for sent in items]
     for limits in ({"items_per_request": 7}, {"bytes_per_request": 1_000}):
         client = server.client(**limits)
 
         assert client.write("latest", items) == [OK] * 500
-        assert [found.items for found in client.read("latest", keys)] == [(one,) for one in items]
+        assert [found.items for found in client.read("latest", keys)] == [(sent,) for sent in items]
         found = client.read_columns("latest", pa.array([b"none", *keys], pa.binary())).found
         assert found["index"].to_pylist() == list(range(1, 501))
-        assert found["value"].to_pylist() == [one.value for one in items]
+        assert found["value"].to_pylist() == [sent.value for sent in items]
         assert client.delete("latest", keys) == [OK] * 500
         assert client.read("latest", keys) == [ReadResult(Status.NOT_FOUND)] * 500
 
@@ -71,7 +71,7 @@ def test_a_server_with_smaller_limits_gets_smaller_requests(store: DictBackend) 
         client = small.client()
 
         assert client.write("latest", items) == [OK] * 100
-        assert client.read_columns("latest", pa.array([one.key for one in items])).found.num_rows == 100
+        assert client.read_columns("latest", pa.array([sent.key for sent in items])).found.num_rows == 100
         with pytest.raises(RequestTooLarge, match="max_body_bytes"):
             client.write("latest", [item(value=bytes(30_000))])
 
@@ -287,7 +287,7 @@ def test_unsettled_items_are_sent_again_by_themselves(server: RunningServer, sto
 
     outcomes = server.client().write("latest", ITEMS[:5])
 
-    assert [one.status for one in outcomes] == ["ok", "ok", "rejected", "ok", "conflict"]
+    assert [outcome.status for outcome in outcomes] == ["ok", "ok", "rejected", "ok", "conflict"]
     assert sizes == [5, 2, 1]
 
 
@@ -295,7 +295,7 @@ def test_items_that_stay_unsettled_are_reported(server: RunningServer, store: Di
     """Plain data has their outcomes; columns raise, because a part must not be taken for the whole."""
     client = server.client(attempts=2)
     store.answer = [Status.IN_DOUBT] * 2
-    assert [one.status for one in client.write("latest", [item()])] == ["in_doubt"]
+    assert [outcome.status for outcome in client.write("latest", [item()])] == ["in_doubt"]
 
     store.answer = [Status.RETRYABLE] * 2
     table = pa.table({"key": [b"k"], "version": [1], "value": [b"v"], "expires_at_ms": [NOON_MS + 1]})
@@ -313,7 +313,7 @@ def test_deletes_in_doubt_are_left_to_the_caller(server: RunningServer, store: D
 
     store.delete = in_doubt  # type: ignore[assignment]
 
-    assert [one.status for one in server.client().delete("latest", [b"a", b"b"])] == ["in_doubt"] * 2
+    assert [outcome.status for outcome in server.client().delete("latest", [b"a", b"b"])] == ["in_doubt"] * 2
     assert calls == [2]
 
 
@@ -325,7 +325,7 @@ def test_many_threads_share_a_client(server: RunningServer) -> None:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda _: client.read_columns("latest", KEYS).found, range(40)))
 
-    assert all(one.equals(answers[0]) for one in answers)
+    assert all(answer.equals(answers[0]) for answer in answers)
     assert answers[0].num_rows == 50
 
 
@@ -336,7 +336,7 @@ def test_compression_changes_nothing_but_the_bytes(server: RunningServer, compre
     client = server.client(compression=compression)
 
     assert client.write("latest", items) == [OK] * 50
-    assert [found.items for found in client.read("latest", [one.key for one in items])] == [(one,) for one in items]
+    assert [found.items for found in client.read("latest", [sent.key for sent in items])] == [(sent,) for sent in items]
 
 
 @pytest.mark.parametrize("url", ["localhost:80", "ftp://host", "http://", "http://host/?a=b"])

@@ -54,8 +54,8 @@ def codec(request: pytest.FixtureRequest) -> Codec:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server on LMDB for all examples; each has keys of its own."""
-    namespaces = [NamespaceSettings.model_validate(one).namespace for one in NAMESPACES]
+    """Serves all examples from one server on LMDB; each has keys of its own."""
+    namespaces = [NamespaceSettings.model_validate(settings).namespace for settings in NAMESPACES]
     store = open_backend(f"lmdb://{tmp_path_factory.mktemp('store')}?sync=no", namespaces)
     with running_server(store) as running:
         yield running
@@ -64,11 +64,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 @given(items=st.lists(ITEM, max_size=5), outcomes=st.lists(OUTCOME, max_size=5), data=st.data())
 def test_what_was_encoded_comes_back(codec: Codec, items: list[Item], outcomes: list[WriteResult], data: Any) -> None:
     """Every value of the model, in both directions."""
-    keys = [one.key for one in items]
+    keys = [sent.key for sent in items]
     own = st.lists(ITEM, max_size=3)
     found = [
-        ReadResult(one.status, tuple(Item(key, i.version, i.tag, i.value, i.expires_at_ms) for i in data.draw(own)))
-        for key, one in zip(keys, outcomes, strict=False)
+        ReadResult(outcome.status, tuple(Item(key, i.version, i.tag, i.value, i.expires_at_ms) for i in data.draw(own)))
+        for key, outcome in zip(keys, outcomes, strict=False)
     ]
 
     assert codec.decode_items(codec.encode_items(items), 5, MANY_BYTES) == items
@@ -92,15 +92,15 @@ def test_json_and_arrow_give_the_same_result(shared: RunningServer, steps: list[
 
 
 def _own(prefix: bytes, asked: list[Any]) -> list[Any]:
-    return [replace(one, key=prefix + one.key) if isinstance(one, Item) else prefix + one for one in asked]
+    return [replace(each, key=prefix + each.key) if isinstance(each, Item) else prefix + each for each in asked]
 
 
 def _bare(results: list[Any]) -> list[Any]:
     return [
-        replace(one, items=tuple(replace(item, key=item.key[16:]) for item in one.items))
-        if isinstance(one, ReadResult)
-        else one
-        for one in results
+        replace(result, items=tuple(replace(item, key=item.key[16:]) for item in result.items))
+        if isinstance(result, ReadResult)
+        else result
+        for result in results
     ]
 
 
@@ -192,7 +192,7 @@ def test_compressed_buffers_are_refused(compression: str) -> None:
 
 @contextmanager
 def counted_memory() -> Iterator[pa.MemoryPool]:
-    """Arrow's memory is taken from this pool."""
+    """Takes Arrow's memory from a pool that counts it."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
@@ -203,7 +203,7 @@ def counted_memory() -> Iterator[pa.MemoryPool]:
 
 
 def views(rows: int, size: int) -> pa.Array:
-    """Views of one and the same buffer."""
+    """Makes views of one and the same buffer."""
     view = struct.pack("<i4sii", size, bytes(4), 0, 0)
     return pa.Array.from_buffers(pa.binary_view(), rows, [None, pa.py_buffer(view * rows), pa.py_buffer(bytes(size))])
 
@@ -252,7 +252,7 @@ def test_a_long_schema_is_refused() -> None:
 
 
 def dictionaries(count: int) -> bytes:
-    """A stream with so many dictionary batches of a column that has one."""
+    """Makes a stream with so many dictionary batches of a column that has a dictionary."""
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"k"]))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("key", column.type)])) as writer:
@@ -316,7 +316,8 @@ def test_a_member_that_occurs_twice_is_refused(body: bytes) -> None:
 def test_a_number_that_would_be_rounded_is_refused(version: str) -> None:
     """2^53 + 1 with a fraction is read as 2^53; smaller ones are exact, and larger ones without a fraction."""
     body = '{"items": [{"key": "YQ", "value": "YQ", "version": %s, "expires_at_ms": 2}]}'
-    exact = [JsonCodec().decode_items((body % one).encode(), 1, MANY_BYTES)[0].version for one in ("3.0", 2**53 + 1)]
+    bodies = [(body % version).encode() for version in ("3.0", 2**53 + 1)]
+    exact = [JsonCodec().decode_items(sent, 1, MANY_BYTES)[0].version for sent in bodies]
 
     assert exact == [3, 2**53 + 1]
     with pytest.raises(RequestInvalid, match=r"items\.0\.version"):
@@ -358,7 +359,7 @@ def test_broken_streams_are_refused_and_nothing_else_happens() -> None:
             items = ArrowCodec().decode_items(bytes(broken), 50, MANY_BYTES)
         except RequestInvalid:
             continue
-        assert all(isinstance(one.key, bytes) for one in items)
+        assert all(isinstance(decoded.key, bytes) for decoded in items)
 
 
 @pytest.mark.parametrize(
