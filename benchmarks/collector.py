@@ -77,9 +77,9 @@ def received(port: int) -> int:
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                if one.type == socket.SOCK_STREAM and one.getpeername()[1] == port:
-                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.type == socket.SOCK_STREAM and connection.getpeername()[1] == port:
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
                     total += struct.unpack_from("Q", info, _TCP_BYTES_RECEIVED)[0]
         except OSError:
             continue  # closed meanwhile, or not TCP
@@ -178,7 +178,7 @@ def measure(kafka: dict[str, str], port: int, url: str, folder: Path, asked: arg
     run_s = median(times)
     ratio = each_s * count / run_s
     print(f"a run              {run_s:8.2f} s     {count / run_s:8,.0f} partitions/s")
-    print(f"all runs           {', '.join(f'{one:.2f}' for one in times)} s")
+    print(f"all runs           {', '.join(f'{seconds:.2f}' for seconds in times)} s")
     print(f"the command        {command_s:8.2f} s     promised: below {PROMISED_S:g} s")
     print(f"received           {fetched / count:8,.0f} bytes per partition")
     print(f"one after another  {each_s * count:8.2f} s     {1 / each_s:8,.0f} partitions/s")

@@ -65,8 +65,8 @@ def request(path: str) -> bytes:
 
 def mix(topics: Sequence[str], choose: random.Random) -> bytes:
     """One of a hundred reads."""
-    one = f"/v1/delays/{CONSUMER}/{choose.choice(topics)}"
-    paths = [one, f"{one}/history?limit={HISTORY}", "/v1/delays", "/metrics"]
+    delay = f"/v1/delays/{CONSUMER}/{choose.choice(topics)}"
+    paths = [delay, f"{delay}/history?limit={HISTORY}", "/v1/delays", "/metrics"]
     return request(choose.choices(paths, weights=(80, 12, 6, 2))[0])
 
 

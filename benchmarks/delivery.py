@@ -119,8 +119,8 @@ def compare_joins(bootstrap: str, scale: float, rounds: int) -> None:
         rates: dict[str, list[float]] = {"at-least-once": [], "exactly-once": [], "deduplicated": []}
         for number in range(rounds):
             for delivery, found in rates.items():
-                one = bench.ours(f"{delivery}-{number}", "kafka", "json", delivery=delivery)
-                found.append(one.speed.records_per_s)
+                result = bench.ours(f"{delivery}-{number}", "kafka", "json", delivery=delivery)
+                found.append(result.speed.records_per_s)
                 print(f"{delivery}: {found[-1]:,.0f} records/s", flush=True)
     least = median(rates["at-least-once"])
     ratio, off = median(rates["exactly-once"]) / least, median(rates["deduplicated"]) / least

@@ -109,8 +109,8 @@ def joined(job: Path, limit_bytes: int) -> list[dict[str, Any]]:
 def rates(batches: list[dict[str, Any]], records: int) -> list[float]:
     """Records per second of each tenth of them."""
     found, read, seconds = list[float](), 0, 0.0
-    for one in batches:
-        read, seconds = read + sum(one["read"].values()), seconds + one["seconds"]
+    for batch in batches:
+        read, seconds = read + sum(batch["read"].values()), seconds + batch["seconds"]
         if read >= records / TENTHS:
             found.append(read / seconds)
             read, seconds = 0, 0.0
@@ -129,11 +129,11 @@ def _main() -> None:
         left = fill(broker.bootstrap, right, asked.value_bytes)
         create_topic(broker.bootstrap, "joined")
         batches = joined(job_file(Path(folder), broker.bootstrap, right), int(asked.limit * 1e9))
-    matched = sum(one["rows"].get("matched", 0) for one in batches)
-    largest = max(one["window_bytes"] for one in batches)
+    matched = sum(batch["rows"].get("matched", 0) for batch in batches)
+    largest = max(batch["window_bytes"] for batch in batches)
     by_tenth = rates(batches, left + right)
     print(f"{matched:,} of {left:,} left records matched; the window grew to {largest / 1e9:.1f} GB")
-    print("records/s by tenth: " + ", ".join(f"{one:,.0f}" for one in by_tenth))
+    print("records/s by tenth: " + ", ".join(f"{rate:,.0f}" for rate in by_tenth))
     last, before = np.mean(by_tenth[-3:]), np.mean(by_tenth[-6:-3])
     print(f"the last three to the three before them: {last / before:.2f} (at least 0.67)")
     if matched != left:

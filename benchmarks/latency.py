@@ -153,11 +153,11 @@ class CommittedReader:
 
     def _read(self) -> None:
         while not self._ended.is_set():
-            messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
+            messages = [message for message in self._consumer.consume(1_000, 0.01) if message.error() is None]
             came_ms = wall_ms()
             if messages:
-                matched = [b'"outcome":"matched"' in (one.value() or b"") for one in messages]
-                times = np.array([one.timestamp()[1] for one in messages], np.int64)
+                matched = [b'"outcome":"matched"' in (message.value() or b"") for message in messages]
+                times = np.array([message.timestamp()[1] for message in messages], np.int64)
                 self._new.put(pl.DataFrame({"matched": matched, "time": times, "came": np.full_like(times, came_ms)}))
                 self.clicks += len(messages)
 
@@ -218,8 +218,8 @@ def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: 
     from_ms = begun_ms + round(1000 * warm_up_s)
     median_ms = say(rows, produced, from_ms, from_ms + round(1000 * seconds), promised=delivery == DELIVERIES[0])
     batches, footprint = job.batches(), job.footprint
-    lasted = sorted(one["seconds"] for one in batches if one["at_ms"] >= from_ms)
-    late = {side: sum(one["late"][side] for one in batches) for side in ("left", "right")}
+    lasted = sorted(batch["seconds"] for batch in batches if batch["at_ms"] >= from_ms)
+    late = {side: sum(batch["late"][side] for batch in batches) for side in ("left", "right")}
     print(
         f"{len(lasted)} batches, {1000 * lasted[len(lasted) // 2]:.0f} ms in the median; "
         f"late: {late['left']:,} clicks, {late['right']:,} impressions; CPU {footprint.cpu_s:.0f} s, "

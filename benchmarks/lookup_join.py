@@ -105,7 +105,7 @@ def one_by_one(parts: LookupParts, work: Work) -> float:
             )
             for _ in range(TASKS)
         ]
-        return sum(count / seconds for count, seconds in (one.result() for one in done))
+        return sum(count / seconds for count, seconds in (future.result() for future in done))
 
 
 def _main() -> None:
@@ -116,7 +116,7 @@ def _main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="of the storage API")
     parser.add_argument("--skip", default="", help="some of memory, one-by-one")
     asked = parser.parse_args()
-    skipped = {one for one in asked.skip.split(",") if one}
+    skipped = {name for name in asked.skip.split(",") if name}
     console = Console(width=140)
 
     def say(line: str) -> None:
@@ -132,16 +132,16 @@ def _main() -> None:
             parts.start(STORAGE, DELAY)
             fed = run(parts.command(FEEDER), parts.log(FEEDER), TIMEOUT_S, parts.env)
             batches = parts.batches(FEEDER)
-            check("feeder", (sum(one["stored"] for one in batches),), (work.right,))
-            figures["fed_per_s"] = work.right / sum(one["seconds"] for one in batches if one["read"])
+            check("feeder", (sum(batch["stored"] for batch in batches),), (work.right,))
+            figures["fed_per_s"] = work.right / sum(batch["seconds"] for batch in batches if batch["read"])
             say(f"feeder    {figures['fed_per_s']:9,.0f}/s  {fed.ended_s - fed.begun_s:.0f} s with its start")
             if parts.collect() != 0:
                 raise SystemExit("the collector failed; its output is above")
             done = job(parts, LOOKUP, "lookup-join-checkpoint")
             figures["lookup_per_s"] = done.speed.records_per_s
             counts: Counter[str] = Counter()
-            for one in done.batches:
-                counts.update(one["rows"])
+            for batch in done.batches:
+                counts.update(batch["rows"])
             expected = work.by_before_ms[BEFORE_MS]
             right = (expected.matched, expected.unmatched)
             check("lookup", (counts["matched"], counts["unmatched"]), right)

@@ -72,9 +72,9 @@ class ArrivalReader:
 
     def _read(self) -> None:
         while not self._ended.is_set():
-            messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
+            messages = [message for message in self._consumer.consume(1_000, 0.01) if message.error() is None]
             came_ms = wall_ms()
-            self._seen += [(one.timestamp()[1], came_ms) for one in messages]
+            self._seen += [(message.timestamp()[1], came_ms) for message in messages]
             self.rows += len(messages)
 
 
@@ -112,8 +112,8 @@ class Sample:
     def cores_since(self, before: Sample) -> dict[str, float]:
         """By part; a process that has ended meanwhile does not count."""
         cores = dict.fromkeys(PARTS, 0.0)
-        for one, seconds in self.cpu_s.items():
-            cores[one[0]] += (seconds - before.cpu_s.get(one, 0.0)) / (self.at_s - before.at_s)
+        for process, seconds in self.cpu_s.items():
+            cores[process[0]] += (seconds - before.cpu_s.get(process, 0.0)) / (self.at_s - before.at_s)
         return cores
 
 
@@ -150,7 +150,7 @@ def say(phases: list[Phase], reader: ArrivalReader, batches: list[dict[str, int]
         cores = phase.after.cores_since(phase.before)
         parts = ", ".join(f"{cores[part]:.3f}" for part in PARTS)
         seconds = (phase.until_ms - phase.from_ms) / 1000
-        per_s = sum(phase.from_ms <= one["at_ms"] < phase.until_ms for one in batches) / seconds
+        per_s = sum(phase.from_ms <= batch["at_ms"] < phase.until_ms for batch in batches) / seconds
         found = reader.latencies_ms(phase.from_ms, phase.until_ms)
         shown = "-" if not len(found) else ", ".join(f"{np.quantile(found, q):,.0f} ms" for q in (0.5, 0.99))
         every = sum(cores.values())

@@ -58,12 +58,12 @@ class Speed:
 
 def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
     """The speed of a run whose process started at `begun_s`; needs at least two commits after the first quarter."""
-    done = [one for one in sorted(progress, key=lambda one: one.at_s) if one.records > 0]
+    done = [point for point in sorted(progress, key=lambda point: point.at_s) if point.records > 0]
     if not done:
         raise ValueError("no batch was committed")
     last = done[-1]
-    first_steady = next(one for one in done if one.records >= QUARTER * last.records)
-    done_at_s = next(one.at_s for one in done if one.records == last.records)
+    first_steady = next(point for point in done if point.records >= QUARTER * last.records)
+    done_at_s = next(point.at_s for point in done if point.records == last.records)
     if first_steady.records == last.records:
         raise ValueError(f"{last.records:,} records in too few batches to see a steady rate: take a larger --scale")
     rate = (last.records - first_steady.records) / (done_at_s - first_steady.at_s)
@@ -83,7 +83,7 @@ M = TypeVar("M", bound=Measured)
 
 def median_run(runs: Sequence[M]) -> M:
     """The one with the median rate (of an even number: the lower one)."""
-    return sorted(runs, key=lambda one: one.speed.records_per_s)[(len(runs) - 1) // 2]
+    return sorted(runs, key=lambda run: run.speed.records_per_s)[(len(runs) - 1) // 2]
 
 
 def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
@@ -92,7 +92,7 @@ def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
     for batch in logs.committed():
         records = sum(_records_until(json.loads(end)) for end in logs.ends(batch) if end is not None)
         found.append(Progress((checkpoint / "commits" / str(batch)).stat().st_mtime, records))
-    return sorted(found, key=lambda one: one.at_s)
+    return sorted(found, key=lambda point: point.at_s)
 
 
 def _records_until(offset: Mapping[str, Any]) -> int:

@@ -135,7 +135,7 @@ def _main() -> None:
         found: dict[tuple[str, str], list[float]] = {}
         for number in range(asked.rounds + 1):  # the first one warms up
             for path, loaded in (("C", native), ("Python", None)):
-                library.loaded = lambda one=loaded: one
+                library.loaded = lambda choice=loaded: choice
                 for name, work in parts.items():
                     cost = _measured(work, count)
                     if number:

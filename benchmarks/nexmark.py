@@ -166,18 +166,18 @@ def table_of(results: Sequence[Result], counts: dict[str, int]) -> Table:
     table = Table(title=f"{events:,} events: " + ", ".join(f"{number:,} x {name}" for name, number in counts.items()))
     for title in ("query", "rows", "time s", "cores", "cores x s", "events/s", "per core", "steady events/s", "PSS MB"):
         table.add_column(title, justify="left" if title == "query" else "right")
-    for one in results:
-        cpu_s = one.done.footprint.cpu_s
+    for result in results:
+        cpu_s = result.done.footprint.cpu_s
         table.add_row(
-            one.name,
-            f"{one.rows:,}",
-            f"{one.seconds:.1f}",
-            f"{cpu_s / one.seconds:.2f}",
+            result.name,
+            f"{result.rows:,}",
+            f"{result.seconds:.1f}",
+            f"{cpu_s / result.seconds:.2f}",
             f"{cpu_s:.1f}",
-            f"{events / one.seconds:,.0f}",
+            f"{events / result.seconds:,.0f}",
             f"{events / cpu_s:,.0f}",
-            f"{one.steady.records_per_s * events / one.steady.records:,.0f}",
-            f"{one.done.footprint.peak_bytes / 1e6:,.0f}",
+            f"{result.steady.records_per_s * events / result.steady.records:,.0f}",
+            f"{result.done.footprint.peak_bytes / 1e6:,.0f}",
         )
     return table
 
@@ -199,10 +199,10 @@ def _main() -> None:
         console.print(f"{sum(counts.values()):,} events written in {time.monotonic() - begun_s:.0f} s")
         results = []
         for name in names:
-            one = measure(name, broker.bootstrap, counts, folder)
-            results.append(one)
-            cpu_s = one.done.footprint.cpu_s
-            console.print(f"{name}: {one.seconds:.0f} s, {cpu_s:.0f} s of CPU, all {one.rows:,} rows are right")
+            result = measure(name, broker.bootstrap, counts, folder)
+            results.append(result)
+            cpu_s = result.done.footprint.cpu_s
+            console.print(f"{name}: {result.seconds:.0f} s, {cpu_s:.0f} s of CPU, all {result.rows:,} rows are right")
         console.print(table_of(results, counts))
 
 

@@ -65,7 +65,7 @@ def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         number = last["number"]
         records, size = windows.get(number, (0, 0))
         windows[number] = (records + last["window_records"], size + last["window_bytes"])
-    in_window, window_bytes = max(windows.values(), key=lambda one: one[1], default=(0, 0))
+    in_window, window_bytes = max(windows.values(), key=lambda window: window[1], default=(0, 0))
     still = windows[last["number"]][0] if windows else 0
     return {
         "counts": {name: rows[name] for name in ("matched", "unmatched", "unjoined")},

@@ -62,9 +62,9 @@ def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     for side in ("left", "right"):
         with closing(open_log(spec, spec.side(side))) as log:
             partitions = range(log.partition_count())
-            ends = {p: one.high for p, one in log.ends().items()}
+            ends = {p: end.high for p, end in log.ends().items()}
             estimates = [log.estimate(dict.fromkeys(partitions, ms)) for ms in times]
-            offsets = [{p: min(offset, ends[p]) for p, offset in one.items()} for one in estimates]
+            offsets = [{p: min(offset, ends[p]) for p, offset in estimate.items()} for estimate in estimates]
         sides[side] = {
             p: Reading(
                 *(offsets[-1][p], offsets[-1][p]),
@@ -78,9 +78,9 @@ def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
 
 def content(kept: Kept) -> tuple[int, int, int]:
     """How many records and marks, and the sum of the offsets of both."""
-    offsets = [one.offsets[one.times >= kept.window.expired_ms] for one in kept.window.slices]
+    offsets = [piece.offsets[piece.times >= kept.window.expired_ms] for piece in kept.window.slices]
     marked = kept.window.marked()
-    total = sum(int(one.sum()) for one in (*offsets, *marked.values()))
+    total = sum(int(numbers.sum()) for numbers in (*offsets, *marked.values()))
     return sum(map(len, offsets)), sum(map(len, marked.values())), total
 
 

@@ -159,12 +159,12 @@ def run(
     )
     query.awaitTermination()
     observed = [progress.observedMetrics["rows"] for progress in query.recentProgress if progress.observedMetrics]
-    matched = sum(one.matched for one in observed)
+    matched = sum(batch.matched for batch in observed)
     dropped = sum(o.numRowsDroppedByWatermark for p in query.recentProgress for o in p.stateOperators)
     spark.stop()
     return {
         "matched": matched,
-        "unmatched": sum(one.rows for one in observed) - matched,
+        "unmatched": sum(batch.rows for batch in observed) - matched,
         "dropped_late": dropped,
         "whole": fraction >= 1,
     }

@@ -190,26 +190,26 @@ def drain(name: str, work: Work, topic: str, folder: Path, at_most_s: float) -> 
     begun_s = time.time()
     with (folder / "log").open("wb") as log:
         started = [
-            subprocess.Popen(one, stdout=log, stderr=log, env=env, cwd=folder, start_new_session=True)
-            for one in to_start
+            subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder, start_new_session=True)
+            for command in to_start
         ]
-    watches = [Watch(one.pid) for one in started]
+    watches = [Watch(process.pid) for process in started]
     try:
         cut_off = _await_end(started, BrokerLog(topic, work.kafka), begun_s + at_most_s)
-        if any(one.poll() not in (None, 0) for one in started):
+        if any(process.poll() not in (None, 0) for process in started):
             raise RunFailed(f"{name}:\n{(folder / 'log').read_text(errors='replace')[-3000:]}")
     finally:
-        footprints = [one.stop() for one in watches]
-        for one in started:
-            if one.poll() is None:
-                end_tree(one.pid)
+        footprints = [process.stop() for process in watches]
+        for process in started:
+            if process.poll() is None:
+                end_tree(process.pid)
     return Drained(begun_s, footprints, cut_off)
 
 
 def _await_end(processes: Sequence[subprocess.Popen[bytes]], log: BrokerLog, deadline_s: float) -> bool:
     written, grew_s = 0, float("inf")
-    while any(one.poll() is None for one in processes):
-        now_s, ends = time.time(), sum(one.stable for one in log.ends().values())
+    while any(process.poll() is None for process in processes):
+        now_s, ends = time.time(), sum(end.stable for end in log.ends().values())
         if ends > written:
             written, grew_s = ends, now_s
         if now_s > grew_s + IDLE_S:
@@ -243,8 +243,8 @@ def measure(name: str, work: Work, truth: pl.DataFrame, folder: Path, at_most_s:
         rows = rows.join(truth, on="left", how="semi")
     if done.cut_off:
         truth = truth.join(rows, on="left", how="semi")
-    peak = sum(one.peak_bytes for one in done.footprints)
-    cpu_s = sum(one.cpu_s for one in done.footprints)
+    peak = sum(footprint.peak_bytes for footprint in done.footprints)
+    cpu_s = sum(footprint.cpu_s for footprint in done.footprints)
     return Result(name, len(rows), speed_of(done.begun_s, rows, work), judge(rows, truth), peak, cpu_s, done.cut_off)
 
 
@@ -266,17 +266,19 @@ def table_of(results: Sequence[Result], work: Work) -> Table:
     table = Table(title=f"{work.left:,} left and {work.right:,} right records, window {BEFORE_MS / 1000:g} s, to Kafka")
     for title in (*COLUMNS, "PSS MB", "CPU us"):
         table.add_column(title, justify="left" if title == "system" else "right")
-    rates = {one.name: (one.speed.records_per_s, one.speed.records / one.speed.total_s) for one in results}
-    for one in results:
-        verdict, (steady, whole) = one.verdict, rates[one.name]
+    rates = {
+        result.name: (result.speed.records_per_s, result.speed.records / result.speed.total_s) for result in results
+    }
+    for result in results:
+        verdict, (steady, whole) = result.verdict, rates[result.name]
         ours_steady, ours_whole = rates.get("ours", (nan, nan))
         table.add_row(
-            f"{one.name}{' (cut off)' if one.cut_off else ''}",
+            f"{result.name}{' (cut off)' if result.cut_off else ''}",
             *(f"{steady:,.0f}", f"{ours_steady / steady:.2f}", f"{whole:,.0f}", f"{ours_whole / whole:.2f}"),
             f"{verdict.right / sum(astuple(verdict)[:4]):.3%}",
             *(f"{number:,}" for number in (verdict.wrong, verdict.lost, verdict.repeated, verdict.retracted)),
-            f"{one.peak_bytes / 1e6:,.0f}",
-            f"{1e6 * one.cpu_s / one.speed.records:.1f}",
+            f"{result.peak_bytes / 1e6:,.0f}",
+            f"{1e6 * result.cpu_s / result.speed.records:.1f}",
         )
     return table
 

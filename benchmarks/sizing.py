@@ -202,7 +202,7 @@ class Planning:
                 oldest_ms=max(expected.expiry_ms, BEGIN_MS),
             )
         keep_facts(self._folder, self.spec.name, summaries)
-        return sum(one.stat().st_size for one in self._folder.rglob(f"facts-{admission.number}.json"))
+        return sum(file.stat().st_size for file in self._folder.rglob(f"facts-{admission.number}.json"))
 
     def _handed_over(self, found: Planned | Held) -> Planned | None:
         if isinstance(found, Held):

@@ -144,7 +144,7 @@ class Bench:
         cpu_s, begun_s = self._cpu_s(), time.perf_counter()
         answers = list(self._pool.map(client_process, works))
         wall_s, cpu_s = time.perf_counter() - begun_s, self._cpu_s() - cpu_s
-        taken_ms = 1000 * np.array([one for _, taken_s in answers for one in taken_s] or [0.0])
+        taken_ms = 1000 * np.array([request_s for _, taken_s in answers for request_s in taken_s] or [0.0])
         per_s = sum(keys for keys, _ in answers) / wall_s
         p50, p99 = np.percentile(taken_ms, [50, 99])
         if printed:
@@ -157,7 +157,7 @@ class Bench:
 
     def _cpu_s(self) -> float:
         processes = [self._server, *self._server.children(recursive=True)]
-        return float(sum(sum(one.cpu_times()[:2]) for one in processes))
+        return float(sum(sum(process.cpu_times()[:2]) for process in processes))
 
     def close(self) -> None:
         self._pool.shutdown()

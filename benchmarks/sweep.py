@@ -114,9 +114,13 @@ def _rival_rates(bench: Bench, point: Point, formats: Sequence[int]) -> dict[int
 
 def table(axis: str, found: Sequence[Measured]) -> str:
     lines = [f"| {AXES[axis].title} | ours, records/s | Spark's own join | ratio |", "|---|---|---|---|"]
-    for one in found:
-        rival, ratio = ("-", "-") if one.rival is None else (f"{one.rival:,.0f}", f"{one.ours / one.rival:.1f}")
-        lines.append(f"| {one.point} | {one.ours:,.0f} | {rival} | {ratio} |")
+    for measured in found:
+        rival, ratio = (
+            ("-", "-")
+            if measured.rival is None
+            else (f"{measured.rival:,.0f}", f"{measured.ours / measured.rival:.1f}")
+        )
+        lines.append(f"| {measured.point} | {measured.ours:,.0f} | {rival} | {ratio} |")
     return "\n".join(lines)
 
 
@@ -130,11 +134,13 @@ def plot(axis: str, found: Sequence[Measured], file: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
     places = range(len(found))
-    axes.bar([at - 0.2 for at in places], [one.ours / 1000 for one in found], 0.38, label="Teacup", color="#2a6f97")
-    rivals = [(one.rival or 0) / 1000 for one in found]
+    axes.bar(
+        [at - 0.2 for at in places], [measured.ours / 1000 for measured in found], 0.38, label="Teacup", color="#2a6f97"
+    )
+    rivals = [(measured.rival or 0) / 1000 for measured in found]
     if any(rivals):
         axes.bar([at + 0.2 for at in places], rivals, 0.38, label="Spark's own join, in memory", color="#c9a227")
-    axes.set_xticks(list(places), [one.point for one in found])
+    axes.set_xticks(list(places), [measured.point for measured in found])
     axes.set_xlabel(AXES[axis].title)
     axes.set_ylabel("thousand records/s")
     axes.spines[["top", "right"]].set_visible(False)

@@ -198,7 +198,7 @@ def run_system(bench: Bench, name: str, rocksdb_fraction: float) -> Result:
 
 
 def table_of(results: Sequence[Result], runs: Mapping[str, Sequence[Result]]) -> Table:
-    rates = {one.name: one.speed.records_per_s for one in results}
+    rates = {result.name: result.speed.records_per_s for result in results}
     table = Table(title="records per second, left and right together")
     for title in (
         "system",
@@ -213,50 +213,52 @@ def table_of(results: Sequence[Result], runs: Mapping[str, Sequence[Result]]) ->
     ):
         table.add_column(title, justify="left" if title == "system" else "right")
     table.add_column("CPU us", justify="right")
-    for one in results:
-        ratios = [f"{one.speed.records_per_s / rates[rival]:.2f}" if rival in rates else "-" for rival in RIVALS]
-        peak, settled = one.footprint.peak_bytes / 1e6, one.footprint.settled_bytes / 1e6
+    for result in results:
+        ratios = [f"{result.speed.records_per_s / rates[rival]:.2f}" if rival in rates else "-" for rival in RIVALS]
+        peak, settled = result.footprint.peak_bytes / 1e6, result.footprint.settled_bytes / 1e6
         table.add_row(
-            one.name,
-            f"{one.speed.records:,}",
-            f"{one.speed.records_per_s:,.0f}",
-            " - ".join(f"{rate:,.0f}" for rate in _extremes(runs[one.name])),
+            result.name,
+            f"{result.speed.records:,}",
+            f"{result.speed.records_per_s:,.0f}",
+            " - ".join(f"{rate:,.0f}" for rate in _extremes(runs[result.name])),
             *ratios,
-            f"{one.speed.start_s:.1f}",
-            f"{one.details.get('first_row_s', one.speed.first_s):.1f}",
+            f"{result.speed.start_s:.1f}",
+            f"{result.details.get('first_row_s', result.speed.first_s):.1f}",
             f"{peak:,.0f} ({settled:,.0f})",
-            f"{one.cpu_us:.1f}",
+            f"{result.cpu_us:.1f}",
         )
     return table
 
 
 def _extremes(runs: Sequence[Result]) -> tuple[float, float]:
-    rates = [one.speed.records_per_s for one in runs]
+    rates = [result.speed.records_per_s for result in runs]
     return min(rates), max(rates)
 
 
 def promises(results: Sequence[Result], runs: Mapping[str, Sequence[Result]]) -> list[str]:
     """One line per promised ratio and start, with the result of this run."""
-    rates = {one.name: one.speed.records_per_s for one in results}
+    rates = {result.name: result.speed.records_per_s for result in results}
     lines = []
-    for one in results:
-        kind = one.name.partition("-")[0]
+    for result in results:
+        kind = result.name.partition("-")[0]
         for rival, promised in PROMISED.get(kind, {}).items():
             if rival in rates:
-                ratio = one.speed.records_per_s / rates[rival]
+                ratio = result.speed.records_per_s / rates[rival]
                 lowest = min(
                     mine.speed.records_per_s / other.speed.records_per_s
-                    for mine, other in zip(runs[one.name], runs[rival], strict=True)
+                    for mine, other in zip(runs[result.name], runs[rival], strict=True)
                 )
                 kept = ratio >= promised and lowest >= OF_PROMISED_IN_EACH_ROUND * promised
                 lines.append(
-                    _verdict(kept, f"{one.name}: {ratio:.2f} x {rival}, at least {promised:g}; lowest {lowest:.2f}")
+                    _verdict(kept, f"{result.name}: {ratio:.2f} x {rival}, at least {promised:g}; lowest {lowest:.2f}")
                 )
         if kind in PROMISED:
-            lines.append(_verdict(one.speed.start_s <= 10, f"{one.name}: start {one.speed.start_s:.1f} s, at most 10"))
-        if "first_row_s" in one.details:
-            first = one.details["first_row_s"]
-            lines.append(_verdict(first <= 8, f"{one.name}: first joined row after {first:.1f} s, at most 8"))
+            lines.append(
+                _verdict(result.speed.start_s <= 10, f"{result.name}: start {result.speed.start_s:.1f} s, at most 10")
+            )
+        if "first_row_s" in result.details:
+            first = result.details["first_row_s"]
+            lines.append(_verdict(first <= 8, f"{result.name}: first joined row after {first:.1f} s, at most 8"))
     return lines
 
 
@@ -302,7 +304,7 @@ def _main() -> None:
         console.print(table_of(results, runs))
         for line in promises(results, runs):
             console.print(line, highlight=False)
-        print(json.dumps({one.name: round(one.speed.records_per_s) for one in results}))
+        print(json.dumps({result.name: round(result.speed.records_per_s) for result in results}))
 
 
 if __name__ == "__main__":

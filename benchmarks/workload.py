@@ -121,7 +121,7 @@ class Work:
     @classmethod
     def load(cls, path: Path) -> Work:
         data = json.loads(path.read_text())
-        counts = {int(before): Counts(**one) for before, one in data.pop("by_before_ms").items()}
+        counts = {int(before): Counts(**fields) for before, fields in data.pop("by_before_ms").items()}
         return cls(**data, by_before_ms=counts)
 
 

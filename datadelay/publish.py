@@ -238,7 +238,9 @@ def _without_claim(last: Submission, submission: Submission) -> Submission:
         f"its positions no longer name the store that was fed (generation {store}): were they set by hand? They count "
         "again once the feeder has committed its own; it does so whenever it runs"
     )
-    reports = tuple(PartitionReport(one.partition, None, None, one.reason or reason) for one in submission.partitions)
+    reports = tuple(
+        PartitionReport(report.partition, None, None, report.reason or reason) for report in submission.partitions
+    )
     return replace(
         submission,
         consumed_until_ms=None,

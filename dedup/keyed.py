@@ -102,7 +102,7 @@ class KeyedResults:
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values as of the last attempt; uncommitted ones may still change."""
         found = self._stored(keys)
-        return [None if one is None else one.value for one in found]
+        return [None if stored is None else stored.value for stored in found]
 
     def apply(self, txid: int, changes: Mapping[bytes, bytes]) -> None:
         """Update the keys and commit `txid`. Raises `CommitOrder`; after any error the same txid must be repeated.
@@ -118,7 +118,7 @@ class KeyedResults:
             self._begin_first(txid)
         values = self._opaque_values(txid, changes) if self._opaque else self._transactional_values(txid, changes)
         if values:
-            self._store.put_many({key: one.packed() for key, one in values.items()})
+            self._store.put_many({key: stored.packed() for key, stored in values.items()})
         self._store.put_many({self._committed_key: b"%d" % txid})
 
     def _begin_first(self, txid: int) -> None:

@@ -96,7 +96,7 @@ class Delays:
     def router(self) -> APIRouter:
         """The routes below /v1."""
         router = APIRouter(prefix="/v1/delays", tags=["delays"], route_class=GuardedRoute)
-        one = "/{consumer}/{topic}"
+        delay = "/{consumer}/{topic}"
         read, write = [needs(Scope.READ, _REALM)], [needs(Scope.WRITE, _REALM)]
         most_bytes = self._config.max_body_bytes
         submits = [needs(Scope.WRITE, _REALM, max_body_bytes=most_bytes, max_values=_SUBMITTED_VALUES)]
@@ -107,15 +107,15 @@ class Delays:
 
         route("GET", "", self.list_delays, dependencies=read, response_model=DelayListBody,
               responses=_answers(401, 403, 503))  # fmt: skip
-        route("GET", one, self.read_delay, dependencies=read, response_model=DelayBody,
+        route("GET", delay, self.read_delay, dependencies=read, response_model=DelayBody,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
-        route("PUT", one, self.submit, dependencies=submits, response_model=DelayBody,
+        route("PUT", delay, self.submit, dependencies=submits, response_model=DelayBody,
               responses=_answers(400, 401, 403, 409, 422, 503))  # fmt: skip
-        route("DELETE", one, self.forget, dependencies=write, status_code=204,
+        route("DELETE", delay, self.forget, dependencies=write, status_code=204,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
-        route("GET", one + "/history", self.read_history, dependencies=read, response_model=HistoryBody,
+        route("GET", delay + "/history", self.read_history, dependencies=read, response_model=HistoryBody,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
-        route("POST", one + "/rewind", self.rewind, dependencies=notes, response_model=DelayBody,
+        route("POST", delay + "/rewind", self.rewind, dependencies=notes, response_model=DelayBody,
               responses=_answers(400, 401, 403, 404, 422, 503))  # fmt: skip
         return router
 

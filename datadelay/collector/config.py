@@ -163,16 +163,18 @@ class CollectorConfig(Keys):
     def _each_once_and_reachable(self) -> Self:
         problems: list[tuple[Where, str]] = []
         seen: set[tuple[str, str]] = set()
-        for number, one in enumerate(self.consumers):
+        for number, consumer in enumerate(self.consumers):
             try:
-                client.validate(self.kafka_of(one))
+                client.validate(self.kafka_of(consumer))
             except ConfigError as error:
-                problems.append((("consumers", number, "kafka"), f"of consumer {one.consumer!r}: {error}"))
-            for place, topic in enumerate(one.topics):
-                if (one.consumer, topic.topic) in seen:
+                problems.append((("consumers", number, "kafka"), f"of consumer {consumer.consumer!r}: {error}"))
+            for place, topic in enumerate(consumer.topics):
+                if (consumer.consumer, topic.topic) in seen:
                     where = ("consumers", number, "topics", place)
-                    problems.append((where, f"consumer {one.consumer!r} has topic {topic.topic!r} twice; drop one"))
-                seen.add((one.consumer, topic.topic))
+                    problems.append(
+                        (where, f"consumer {consumer.consumer!r} has topic {topic.topic!r} twice; drop one")
+                    )
+                seen.add((consumer.consumer, topic.topic))
         if problems:
             raise at_keys(problems)
         return self

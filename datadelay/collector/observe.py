@@ -54,22 +54,27 @@ def observe(
     committed = positions.read(log.topic, sorted(ends))
     seen = {p: Observed(partition=p, ends=ends[p], position=committed.positions[p]) for p in sorted(ends)}
 
-    if any(one.position is not None and one.position > one.ends.high for one in seen.values()):
+    if any(observed.position is not None and observed.position > observed.ends.high for observed in seen.values()):
         now = log.ends()
-        seen = {p: replace(one, high_now=now[p].high) for p, one in seen.items()}
+        seen = {p: replace(observed, high_now=now[p].high) for p, observed in seen.items()}
 
     ceiling_ms = listed_ms + rules.max_future_skew_ms
-    spans = {p: span for p, one in seen.items() if (span := unread_span(one.position, one.ends)) is not None}
+    spans = {
+        p: span for p, observed in seen.items() if (span := unread_span(observed.position, observed.ends)) is not None
+    }
     block = block_size(rules.outliers)
     unread, troubles = _asked(lambda wanted: log.valid_times(wanted, ceiling_ms, block), spans)
     silent = {p: span for p, span in spans.items() if not unread.get(p) and p not in troubles}
     troubles = {**troubles, **_timeless(log, silent)}
-    seen = {p: replace(one, unread_ms=_times(unread.get(p)), trouble=troubles.get(p)) for p, one in seen.items()}
+    seen = {
+        p: replace(observed, unread_ms=_times(unread.get(p)), trouble=troubles.get(p)) for p, observed in seen.items()
+    }
 
-    below = {p: at for p, one in seen.items() if (at := read_below(one, rules)) is not None}
+    below = {p: at for p, observed in seen.items() if (at := read_below(observed, rules)) is not None}
     read, troubles = _asked(lambda wanted: log.last_times(wanted, ceiling_ms, block), below)
     seen = {
-        p: replace(one, read_ms=_times(read.get(p)), trouble=one.trouble or troubles.get(p)) for p, one in seen.items()
+        p: replace(observed, read_ms=_times(read.get(p)), trouble=observed.trouble or troubles.get(p))
+        for p, observed in seen.items()
     }
     generation = f"{committed.generation}, topic {topic_id}"
     return Observation(listed_ms, generation, tuple(seen.values()), committed.store_generation)

@@ -111,9 +111,9 @@ def submission(
     rules: Rules,
 ) -> Submission:
     """What is submitted for a topic."""
-    reports = tuple(partition_report(one, listed_ms, rules) for one in partitions)
+    reports = tuple(partition_report(partition, listed_ms, rules) for partition in partitions)
     reason = _topic_reason(reports)
-    until_ms = None if reason else frontier(one.progress_ms for one in reports if one.progress_ms is not None)
+    until_ms = None if reason else frontier(report.progress_ms for report in reports if report.progress_ms is not None)
     return Submission(
         consumer=consumer,
         topic=topic,
@@ -123,7 +123,7 @@ def submission(
         partitions=reports,
         generation=generation,
         store_generation=store_generation,
-        caught_up=until_ms is not None and all(is_caught_up(one) for one in partitions),
+        caught_up=until_ms is not None and all(is_caught_up(partition) for partition in partitions),
     )
 
 
@@ -140,7 +140,7 @@ def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str,
         listed_ms=listed_ms,
         consumed_until_ms=None,
         reason=reason,
-        partitions=tuple(PartitionReport(one.partition, None, None, reason) for one in known),
+        partitions=tuple(PartitionReport(report.partition, None, None, reason) for report in known),
         generation=NO_GENERATION if before is None else before.generation,
         store_generation=None if before is None else before.store_generation,
     )
@@ -202,7 +202,7 @@ def _why_no_time(observed: Observed, progress_ms: int) -> str:
 def _topic_reason(reports: Sequence[PartitionReport]) -> str | None:
     if not reports:
         return "the topic has no partitions"
-    unknown = [one for one in reports if one.progress_ms is None]
+    unknown = [report for report in reports if report.progress_ms is None]
     if not unknown:
         return None
     count = f"{len(unknown)} of {len(reports)} partitions unknown; " if len(reports) > 1 else ""

@@ -45,12 +45,12 @@ class PositionPlan:
     @property
     def old(self) -> dict[int, int | None]:
         """The present position of each partition; None: there is none."""
-        return {one.partition: one.old for one in self.changes}
+        return {change.partition: change.old for change in self.changes}
 
     @property
     def new(self) -> dict[int, int]:
         """The position of each partition after the write."""
-        return {one.partition: one.new for one in self.changes}
+        return {change.partition: change.new for change in self.changes}
 
 
 def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> PositionPlan:
@@ -96,13 +96,13 @@ def undo(
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}, this version reads {FORMAT}")
         topic, target = str(document["topic"]), dict(document["target"])
-        changes = [PositionChange(one["partition"], one["old"], one["new"]) for one in document["changes"]]
+        changes = [PositionChange(change["partition"], change["old"], change["new"]) for change in document["changes"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigInvalid(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
     if target != positions.target():
         raise PositionsRefused(f"{undo_file} belongs to {target}, not to {positions.target()}")
-    back = {one.partition: one.old for one in changes if one.old is not None}
-    return plan(positions, topic, back, ends), tuple(one for one in changes if one.old is None)
+    back = {change.partition: change.old for change in changes if change.old is not None}
+    return plan(positions, topic, back, ends), tuple(change for change in changes if change.old is None)
 
 
 def undo_topic(undo_file: Path) -> str:
@@ -119,7 +119,7 @@ def _save(wanted: PositionPlan, undo_file: Path, now_ms: int) -> None:
         "topic": wanted.topic,
         "target": dict(wanted.target),
         "written_ms": now_ms,
-        "changes": [asdict(one) for one in wanted.changes],
+        "changes": [asdict(change) for change in wanted.changes],
     }
     try:
         with undo_file.open("x", encoding="utf-8") as file:

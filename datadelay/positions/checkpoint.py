@@ -64,7 +64,7 @@ def positions_in(ends: Iterable[Any], topic: str) -> dict[int, int]:
     if not sources:
         raise ValueError(f"no source of the query reads topic {topic!r}")
     # A partition counts only if all of the sources know it.
-    return {p: min(source[p] for source in sources) for p in set.intersection(*(set(one) for one in sources))}
+    return {p: min(source[p] for source in sources) for p in set.intersection(*(set(source) for source in sources))}
 
 
 def store_in(ends: Iterable[Any]) -> str | None:

@@ -27,4 +27,4 @@ class FilterReport:
     changes: tuple[FilterChange, ...] = ()
 
     def __add__(self, other: FilterReport) -> FilterReport:
-        return FilterReport(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return FilterReport(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

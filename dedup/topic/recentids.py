@@ -58,7 +58,7 @@ class SeenWindow:
         at[(times == NO_TIME) | (at < oldest)] = self._clock_ms // self._width_ms
         for bucket in np.unique(at).tolist():
             self._put(bucket, hashes.at(at == bucket))
-        for bucket in [one for one in self._buckets if one < oldest]:
+        for bucket in [bucket for bucket in self._buckets if bucket < oldest]:
             del self._buckets[bucket]
         return self._keep_within_limits()
 

@@ -119,7 +119,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         position = at.get(p, 0)  # a partition that is new to a running job is read from its start
         lost = losses.of(f"source partition {ranges.topic}-{p}", position, ends.get(p))
         at[p], skipped = position + lost.unread, skipped + lost.unread
-    rests = {p: max(one.stable - at[p], 0) for p, one in ends.items()}
+    rests = {p: max(end.stable - at[p], 0) for p, end in ends.items()}
     shares = fair_shares(rests, ranges.max_records)
     spans = {str(p): [at[p], at[p] + shares[p]] for p in sorted(ends)}
     if start and all(a == b for a, b in spans.values()):
@@ -151,4 +151,4 @@ def _check_belongs(end: Mapping[str, Any], topic_id: str, ranges: Ranges) -> Non
 
 def _first(ends: Mapping[int, Ends], ranges: Ranges) -> dict[int, int]:
     """Where a new checkpoint starts."""
-    return {p: one.stable if ranges.start == "latest" else one.start for p, one in ends.items()}
+    return {p: end.stable if ranges.start == "latest" else end.start for p, end in ends.items()}

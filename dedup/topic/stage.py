@@ -50,7 +50,7 @@ def topic_stage(job: TopicJob) -> RangeStage:
     """A range -> one `TopicSummary`, as a row."""
 
     def summaries(span: BatchPart) -> Iterator[pa.RecordBatch]:
-        return summary_rows((_settled(job, one) for one in (span,)), RecordTooLarge)
+        return summary_rows((_settled(job, part) for part in (span,)), RecordTooLarge)
 
     return summaries
 

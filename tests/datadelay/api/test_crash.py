@@ -77,7 +77,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(database: str, tmp_path: Path) -
 def assert_kept(url: str, writers: list[Writer]) -> None:
     """All that was acknowledged, and at most one submission more of each writer that has begun."""
     with DelayClient(url, TOKEN) as client:
-        for writer in (one for one in writers if one.acknowledged):
+        for writer in (writer for writer in writers if writer.acknowledged):
             delay = client.read("feeder", writer.topic)
             history = client.history("feeder", writer.topic, limit=2_000)
             kept = {(point.consumed_until_ms or 0) - writer.begin_ms for point in history.points}

@@ -62,7 +62,7 @@ def test_points_at_the_value_that_is_not_allowed(server: RunningServer, submissi
 
     found = [pointers(call(server, "PUT", ONE, json=body_of(submission()) | change)) for change, _ in changes]
 
-    assert [one for one, at in zip(changes, found, strict=True) if one[1] not in at] == []
+    assert [change for change, at in zip(changes, found, strict=True) if change[1] not in at] == []
 
 
 def test_points_at_a_note_that_is_not_allowed(server: RunningServer, submission: Make) -> None:

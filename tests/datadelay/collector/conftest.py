@@ -19,5 +19,5 @@ def stepped(kafka: dict[str, str]) -> Iterator[Callable[[str], Stepped]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for log in made:
+        log.close()

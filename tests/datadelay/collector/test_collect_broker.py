@@ -49,7 +49,7 @@ def test_each_step_of_a_consumer_moves_the_value(
         assert found.partitions[0].progress_ms == found.consumed_until_ms
         assert typical(times[step:]) - D <= found.consumed_until_ms <= min(times[step:])
         assert not found.caught_up
-        assert [one.progress_ms for one in found.partitions[1:]] == [by_clock(found)] * 2
+        assert [report.progress_ms for report in found.partitions[1:]] == [by_clock(found)] * 2
 
     consumer.read(0, 1)
     found = consumer.collected(RULES)

@@ -134,7 +134,7 @@ def test_the_example_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     config = CollectorConfig.load(EXAMPLE)
 
     assert isinstance(config.consumers[0].positions, GroupSettings)
-    assert {one.positions.kind for one in config.consumers} == {"group", "checkpoint", "zookeeper"}
+    assert {consumer.positions.kind for consumer in config.consumers} == {"group", "checkpoint", "zookeeper"}
 
 
 def test_a_wrong_file_ends_with_its_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

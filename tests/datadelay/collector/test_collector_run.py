@@ -115,7 +115,7 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
     assert behind.state is DelayState.OK
     assert behind.consumed_until_ms == BASE_MS + 6_000
     assert behind.partitions is not None
-    assert [one.position for one in behind.partitions] == [1, None]
+    assert [report.position for report in behind.partitions] == [1, None]
     assert done.state is DelayState.CAUGHT_UP
     assert done.consumed_until_ms == done.listed_ms - 10_000
 
@@ -123,7 +123,7 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
 def as_cron(server: RunningServer, folder: Path) -> int:
     """Run the crontab's line with files in `folder`, and with `teacup` on the PATH."""
     crontab = (REPOSITORY / "deploy" / "manifests" / "crontab.example").read_text().splitlines()
-    line = next(one for one in crontab if one.startswith("* * * * * "))
+    line = next(line for line in crontab if line.startswith("* * * * * "))
     command = line.removeprefix("* * * * * ").replace("/etc/teacup", str(folder))
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
@@ -184,8 +184,8 @@ def test_positions_of_all_kinds_give_the_same_value(
 
     assert code == ExitCode.DONE
     found = {name: read(server, topic, name) for name in ("group", "spark", "storm")}
-    assert {one.consumed_until_ms for one in found.values()} == {BASE_MS + 6_000}
-    assert len({one.generation for one in found.values()}) == 3
+    assert {delay.consumed_until_ms for delay in found.values()} == {BASE_MS + 6_000}
+    assert len({delay.generation for delay in found.values()}) == 3
 
 
 def test_a_topic_that_fails_is_unknown_and_hides_no_other(
