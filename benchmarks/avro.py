@@ -61,7 +61,7 @@ def us_per_record(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print the table."""
+    """Prints the table."""
     schema = AvroSchema(json.dumps(SCHEMA))
     records = [written(number) for number in range(RECORDS)]
     column = pa.array(records, pa.binary())

@@ -49,7 +49,7 @@ _TCP_BYTES_RECEIVED = 128  # its offset in Linux's struct tcp_info
 
 
 def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
-    """Create the topics, write to every partition, put the group in the middle of each."""
+    """Creates the topics, writes to every partition, and puts the group in the middle of each."""
     admin = AdminClient(kafka)
     for future in admin.create_topics(
         [NewTopic(name, partitions, 1) for name in topics], operation_timeout=120
@@ -87,7 +87,7 @@ def received(port: int) -> int:
 
 
 def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int) -> int:
-    """Look at everything once, with the connections left open until they have been counted."""
+    """Looks at everything once, with the connections left open until they have been counted."""
     before = received(port)
     positions = ConsumerGroup(GROUP, kafka)
     logs = [BrokerLog(topic, kafka) for topic in topics]

@@ -71,7 +71,7 @@ def mix(topics: Sequence[str], choose: random.Random) -> bytes:
 
 
 async def read_until(port: int, requests: Sequence[bytes], deadline_s: float, taken_s: list[float]) -> int:
-    """Send the requests in turn over one connection, until the deadline; returns the bytes received."""
+    """Sends the requests in turn over one connection, until the deadline; returns the bytes received."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received, number = 0, 0
     while (begin_s := time.perf_counter()) < deadline_s:
@@ -130,7 +130,7 @@ async def measure(
 
 
 def main() -> None:
-    """Start a server, fill it, measure, print."""
+    """Starts a server, fills it, measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--topics", type=int, default=20)
@@ -162,7 +162,7 @@ def main() -> None:
 
 
 def fill(url: str, topics: Sequence[str]) -> None:
-    """Give every topic a history of a hundred points; the client's retries wait for the server's start."""
+    """Gives every topic a history of a hundred points; the client's retries wait for the server's start."""
     begin_ms = wall_ms() - 3_600_000
     with DelayClient(url, TOKEN, retries=12) as client:
         client.list()

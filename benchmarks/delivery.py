@@ -63,7 +63,7 @@ def rows_of(count: int) -> pl.DataFrame:
 
 
 def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[Item[BucketSummary]]:
-    """What the join stage yields for one ticket."""
+    """Yields what the join's stage yields for one ticket."""
     yield Begin(bucket, number, "bench", "")
     yield from map(Rows, rows.iter_slices(50_000))
     yield End(BucketSummary(bucket, number, 1, read={"left": len(rows)}, rows={"matched": len(rows)}))

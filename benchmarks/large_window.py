@@ -56,7 +56,7 @@ def limited(limit_bytes: int) -> Iterator[Callable[[], None]]:
 
 
 def fill(bootstrap: str, right: int, value_bytes: int) -> int:
-    """Write both topics; how many left records there are."""
+    """Writes both topics; returns how many left records there are."""
     writer, random = TopicWriter({"bootstrap.servers": bootstrap}), np.random.default_rng(1)
     noise = random.bytes(value_bytes + CHUNK)
     left = 0
@@ -97,7 +97,7 @@ def job_file(folder: Path, bootstrap: str, right: int) -> Path:
 
 
 def joined(job: Path, limit_bytes: int) -> list[dict[str, Any]]:
-    """The lines of its batches."""
+    """Runs the job within the limit; returns the log lines of its batches."""
     command = [sys.executable, "-m", "deploy.cli.command", "run", str(job)]
     with limited(limit_bytes) as enter, job.with_name("errors.log").open("w") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=enter)

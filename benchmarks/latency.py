@@ -68,7 +68,7 @@ class Produced:
 
 
 def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Produced:
-    """Write live records; impressions first, so that a click's impression always precedes it."""
+    """Writes live records; impressions first, so that a click's impression always precedes it."""
     writer = TopicWriter({"bootstrap.servers": bootstrap, "linger.ms": "1"})
     random = np.random.default_rng(1)
     waiting: deque[tuple[float, int]] = deque()  # impressions whose click is due at a time
@@ -198,12 +198,12 @@ class LiveJob:
         return self._process.poll() is not None
 
     def batches(self) -> list[dict[str, Any]]:
-        """The reports of its batches so far."""
+        """Returns the reports of its batches so far."""
         return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
 
 
 def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: Path, broker: Broker) -> float:
-    """The median latency in milliseconds."""
+    """Returns the median latency in milliseconds."""
     for topic in (LEFT, RIGHT, JOINED):
         create_topic(broker.bootstrap, topic)
     with (
@@ -229,7 +229,7 @@ def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: 
 
 
 def await_rows(reader: CommittedReader, clicks: int, job: LiveJob) -> None:
-    """Wait a while until every click has its row: a job that cannot keep up shows in the latencies."""
+    """Waits a while until every click has its row: a job that cannot keep up shows in the latencies."""
     deadline_s = time.monotonic() + TAIL_AT_MOST_S
     while reader.clicks < clicks:
         if job.ended or time.monotonic() > deadline_s:

@@ -80,7 +80,7 @@ def job(parts: LookupParts, name: str, checkpoint: str) -> Measured:
 
 
 def look_up_one_by_one(url: str, token: str, namespace: str, ids: list[int], seconds: float) -> tuple[int, float]:
-    """The number of keys, and the seconds that they took."""
+    """Returns the number of keys, and the seconds that they took."""
     asked = keys(np.array(ids, np.uint64))
     begun_s, count = time.perf_counter(), 0
     with StorageClient(url, token) as client:

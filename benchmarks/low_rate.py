@@ -79,7 +79,7 @@ class ArrivalReader:
 
 
 def part_of(process: psutil.Process, root: int) -> str:
-    """Which part of the job a process is."""
+    """Returns which part of the job a process is."""
     if process.pid == root:
         return "command"
     if process.name().startswith("java"):
@@ -187,7 +187,7 @@ def measure(rates: list[int], seconds: float, delivery: str, every_ms: int, fold
 
 
 def started(job: subprocess.Popen[bytes], reader: ArrivalReader, bootstrap: str) -> None:
-    """Return once a few clicks have their rows."""
+    """Returns once a few clicks have their rows."""
     produced = produce(bootstrap, 500, 1.0)
     deadline_s = time.monotonic() + STARTS_WITHIN_S
     while reader.rows < produced.clicks:

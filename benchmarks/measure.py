@@ -57,7 +57,7 @@ class Speed:
 
 
 def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
-    """The speed of a run whose process started at `begun_s`; needs at least two commits after the first quarter."""
+    """Returns the speed of a run whose process started at `begun_s`; needs two commits after the first quarter."""
     done = [point for point in sorted(progress, key=lambda point: point.at_s) if point.records > 0]
     if not done:
         raise ValueError("no batch was committed")
@@ -82,7 +82,7 @@ M = TypeVar("M", bound=Measured)
 
 
 def median_run(runs: Sequence[M]) -> M:
-    """The one with the median rate (of an even number: the lower one)."""
+    """Returns the run of the median rate (of an even number: the lower one)."""
     return sorted(runs, key=lambda run: run.speed.records_per_s)[(len(runs) - 1) // 2]
 
 
@@ -96,7 +96,7 @@ def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
 
 
 def _records_until(offset: Mapping[str, Any]) -> int:
-    """The topics of a benchmark start at offset 0 and have no gaps: positions count records."""
+    """Adds up positions, which count records: the topics of a benchmark start at offset 0 and have no gaps."""
     if "buckets" in offset:
         return sum(row[2] for bucket in offset["buckets"] for side in ("left", "right") for row in bucket[side])
     return sum(offset.get("positions", {}).values())
@@ -171,7 +171,7 @@ class Watch:
 
 
 def pss_bytes(pid: int) -> int:
-    """The proportional set size of one process; 0 for a zombie."""
+    """Returns the proportional set size of one process; 0 for a zombie."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -192,7 +192,7 @@ class RunFailed(Exception):
 
 
 def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str] | None = None) -> Run:
-    """Run a command in a process of its own to its end, and watch it."""
+    """Runs a command in a process of its own to its end, and watches it."""
     with log.open("wb") as output:
         begun_s = time.time()
         process = subprocess.Popen(
@@ -213,7 +213,7 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
 
 
 def end_tree(pid: int) -> None:
-    """Kill a process and all its descendants."""
+    """Kills a process and all its descendants."""
     root = psutil.Process(pid)
     for process in [*root.children(recursive=True), root]:
         process.kill()

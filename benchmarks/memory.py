@@ -56,7 +56,7 @@ def cases(scale: float) -> list[Case]:
 
 
 def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
-    """Fill both topics; each left record has the right record of its number, or the last one."""
+    """Fills both topics; each left record has the right record of its number, or the last one."""
     import numpy as np
 
     ids = np.arange(max(case.left, case.right), dtype=np.uint64)
@@ -71,7 +71,7 @@ def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
 
 
 def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number: int) -> Iterator[Item[BucketSummary]]:
-    """What the join's stage yields for one ticket, on a window with all of right."""
+    """Yields what the join's stage yields for one ticket, on a window with all of right."""
     window, name = Window(spec), RECORD.names()
     taken = [
         pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
@@ -93,7 +93,7 @@ def peak_bytes() -> int:
 
 
 def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
-    """Deliver a few rows, then all; print by how much the peak rose, and what was delivered."""
+    """Delivers a few rows, then all; prints by how much the peak rose, and what was delivered."""
     kafka = {"bootstrap.servers": bootstrap}
     spec = JoinSpec(name=out, left=Side(topic=left), right=Side(topic=right), before_ms=1_000, after_ms=0, kafka=kafka)
     deliver = deliver_stage(spec, Output(topic=out))

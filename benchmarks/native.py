@@ -67,7 +67,7 @@ def _fetched(kafka: Mapping[str, str], topic: str, count: int) -> None:
 
 
 def _rows(texts: pa.Array) -> pl.DataFrame:
-    """Every fifth without a right record."""
+    """Returns rows with these values, every fifth without a right record."""
     offset = pl.int_range(len(texts), dtype=pl.Int64)
     sides = {
         f"{side}_{name}": value

@@ -71,7 +71,7 @@ class Result:
 
 
 def write_topics(bootstrap: str, events: int, folder: Path) -> dict[str, int]:
-    """Write the three topics, and the same records as Parquet for the comparison; how many records each has."""
+    """Writes the three topics, and their records as Parquet for the comparison; returns how many each has."""
     writer = TopicWriter({"bootstrap.servers": bootstrap})
     for topic in TOPICS:
         create_topic(bootstrap, topic)
@@ -101,7 +101,7 @@ JOB_FOUND = """
 
 
 def check_rows(events: Path, written: Path, expected: str, found: str = "FROM written") -> int:
-    """The number of rows; raise `WrongRows` unless they are those of the query, each as often."""
+    """Returns the number of rows. Raises `WrongRows` unless they are those of the query, each as often."""
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         for topic in TOPICS:
@@ -124,7 +124,7 @@ def check_rows(events: Path, written: Path, expected: str, found: str = "FROM wr
 
 
 def save_values(bootstrap: str, topic: str, folder: Path) -> None:
-    """The values of a topic as Parquet, one folder per partition."""
+    """Writes the values of a topic as Parquet, one folder per partition."""
     kafka = {"bootstrap.servers": bootstrap}
     reader = RangeReader(topic, kafka)
     for partition, ends in BrokerLog(topic, kafka).ends().items():

@@ -155,7 +155,7 @@ def spec_of(name: str, path: JoinPath, bootstrap: str, max_records: int) -> Join
 
 
 def run(name: str, spec: JoinSpec, checkpoint: Path, out: Path) -> None:
-    """Join what the topics hold, and write the query's rows."""
+    """Joins what the topics hold, and writes the query's rows."""
     settings = {"master": MASTER, "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
     settings["spark.sql.shuffle.partitions"] = "4"
 

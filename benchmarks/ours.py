@@ -78,7 +78,7 @@ def _spark(master: str) -> dict[str, str]:
 
 
 def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: str) -> list[dict[str, Any]]:
-    """Everything except the producer; returns the summaries."""
+    """Runs everything except the producer; returns the summaries."""
     spec = with_path(spec)
     join = flavour_of(spec).stage(spec, windows, None)
 
@@ -115,7 +115,7 @@ DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 def run_to_kafka(
     spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path, master: str
 ) -> list[dict[str, Any]]:
-    """The job as users run it; returns one report per batch."""
+    """Runs the job as users do; returns one report per batch."""
     job = JoinJob(
         kind="window-join",
         spec=spec,

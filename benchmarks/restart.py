@@ -47,7 +47,7 @@ def start(bootstrap: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def kill(job: subprocess.Popen[bytes]) -> None:
-    """Kill the whole job at once; Python workers have process groups of their own, but stay in its session."""
+    """Kills the whole job at once; Python workers have process groups of their own, but stay in its session."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

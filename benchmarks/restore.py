@@ -77,7 +77,7 @@ def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
 
 
 def content(kept: Kept) -> tuple[int, int, int]:
-    """How many records and marks, and the sum of the offsets of both."""
+    """Returns how many records and marks, and the sum of the offsets of both."""
     offsets = [piece.offsets[piece.times >= kept.window.expired_ms] for piece in kept.window.slices]
     marked = kept.window.marked()
     total = sum(int(numbers.sum()) for numbers in (*offsets, *marked.values()))

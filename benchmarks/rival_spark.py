@@ -130,7 +130,7 @@ def stream(spark: SparkSession, side: str, topic: str, work: Work, step_ms: int,
 def run(
     work: Work, settings: Mapping[str, str], checkpoint: Path, fraction: float, max_records: int, before_ms: int
 ) -> dict[str, Any]:
-    """Drain the first part of the history; returns the counts."""
+    """Drains the first part of the history; returns the counts."""
     builder = SparkSession.builder.appName("rival")
     for name, value in settings.items():
         builder = builder.config(name, value)

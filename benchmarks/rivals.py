@@ -102,7 +102,7 @@ def rows_of(values: pl.Series) -> pl.DataFrame:
 
 
 def judge(rows: pl.DataFrame, truth: pl.DataFrame) -> Verdict:
-    """Compare what was written with what is expected."""
+    """Compares what was written with what is expected."""
     per_pair = rows.group_by("left", "right").agg(pl.col("diff").sum())
     found = per_pair.join(truth.rename({"right": "expected"}), on="left", how="full", coalesce=True)
     correct = pl.col("right").eq_missing(pl.col("expected")) & pl.col("diff").is_not_null()
@@ -140,7 +140,7 @@ def speed_of(begun_s: float, rows: pl.DataFrame, work: Work) -> Speed:
 
 
 def environment() -> Path:
-    """The Python that has the rivals; made and filled the first time."""
+    """Returns the Python that has the rivals; creates its environment the first time."""
     folder = cache_folder() / "benchmark-rivals"
     python = folder / "bin" / "python"
     if not python.exists():
@@ -152,7 +152,7 @@ def environment() -> Path:
 
 
 def commands(name: str, work: Work, topic: str, folder: Path) -> list[list[str]]:
-    """What to start: one command per process."""
+    """Returns the commands to start: one per process."""
     if name == "ours":
         work_file = folder / "work.json"
         work.save(work_file)
@@ -183,7 +183,7 @@ class Drained:
 
 
 def drain(name: str, work: Work, topic: str, folder: Path, at_most_s: float) -> Drained:
-    """Run a system until it ends by itself, has written nothing for a while, or takes too long."""
+    """Runs a system until it ends by itself, has written nothing for a while, or takes too long."""
     path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
     env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PATHWAY_THREADS": "2"}
     to_start = commands(name, work, topic, folder)

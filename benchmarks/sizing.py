@@ -176,7 +176,7 @@ class Planning:
         return json.dumps(planned.admission.to_json())
 
     def plan(self, start: str) -> tuple[str, Planned | None]:
-        """The next offset, as `joins.admission.source.TicketReader` plans it; the same one if there is nothing."""
+        """Returns the offset that `joins.admission.source.TicketReader` would plan; `start` if nothing is to do."""
         state = state_after(self.spec, Admission.from_json(json.loads(start)), [self._folder])
         topics = {s: (log.topic_id(), log.partition_count()) for s, log in (("left", self.left), ("right", self.right))}
         check_topics(self.spec, state, topics)
@@ -190,7 +190,7 @@ class Planning:
         return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(Admission.from_json(json.loads(end)))]
 
     def carry_out(self, planned: Planned) -> int:
-        """Leave the facts of a batch where the driver leaves them; returns the size of their file."""
+        """Leaves the facts of a batch where the driver leaves them; returns the size of their file."""
         admission = planned.admission
         summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(admission)]
         for summary in summaries:

@@ -184,7 +184,7 @@ def running_server(workers: int) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def main() -> None:
-    """Start a server, fill it, measure, print."""
+    """Starts a server, fills it, measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--processes", type=int, default=2)

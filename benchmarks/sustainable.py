@@ -66,7 +66,7 @@ class Trial:
 
 
 def verdict(trial: Trial) -> str | None:
-    """Why the rate was not sustained; None: it was."""
+    """Returns why the rate was not sustained; None: it was."""
     if len(trial.rows) < trial.produced.clicks:
         return f"{trial.produced.clicks - len(trial.rows):,} rows did not come"
     if trial.rate < KEPT_PACE * trial.asked:
@@ -103,7 +103,7 @@ class Driver:
 
 
 def sustainable(driver: Driver, most: int) -> int:
-    """The highest of the rates tried that was sustained; 0: none. Never above `most`."""
+    """Returns the highest of the rates tried that was sustained; 0: none. Never above `most`."""
     good, bad = 0, 0
     while not bad and good < most:
         rate = min(2 * good or FIRST_RATE, most)

@@ -124,7 +124,7 @@ def document(kafka: Mapping[str, str], folder: Path) -> dict[str, Any]:
 
 
 def fetched(topic: str, kafka: Mapping[str, str], partitions: Sequence[int]) -> int:
-    """The records of these partitions."""
+    """Returns how many records these partitions hold, after fetching them."""
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
     ends = {p: ends.stable for p, ends in log.ends().items()}
     count = sum(batch.num_rows for p in partitions for batch in reader.read(p, 0, ends[p]))
@@ -134,7 +134,7 @@ def fetched(topic: str, kafka: Mapping[str, str], partitions: Sequence[int]) -> 
 
 
 def fetch(kafka: Mapping[str, str], *topics: str) -> tuple[int, float]:
-    """The records of the topics, and the seconds that fetching them takes, without the start of the processes."""
+    """Returns how many records the topics hold, and the seconds of fetching them without starting processes."""
     shares = [range(number, PARTITIONS, TASKS) for number in range(TASKS)]
     with multiprocessing.get_context("spawn").Pool(TASKS) as pool:
         pool.map(abs, range(TASKS))

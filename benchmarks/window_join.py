@@ -173,7 +173,7 @@ class Written:
 
 
 def read_back(work: Work, topic: str) -> Written:
-    """Count the outcomes in an output topic."""
+    """Counts the outcomes in an output topic."""
     reader = RangeReader(topic, work.kafka)
     matched = unmatched = 0
     first_ms = wall_ms()

@@ -193,7 +193,7 @@ _SALTS = {"click": 2, "impression": 5}
 
 
 def identities(ids: U64, kind: str) -> pa.Array:
-    """The value of the field `click` or `impression`, different in every record."""
+    """Returns the value of the field `click` or `impression`, different in every record."""
     return _binary(hexadecimal(_scattered(ids, _SALTS[kind])))
 
 
@@ -237,7 +237,7 @@ def make(
     shape: Shape = STANDARD,
     windows_ms: Iterable[int] = (BEFORE_MS, LONG_BEFORE_MS),
 ) -> Work:
-    """Write both topics, and count what a correct join makes of them, with each of these windows."""
+    """Writes both topics, and counts what a correct join makes of them, with each of these windows."""
     left, right = generate(scale, shape)
     names = {"click": f"{prefix}-clicks", "impression": f"{prefix}-impressions"}
     writer = TopicWriter({"bootstrap.servers": bootstrap})

@@ -26,7 +26,7 @@ class BatchTag:
 
     @classmethod
     def of(cls, job: str, generation: str, number: int) -> BatchTag:
-        """The tag of batch `number` of a job; generation: that of its checkpoint."""
+        """Returns the tag of batch `number` of a job; generation: that of its checkpoint."""
         digest = hashlib.sha256(f"{len(job)}:{job}{generation}".encode()).hexdigest()
         return cls(digest[:_ORIGIN_DIGITS], number)
 
@@ -39,7 +39,7 @@ class BatchTag:
         return cls(origin.decode(), int(number))
 
     def covers(self, other: BatchTag | None) -> bool:
-        """Whether the other is this batch, or a later one of the same generation."""
+        """Returns whether the other is this batch, or a later one of the same generation."""
         return other is not None and other.origin == self.origin and other.number >= self.number
 
     def __str__(self) -> str:

@@ -38,11 +38,11 @@ class KeyValue(Protocol):
     """Bytes by key. Once `put_many` returns, its items are durable; if it raises, some of them may be stored."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key, in the order of the keys; None where there is none."""
+        """Returns the value of each key, in the order of the keys; None where there is none."""
         ...
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
-        """Store the values, over those that were there."""
+        """Stores the values, over those that were there."""
         ...
 
 
@@ -95,7 +95,7 @@ class KeyedResults:
         self._intent_key = _RESERVED + scope + b"/intent/"
 
     def committed(self) -> int | None:
-        """The last committed transaction; None before the first."""
+        """Returns the last committed transaction; None before the first."""
         (data,) = self._store.get_many([self._committed_key])
         return None if data is None else _number(self._committed_key, data)
 
@@ -105,7 +105,7 @@ class KeyedResults:
         return [None if stored is None else stored.value for stored in found]
 
     def apply(self, txid: int, changes: Mapping[bytes, bytes]) -> None:
-        """Update the keys and commit `txid`. Raises `CommitOrder`; after any error the same txid must be repeated.
+        """Updates the keys and commits `txid`. Raises `CommitOrder`; after any error the same txid must be repeated.
 
         changes   what the whole batch adds to each key: combine the batch's records first
         """
@@ -155,7 +155,7 @@ class KeyedResults:
         return values
 
     def _intend(self, txid: int, changes: Mapping[bytes, bytes]) -> list[bytes]:
-        """Store which keys this attempt touches; returns those that earlier attempts of it may have touched."""
+        """Stores which keys this attempt touches; returns those that earlier attempts of it may have touched."""
         here = self._intent_key + b"%d/" % (txid % 2)
         (head,) = self._store.get_many([here])
         of, pieces = (-1, 0) if head is None else _pair(here, head)

@@ -39,12 +39,12 @@ class ReplayRange:
     run: str = ""
 
     def covers(self, batch: int) -> bool:
-        """Whether the batch may be a replay."""
+        """Returns whether the batch may be a replay."""
         return self.last_batch is not None and batch <= self.last_batch
 
 
 def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int | None:
-    """The batch that was planned but not committed, from the numbers in Spark's two logs; None if there is none."""
+    """Returns the batch that Spark's two logs show as planned but not committed; None if there is none."""
     last, done = max(planned, default=None), max(committed, default=-1)
     return last if last is not None and last > done else None
 
@@ -83,5 +83,5 @@ class DedupConfig:
         return LoadLimits(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
 
     def settled_at_ms(self, ended_ms: int) -> int:
-        """The time from which nothing of an attempt that had ended by `ended_ms` can arrive any more."""
+        """Returns the time from which nothing of an attempt that had ended by `ended_ms` can arrive any more."""
         return ended_ms + self.settle_ms

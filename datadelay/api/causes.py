@@ -22,12 +22,12 @@ def cause(error: SQLAlchemyError) -> str:
 
 
 def is_refusal(error: SQLAlchemyError) -> bool:
-    """Whether the database, or its driver, would refuse the same URL again."""
+    """Returns whether the database, or its driver, would refuse the same URL again."""
     return isinstance(error, ProgrammingError) or _REFUSED.search(cause(error)) is not None
 
 
 def remedy(refusal: SQLAlchemyError) -> str:
-    """What to do so that the database no longer refuses the URL."""
+    """Returns what to do so that the database no longer refuses the URL."""
     if isinstance(refusal, DBAPIError) and getattr(refusal.orig, "sqlstate", None) == _NOT_PERMITTED:
         return "the database must belong to the user: ALTER DATABASE ... OWNER TO ..."
     return "correct its user, password, database or options"

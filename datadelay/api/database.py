@@ -44,12 +44,12 @@ class Database(Protocol):
         ...
 
     def close(self) -> None:
-        """Close its connections."""
+        """Closes its connections."""
         ...
 
 
 def parsed(database: str) -> URL:
-    """The URL of a database that is supported. Raises ValueError; its message does not show the URL."""
+    """Returns the URL of a database that is supported. Raises ValueError; its message does not show the URL."""
     try:
         url = make_url(database)
     except (ArgumentError, ValueError):

@@ -32,7 +32,7 @@ class DelayCollector(Collector):
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The four families."""
+        """Yields the four families."""
         labels = ["consumer", "topic"]
         seconds = GaugeMetricFamily(
             "teacup_data_delay_seconds",

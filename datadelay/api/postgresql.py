@@ -70,14 +70,14 @@ class Postgresql:
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"{consumer}/{topic}", 0))))
 
     def check(self, connection: Connection) -> None:
-        """Write, which a standby and a full disk refuse."""
+        """Writes, which a standby and a full disk refuse."""
         connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
     def check_kept(self) -> None:
-        """The server notices that."""
+        """Does nothing: the server notices a lost database by itself."""
 
     def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         self.engine.dispose()
 
 

@@ -34,7 +34,7 @@ def to_row(entry: Published) -> dict[str, Any]:
 
 
 def from_row(row: RowMapping) -> Published:
-    """The same again, from all columns."""
+    """Returns what is published, from all columns of its row."""
     partitions = tuple(PartitionReport(*values) for values in row["partitions"])
     positions: Mapping[int, int] | None = None if row["positions"] is None else dict(row["positions"])
     return Published(

@@ -47,7 +47,7 @@ class SqliteFile:
         """There are none."""
 
     def check(self, connection: Connection) -> None:
-        """Write, as a full disk can still be read; a small change may fit into what the log has already."""
+        """Writes, as a full disk can still be read; a small change may fit into what the log has already."""
         connection.exec_driver_sql("PRAGMA user_version = 1")  # used for nothing else
         try:
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
@@ -64,7 +64,7 @@ class SqliteFile:
             )
 
     def close(self) -> None:
-        """Close the connections and release the file."""
+        """Closes the connections and releases the file."""
         self.engine.dispose()
         self._lock.close()
 

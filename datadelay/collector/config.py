@@ -180,10 +180,10 @@ class CollectorConfig(Keys):
         return self
 
     def kafka_of(self, consumer: ConsumerSettings) -> dict[str, str]:
-        """The librdkafka properties for one consumer's topics."""
+        """Returns the librdkafka properties for one consumer's topics."""
         return {**self.kafka, **consumer.kafka}
 
     @classmethod
     def load(cls, path: Path) -> CollectorConfig:
-        """The configuration in a YAML file. Raises `SettingsInvalid`."""
+        """Returns the configuration in a YAML file. Raises `SettingsInvalid`."""
         return Document.read(path).as_model(cls)

@@ -46,7 +46,7 @@ def observe(
     rules: Rules,
     clock_ms: Callable[[], int],
 ) -> Observation:
-    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's failure is noted in it."""
+    """Looks at every partition; notes a partition's failure in it. Raises `KafkaIOError`, `PositionsUnreadable`."""
     topic_id = log.topic_id()
     log.partition_count()
     listed_ms = clock_ms()
@@ -81,7 +81,7 @@ def observe(
 
 
 def _timeless(log: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
-    """The partitions that have readable records in the span, but none with any time, however far ahead."""
+    """Returns the partitions that have readable records in the span, but none with any time, however far ahead."""
     late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, LATEST_MS, 1), spans)
     rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
     there, troubles = _asked(log.readable, rest)
@@ -97,7 +97,7 @@ def _times(block: list[Timed] | None) -> tuple[int, ...]:
 def _asked(
     ask: Callable[[Mapping[int, V]], Mapping[int, A]], wanted: Mapping[int, V]
 ) -> tuple[Mapping[int, A], Mapping[int, str]]:
-    """The answers, and the reasons of the partitions that gave none: one failure must not hide the other answers."""
+    """Returns the answers, and why partitions gave none: one failure must not hide the other answers."""
     troubles: dict[int, str] = {}
     while rest := {p: value for p, value in wanted.items() if p not in troubles}:
         try:

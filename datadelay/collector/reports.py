@@ -69,14 +69,14 @@ class Observed:
 
 
 def unread_span(position: int | None, ends: Ends) -> tuple[int, int] | None:
-    """Where to look for the first unread records; None if nothing has to be read."""
+    """Returns where to look for the first unread records; None if nothing has to be read."""
     if position is None or not ends.start <= position < ends.stable:
         return None
     return position, ends.stable
 
 
 def read_below(observed: Observed, rules: Rules) -> int | None:
-    """The offset below which to look for the last records already read; None if the clock suffices."""
+    """Returns the offset below which to look for the last records already read; None if the clock suffices."""
     if _refusal(observed) is not None or observed.position is None:
         return None
     if not observed.unread_ms and observed.ends.settled and rules.idle is Idle.ADVANCE:
@@ -90,7 +90,7 @@ def is_caught_up(observed: Observed) -> bool:
 
 
 def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
-    """What is submitted for one partition."""
+    """Returns what is submitted for one partition."""
     refusal = _refusal(observed)
     progress_ms = UNKNOWN if refusal else _progress_ms(observed, listed_ms, rules)
     if refusal is None and not TIME_MIN_MS <= progress_ms <= TIME_MAX_MS:
@@ -110,7 +110,7 @@ def submission(
     partitions: Sequence[Observed],
     rules: Rules,
 ) -> Submission:
-    """What is submitted for a topic."""
+    """Returns what is submitted for a topic."""
     reports = tuple(partition_report(partition, listed_ms, rules) for partition in partitions)
     reason = _topic_reason(reports)
     until_ms = None if reason else frontier(report.progress_ms for report in reports if report.progress_ms is not None)
@@ -128,7 +128,7 @@ def submission(
 
 
 def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str, before: Delay | None) -> Submission:
-    """What is submitted if nothing could be observed: unknown, with generations and partitions unchanged.
+    """Returns what is submitted if nothing could be observed: unknown, with generations and partitions unchanged.
 
     Leaving them out would mean that the partitions are gone, or that the consumer started over.
     """
@@ -147,7 +147,7 @@ def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str,
 
 
 def _refusal(observed: Observed) -> str | None:
-    """Why no conclusion is possible, in the order of the table above."""
+    """Returns why no conclusion is possible, in the order of the table above."""
     ends, position = observed.ends, observed.position
     if observed.trouble is not None:
         return observed.trouble

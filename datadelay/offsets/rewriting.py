@@ -73,7 +73,7 @@ def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends:
 
 
 def apply_plan(wanted: PositionPlan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
-    """Write a plan. Raises `PositionsRefused`: nothing was written, or it was written but does not read back."""
+    """Writes a plan. Raises `PositionsRefused`: nothing was written, or it was written but does not read back."""
     in_use = positions.in_use(wanted.topic, list(wanted.new))
     if in_use is not None:
         raise PositionsRefused(in_use)
@@ -87,7 +87,7 @@ def apply_plan(wanted: PositionPlan, positions: WritablePositions, undo_file: Pa
 def undo(
     undo_file: Path, positions: WritablePositions, ends: Mapping[int, Ends]
 ) -> tuple[PositionPlan, tuple[PositionChange, ...]]:
-    """The plan that restores an undo file's old positions, and the changes that cannot be undone.
+    """Returns the plan that restores an undo file's old positions, and the changes that cannot be undone.
 
     Raises `ConfigInvalid` if it is not an undo file, `PositionsRefused` if it belongs to another consumer.
     """
@@ -106,7 +106,7 @@ def undo(
 
 
 def undo_topic(undo_file: Path) -> str:
-    """The topic of an undo file. Raises `ConfigInvalid`."""
+    """Returns the topic of an undo file. Raises `ConfigInvalid`."""
     try:
         return str(json.loads(undo_file.read_text(encoding="utf-8"))["topic"])
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -67,7 +67,7 @@ def offsets_at(
     max_future_skew_ms: int = 60_000,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[OffsetAt, ...]:
-    """The offset of `time_ms` in each partition, in their order. Raises `kafkaio.errors.KafkaIOError`."""
+    """Returns the offset of `time_ms` in each partition, in their order. Raises `kafkaio.errors.KafkaIOError`."""
     count = log.partition_count()
     progress(f"{log.topic}: listing the ends of {count} partitions")
     ends = log.ends()

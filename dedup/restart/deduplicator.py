@@ -79,7 +79,7 @@ class Deduplicator:
         }
 
     def dormant(self, attempt: Attempt) -> bool:
-        """Whether it is off, and this attempt is no reason to change that."""
+        """Returns whether it is off, and this attempt is no reason to change that."""
         return not self.filtering and self._switch.reason(attempt) is None
 
     def begin(
@@ -103,7 +103,7 @@ class Deduplicator:
         return Load(self.config.settled_at_ms(ended_ms), bounds, new_range)
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
-        """Add what the output holds; the clock is read once all of it is there."""
+        """Adds what the output holds; the clock is read once all of it is there."""
         self.loads += 1
         ids = 0
         for piece in pieces:
@@ -114,7 +114,7 @@ class Deduplicator:
         self._switch.count_loaded(ids, now_ms())
 
     def keep(self, ids: pl.Series, now_ms: int) -> Mask:
-        """Which rows have no result yet."""
+        """Returns which rows have no result yet."""
         self.filter_calls += 1
         fresh = fresh_rows(ids, self._seen, self._under_way if self._in_range else None)
         dropped = len(ids) - int(fresh.sum())
@@ -124,10 +124,10 @@ class Deduplicator:
         return fresh
 
     def durable(self) -> None:
-        """What this attempt kept is acknowledged."""
+        """Takes note that what this attempt kept is acknowledged."""
         self._seen.take_over(self._under_way)
 
     def changes(self) -> list[FilterChange]:
-        """The changes of state since the last call."""
+        """Returns the changes of state since the last call."""
         changes, self._switch.changes = self._switch.changes, []
         return changes

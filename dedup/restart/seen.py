@@ -44,13 +44,13 @@ class SeenIds:
         return sum(tier.high.nbytes + tier.low.nbytes for tier in self._tiers)
 
     def add(self, hashes: Hashes) -> None:
-        """Add all hashes."""
+        """Adds all hashes."""
         if not len(hashes):
             return
         self._put(hashes.at(np.argsort(hashes.high)))
 
     def take_over(self, other: SeenIds) -> None:
-        """Move all hashes from the other set, which is then empty: each is stored once."""
+        """Moves all hashes from the other set, which is then empty: each is stored once."""
         while other._tiers:
             self._put(other._tiers.pop())
 
@@ -74,7 +74,7 @@ class SeenIds:
 
 
 def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
-    """Which rows have no result yet: neither seen nor under way. The new ones are added to `under_way`.
+    """Returns which rows have no result yet: neither seen nor under way. The new ones are added to `under_way`.
 
     under_way   None: rows are only compared with what was seen; repeats among them are not detected
 

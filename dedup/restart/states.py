@@ -83,7 +83,7 @@ class Switch:
         self._quiet_since_ms = 0
 
     def reason(self, attempt: Attempt) -> Reason | None:
-        """Why this attempt needs the output loaded; None if it does not."""
+        """Returns why this attempt needs the output loaded; None if it does not."""
         if attempt.task:
             return Reason.TASK_ATTEMPT
         if not self._met_restart and self._replay.covers(attempt.batch):
@@ -91,7 +91,7 @@ class Switch:
         return None
 
     def in_range(self, batch: int) -> bool:
-        """Whether rows of this batch may be a replay."""
+        """Returns whether rows of this batch may be a replay."""
         return batch <= self._until_batch
 
     def begin(self, attempt: Attempt, now_ms: int) -> Reason | None:

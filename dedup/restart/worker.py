@@ -77,11 +77,11 @@ class WorkerDeduplicator:
         return self._core.filtering
 
     def keep(self, ids: pl.Series) -> Mask:
-        """Which rows have no result yet."""
+        """Returns which rows have no result yet."""
         return self._core.keep(ids, wall_ms())
 
     def durable(self) -> None:
-        """What `keep` let through since the last call is in the output now."""
+        """Takes note that what `keep` let through since the last call is in the output now."""
         self._core.durable()
 
     def report(self) -> FilterReport:
@@ -92,14 +92,14 @@ class WorkerDeduplicator:
         return FilterReport(filtering=int(self._core.filtering), changes=changes, **since)
 
     def say_task(self, batch: int) -> None:
-        """Log a line about a task that has filtered, with counts since the last one: for users without summaries."""
+        """Logs a line about a task that has filtered, with counts since the last one: for users without summaries."""
         counts = self.report()
         counted = {name: getattr(counts, name) for name in ("loaded", "dropped", "without_id")}
         about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
         log.warning("%s", json.dumps({**about, "state": FilterState.FILTERING, **counted}, sort_keys=True))
 
     def close(self) -> None:
-        """Close the reader of results; the next load opens it again."""
+        """Closes the reader of results; the next load opens it again."""
         if self._results is not None:
             self._results.close()
             self._results = None
@@ -111,7 +111,7 @@ class WorkerDeduplicator:
 
 
 def wait_until_settled(name: str, settled_ms: int) -> None:
-    """Wait until nothing of an earlier attempt of this job can arrive."""
+    """Waits until nothing of an earlier attempt of this job can arrive."""
     rest_s = (settled_ms - wall_ms()) / 1000
     if rest_s > 0:
         log.info("%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", name, rest_s)

@@ -111,7 +111,7 @@ class LakeResults:
         return self._files.modified(path), path
 
     def _rows_of(self, path: str) -> int:
-        """How many rows a file has; also checks that it has the columns needed."""
+        """Returns how many rows a file has; also checks that it has the columns needed."""
         try:
             with self._files.open(path) as file:
                 metadata = pq.read_metadata(file)

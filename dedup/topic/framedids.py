@@ -17,7 +17,7 @@ FRAMED = b"\x00"
 
 
 def check_values(topic: str, identity: Identity, kafka: Mapping[str, str]) -> None:
-    """Raise `DedupConfigInvalid` if the id is in JSON values, and the newest values are Avro or Protobuf.
+    """Raises `DedupConfigInvalid` if the id is in JSON values, and the newest values are Avro or Protobuf.
 
     Raises `KafkaIOError`.
     """

@@ -30,7 +30,7 @@ _BLOCK = 2 * OUTLIERS + 1
 
 
 def with_valid_times(times: I64, ceiling_ms: int) -> I64:
-    """The times, with `NO_TIME` in place of invalid ones: negative, or in the future."""
+    """Returns the times, with `NO_TIME` in place of invalid ones: negative, or in the future."""
     return np.where((times >= 0) & (times <= ceiling_ms), times, NO_TIME)
 
 
@@ -48,7 +48,7 @@ class SeenWindow:
         return sum(len(part) for parts in self._buckets.values() for part in parts)
 
     def add(self, hashes: Hashes, times: I64) -> int:
-        """Add ids of records with these times, in the order of the log.
+        """Adds ids of records with these times, in the order of the log.
 
         Returns how many ids were forgotten early because of the limit.
         """
@@ -63,7 +63,7 @@ class SeenWindow:
         return self._keep_within_limits()
 
     def contains(self, hashes: Hashes, times: I64) -> Mask:
-        """Whether each id is known to a row of this time."""
+        """Returns whether each id is known to a row of this time."""
         found = np.zeros(len(hashes), np.bool_)
         for bucket, parts in self._buckets.items():
             in_reach = (times == NO_TIME) | (times - self._window_ms < (bucket + 1) * self._width_ms)
@@ -73,7 +73,7 @@ class SeenWindow:
         return found
 
     def to_rows_at(self, times: I64) -> Known:
-        """What is known to rows with these times, one per row."""
+        """Returns what is known to rows with these times, one per row."""
         return _ToRowsAt(self, times)
 
     def _see(self, times: I64) -> None:

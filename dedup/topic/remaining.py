@@ -20,7 +20,7 @@ WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` reads what is le
 
 
 def losses_of(on_data_loss: str) -> Losses:
-    """What is done about lost records of the source: "stop" or "continue"."""
+    """Returns what is done about lost records of the source: "stop" or "continue"."""
     return Losses(RecordsGone, REMEDY, on_data_loss == CONTINUE)
 
 

@@ -97,7 +97,7 @@ class RangesReader(StreamReader):
 
 
 def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], log: TopicLog, ranges: Ranges) -> None:
-    """Raise `RecordsGone` if the topic is not any more what it was up to a batch's end: recreated, or truncated, even
+    """Raises `RecordsGone` if the topic is not any more what it was up to a batch's end: recreated, or truncated, even
     if it has grown beyond it since. Raises `SourceChanged` for another job's checkpoint.
     """
     _check_belongs(end, topic_id, ranges)
@@ -109,7 +109,7 @@ def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], l
 
 
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:
-    """The offset after `start`; `start` itself if there is nothing to read. Raises `SourceChanged`, `RecordsGone`."""
+    """Returns the offset after `start`; `start` if there is nothing to read. Raises `SourceChanged`, `RecordsGone`."""
     if start:
         _check_belongs(start, topic_id, ranges)
     losses = losses_of(ranges.on_data_loss)
@@ -150,5 +150,5 @@ def _check_belongs(end: Mapping[str, Any], topic_id: str, ranges: Ranges) -> Non
 
 
 def _first(ends: Mapping[int, Ends], ranges: Ranges) -> dict[int, int]:
-    """Where a new checkpoint starts."""
+    """Returns where a new checkpoint starts."""
     return {p: end.stable if ranges.start == "latest" else end.start for p, end in ends.items()}

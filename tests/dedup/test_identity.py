@@ -150,7 +150,7 @@ class Job:
         self.dedup = Deduplicator(DedupConfig(quiet_ms=2, settle_ms=0), replay)
 
     def batch(self, size, writes, now_ms):
-        """Try a batch with this many records; with `writes` only the first of them get out, and the driver dies."""
+        """Tries a batch with this many records; with `writes` only the first of them get out, and the driver dies."""
         tag = BatchTag.of(self.name, self.generation, self.number)
         lefts = [f"0:{self.at + i}" for i in range(size)]
         load = self.dedup.begin(Attempt(self.number), now_ms, batch=tag)

@@ -23,7 +23,7 @@ def postgresql() -> Iterator[PostgresServer]:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, of both kinds."""
+    """Returns the URL of an empty database, of both kinds."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'delay.db'}"
     server: PostgresServer = request.getfixturevalue("postgresql")

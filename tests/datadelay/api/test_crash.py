@@ -28,7 +28,7 @@ class Writer:
     acknowledged: list[int] = field(default_factory=list)
 
     def run(self, url: str, server: subprocess.Popen[bytes]) -> None:
-        """Submit until the server is gone; one missing answer, on a machine that stalled, does not end it."""
+        """Submits until the server is gone; one missing answer, on a machine that stalled, does not end it."""
         with DelayClient(url, TOKEN, retries=0) as client:
             while True:
                 self.sent += 1

@@ -56,7 +56,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def description(fuzzed: RunningServer) -> OpenApiSchema:
-    """The description as the server returns it."""
+    """Returns the API's description, as the server sends it."""
     import schemathesis
 
     return schemathesis.openapi.from_url(f"{fuzzed.url}/openapi.json", wait_for_schema=20)

@@ -74,18 +74,18 @@ def resize(browser: webdriver.Chrome, width: int, height: int) -> None:
 
 
 def wait(browser: webdriver.Chrome, condition: Callable[[], Any]) -> Any:
-    """Wait until the condition holds."""
+    """Waits until the condition holds."""
     waiting = WebDriverWait(browser, 30, 0.05, ignored_exceptions=[StaleElementReferenceException])
     return waiting.until(lambda _: condition())
 
 
 def cards(browser: webdriver.Chrome) -> dict[str, Shown]:
-    """What the page shows, by topic."""
+    """Returns what the page shows, by topic."""
     return {card["topic"]: card for card in browser.execute_script(READ_CARDS)}
 
 
 def api(server: RunningServer) -> dict[str, dict[str, Any]]:
-    """What the API says, by topic."""
+    """Returns what the API says, by topic."""
     headers = server.headers("reader")
     delays = requests.get(f"{server.url}/v1/delays", headers=headers, timeout=5).json()["delays"]
     return {delay["topic"]: delay for delay in delays}
@@ -96,7 +96,7 @@ def numbers(value: int | None) -> str:
 
 
 def assert_equal(shown: Shown, said: dict[str, Any]) -> None:
-    """Every field that the page takes from the API, unchanged."""
+    """Compares every field that the page takes from the API, unchanged."""
     assert shown["consumer"] == said["consumer"]
     assert (shown["state"], shown["state_text"]) == (said["state"], STATE_TEXT[said["state"]])
     assert shown["reason"] == said["reason"]

@@ -42,7 +42,7 @@ class Collector:
     acknowledged: set[int] = field(default_factory=set)
 
     def run(self, stop: threading.Event) -> None:
-        """What another one has made late is refused; that is no fault."""
+        """Submits until stopped. A submission that another collector has made late is refused; that is no fault."""
         with DelayClient(self.url, TOKEN, retries=0) as client:
             while not stop.wait(0.005):
                 time_ms = wall_ms()
@@ -75,8 +75,8 @@ def test_nothing_acknowledged_is_lost_when_a_server_and_the_database_are_killed(
     database = postgresql.new_database()
     stop = threading.Event()
     topics = ("a", "b")
-    with server_process(database, tmp_path) as (_, other), server_process(database, tmp_path) as (first, second):
-        collectors = [Collector(url, topic) for url in (second, other) for topic in topics]
+    with server_process(database, tmp_path) as (_, other), server_process(database, tmp_path) as (first, url):
+        collectors = [Collector(server, topic) for server in (url, other) for topic in topics]
         threads = [threading.Thread(target=each.run, args=(stop,)) for each in collectors]
         for thread in threads:
             thread.start()

@@ -29,7 +29,7 @@ class Consumer:
     generation: int = 0
 
     def progress(self) -> list[int]:
-        """The time of the next unread record: no unread record is older."""
+        """Returns the time of the next unread record: no unread record is older."""
         return [10 * position + number for number, position in enumerate(self.positions)]
 
 
@@ -52,17 +52,17 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, PARTITIONS - 1), records=st.integers(1, 5))
     def read(self, partition: int, records: int) -> None:
-        """The consumer advances in one partition."""
+        """Lets the consumer advance in one partition."""
         self.consumer.positions[partition] += records
 
     @rule(partition=st.integers(0, PARTITIONS - 1), records=st.integers(1, 20))
     def go_back(self, partition: int, records: int) -> None:
-        """The consumer goes back within its generation."""
+        """Lets the consumer go back within its generation."""
         self.consumer.positions[partition] = max(0, self.consumer.positions[partition] - records)
 
     @rule(back=st.integers(0, 20))
     def start_over(self, back: int) -> None:
-        """The consumer starts with a new generation, anywhere."""
+        """Lets the consumer start with a new generation, anywhere."""
         self.consumer.generation += 1
         self.consumer.positions = [max(0, position - back) for position in self.consumer.positions]
 
@@ -109,7 +109,7 @@ class Publishing(RuleBasedStateMachine):
             self.promised_ms = after.value_ms
 
     def check_step(self, before: Published | None, submission: Submission, after: Published) -> None:
-        """What one accepted submission may and may not change."""
+        """Checks what an accepted submission may and may not change."""
         if before is not None and submission == before.last:
             assert after == before
             return

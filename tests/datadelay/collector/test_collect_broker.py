@@ -26,7 +26,7 @@ Consumers = Callable[[str], Stepped]
 
 
 def by_clock(found: Submission) -> int:
-    """The progress of a caught-up consumer."""
+    """Returns the progress of a caught-up consumer."""
     return found.listed_ms - RULES.producer_delay_ms
 
 

@@ -36,7 +36,7 @@ def write(tmp_path: Path, content: dict[str, Any]) -> Path:
 
 
 def put(content: dict[str, Any], place: str, value: Any) -> None:
-    """Set the value at `a.0.b`."""
+    """Sets the value at `a.0.b`."""
     *steps, last = place.split("/")
     inner: Any = content
     for step in steps:

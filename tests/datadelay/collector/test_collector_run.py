@@ -73,7 +73,7 @@ def write(folder: Path, content: dict[str, Any]) -> Path:
 
 
 def of_group(consumer: Stepped, *topics: str, name: str = "feeder", **more: Any) -> dict[str, Any]:
-    """The configuration of a consumer."""
+    """Returns the configuration of a consumer."""
     return {
         "consumer": name,
         "positions": {"from": "group", "group": consumer.group},
@@ -121,7 +121,7 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
 
 
 def as_cron(server: RunningServer, folder: Path) -> int:
-    """Run the crontab's line with files in `folder`, and with `teacup` on the PATH."""
+    """Runs the crontab's line with files in `folder`, and with `teacup` on the PATH."""
     crontab = (REPOSITORY / "deploy" / "manifests" / "crontab.example").read_text().splitlines()
     line = next(line for line in crontab if line.startswith("* * * * * "))
     command = line.removeprefix("* * * * * ").replace("/etc/teacup", str(folder))

@@ -79,7 +79,7 @@ class Case:
         )
 
     def unread_ms(self, partition: int) -> list[int]:
-        """The times of all records that the consumer has yet to read, whenever they come."""
+        """Returns the times of all records that the consumer has yet to read, whenever they come."""
         return [
             record.time_ms
             for record in self.history.partitions[partition][self.positions[partition] :]

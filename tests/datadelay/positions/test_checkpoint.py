@@ -23,7 +23,7 @@ KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 
 
 def admission(*buckets: Bucket) -> dict[str, Any]:
-    """The offset of one of our jobs, which joins clicks with impressions."""
+    """Returns the offset of one of our jobs, which joins clicks with impressions."""
     spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
     topics = {"left": ("id-l", 2), "right": ("id-r", 2)}
     return Admission("gen", 3, 1, 0, 1, spec.identity(), topics, {b.number: b for b in buckets}).to_json()

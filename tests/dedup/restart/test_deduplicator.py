@@ -51,7 +51,7 @@ class Worker:
         self.output, self.dedup, self.reader = output, Deduplicator(config, replay), None
 
     def run(self, attempt, rows, writes, now_ms):
-        """Try the rows; only the first `writes` of them get out before it fails (None: all, and it succeeds)."""
+        """Tries the rows; only the first `writes` of them get out before it fails (None: all, and it succeeds)."""
         kept = rows
         if not self.dedup.dormant(attempt):
             load = self.dedup.begin(attempt, now_ms)

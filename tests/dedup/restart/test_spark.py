@@ -32,7 +32,7 @@ def source_of(spark, folder):
 
 
 def run(spark, folder, failing=None, **options):
-    """Read all files of `in`, deduplicate, and append to `out` as Parquet; `failing` may then fail a batch."""
+    """Reads all files of `in`, deduplicates them, and appends to `out` as Parquet; `failing` may then fail a batch."""
     checkpoint, out = str(folder / "checkpoint"), str(folder / "out")
     frame = restart_deduplicator(
         source_of(spark, folder / "in"),
@@ -86,7 +86,7 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
 
 
 def passed(setup, attempt, ids):
-    """What the stage lets through of rows with these ids, one batch each."""
+    """Returns what the stage lets through of rows with these ids, one batch each."""
     batches = [pa.record_batch({"value": [row_id], "__teacup_id": pa.array([row_id], pa.string())}) for row_id in ids]
     rows = filtered(setup, batches, ["value"], lambda: attempt)
     return [value for batch in rows for value in batch.column("value").to_pylist()]

@@ -13,7 +13,7 @@ from dedup.results.lake import LakeResults
 
 
 def put(folder, name, ids, times=None, modified_s=1_000):
-    """Write a file of results."""
+    """Writes a file of results."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(

@@ -43,7 +43,7 @@ def put(kafka, topic, ids, at_ms):
 
 
 def summary(job, part):
-    """What the driver sees of a task."""
+    """Returns what the driver sees of a task."""
     (batch,) = topic_stage(job)(part)
     (found,) = summaries_in(zip(*(batch.column(i).to_pylist() for i in (0, 1)), strict=True), TopicSummary)
     return found
