@@ -17,25 +17,22 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.delay_api import SERVE, TOKEN
-from datadelay.api.config import WRITE_TOKEN_VARIABLE
-from datadelay.client import DelayClient
+from benchmarks.commandline import broker_and_folder
+from benchmarks.delay_api import running_delay_api
+from benchmarks.servers import TOKEN
+from benchmarks.workload import create_topic
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.observe import observe
 from datadelay.collector.reports import Rules
 from datadelay.collector.run import run
-from datadelay.errors import DelayCallFailed
 from datadelay.positions.group import ConsumerGroup
-from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
@@ -50,11 +47,8 @@ _TCP_BYTES_RECEIVED = 128  # its offset in Linux's struct tcp_info
 
 def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
     """Creates the topics, writes to every partition, and puts the group in the middle of each."""
-    admin = AdminClient(kafka)
-    for future in admin.create_topics(
-        [NewTopic(name, partitions, 1) for name in topics], operation_timeout=120
-    ).values():
-        future.result(180)
+    for topic in topics:
+        create_topic(kafka["bootstrap.servers"], topic, partitions=partitions)
     producer = Producer({**kafka, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
     now_ms = wall_ms()
     for half in range(2):
@@ -71,7 +65,7 @@ def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
 
 
 def received(port: int) -> int:
-    """Bytes that this process's open connections have received from a port."""
+    """Returns how many bytes this process's open connections have received from a port."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -101,7 +95,7 @@ def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int
 
 
 def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
-    """Seconds per partition: the same observation (`observe`) of topics of one partition, one after the other.
+    """Returns the seconds per partition when topics of one partition are observed (`observe`) one after the other.
 
     Connections are open: each topic was observed once before.
     """
@@ -118,28 +112,6 @@ def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
         log.close()
     positions.close()
     return taken / len(logs)
-
-
-def start_api(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """A server process, and where it listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    environment = {**os.environ, WRITE_TOKEN_VARIABLE: TOKEN}
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVE, f"sqlite:///{folder / 'delay.db'}", str(port)], env=environment
-    )
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 60
-    with DelayClient(url, TOKEN, retries=0) as client:
-        while True:
-            try:
-                client.list()
-            except DelayCallFailed:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-            else:
-                return server, url
 
 
 def measure(kafka: dict[str, str], port: int, url: str, folder: Path, asked: argparse.Namespace) -> None:
@@ -191,13 +163,9 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=100)
     parser.add_argument("--runs", type=int, default=5)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="teacup-collector-") as name, Broker() as broker:
-        server, url = start_api(Path(name))
-        try:
-            measure({"bootstrap.servers": broker.bootstrap}, broker.port, url, Path(name), asked)
-        finally:
-            server.terminate()
-            server.wait(30)
+    with broker_and_folder() as (broker, folder), running_delay_api(folder) as (port, _):
+        url = f"http://127.0.0.1:{port}"
+        measure({"bootstrap.servers": broker.bootstrap}, broker.port, url, folder, asked)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ PROCESSES = 2
 
 
 def fetch(work: Work, partitions: Sequence[int]) -> list[tuple[float, int]]:
-    """(time, records of the range), one per range."""
+    """Reads these partitions of both topics; returns the time after each range and its number of records."""
     done = []
     readers = [RangeReader(topic, work.kafka) for topic in (work.left_topic, work.right_topic)]
     ends = [

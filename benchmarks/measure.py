@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ SAMPLE_EVERY_S = 2.0  # reading smaps slows the processes down: sampled more oft
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`records` (left and right, from the start) were done at this time (seconds since the epoch)."""
+    """How many records (left and right, from the start) were done at a time (seconds since the epoch)."""
 
     at_s: float
     records: int
@@ -47,7 +48,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """records_per_s: steady; start_s: beyond what the work takes at that rate; first_s: until the first commit."""
+    """The speed of a run.
+
+    records_per_s  the steady rate
+    start_s        what the run took beyond its work at that rate
+    first_s        until the first commit
+    """
 
     records: int
     records_per_s: float
@@ -87,7 +93,7 @@ def median_run(runs: Sequence[M]) -> M:
 
 
 def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
-    """One entry per committed batch; understands the offsets of our join and of the rival's record source."""
+    """Returns an entry per committed batch; understands the offsets of our join and of the rival's source."""
     found, logs = [], SparkLogs.at(str(checkpoint))
     for batch in logs.committed():
         records = sum(_records_until(json.loads(end)) for end in logs.ends(batch) if end is not None)
@@ -186,9 +192,21 @@ class Run:
     ended_s: float
     footprint: Footprint
 
+    @property
+    def seconds(self) -> float:
+        return self.ended_s - self.begun_s
+
 
 class RunFailed(Exception):
     """A system under measurement ended with an error; the message has the end of its log."""
+
+
+def child_environment() -> dict[str, str]:
+    """Returns the environment for a process of a benchmark, and for the Python workers of its Spark."""
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {**os.environ, **python, "PYTHONPATH": path}
 
 
 def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str] | None = None) -> Run:
@@ -196,7 +214,11 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
     with log.open("wb") as output:
         begun_s = time.time()
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}, start_new_session=True
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**child_environment(), **(env or {})},
+            start_new_session=True,
         )
         watch = Watch(process.pid)
         try:

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.workload import keys, values
+from benchmarks.workload import create_topic, keys, values
 from deploy.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
@@ -106,11 +105,8 @@ def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
 
 def measured(bootstrap: str, case: Case) -> int:
     left, right, out = (f"{case.name}-{side}-{uuid.uuid4().hex[:6]}" for side in ("left", "right", "out"))
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics(
-        [NewTopic(name, 1, 1) for name in (left, right, out)], operation_timeout=30
-    ).values():
-        made.result(30)
+    for topic in (left, right, out):
+        create_topic(bootstrap, topic, partitions=1)
     fill({"bootstrap.servers": bootstrap}, case, left, right)
     about_case = json.dumps([case.name, case.left, case.right, case.right_bytes])
     command = [sys.executable, "-m", "benchmarks.memory", "--child", about_case, bootstrap, left, right, out]

@@ -56,7 +56,7 @@ def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORD
 
 
 def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows by outcome over all summaries (of a bucket, or of a whole batch), and the largest window."""
+    """Adds up the rows by outcome over all summaries (of buckets, or of batches); finds the largest window."""
     rows: Counter[str] = Counter()
     windows: dict[int, tuple[int, int]] = {}
     last: Mapping[str, Any] = {}

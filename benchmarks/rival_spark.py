@@ -50,7 +50,7 @@ ROCKSDB_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Range(InputPartition):
-    """What one task reads."""
+    """What a task reads."""
 
     partition: int
     start: int
@@ -58,7 +58,7 @@ class Range(InputPartition):
 
 
 def record_source(side: str, topic: str, kafka: Mapping[str, str], work: Work, step_ms: int, until_ms: int) -> Any:
-    """A data source class: records of a topic as rows, in ranges of `step_ms` of event time, up to `until_ms`."""
+    """Makes a data source of a topic's records as rows, in ranges of `step_ms` of event time, up to `until_ms`."""
 
     class Records(DataSource):
         @classmethod
@@ -75,7 +75,7 @@ def record_source(side: str, topic: str, kafka: Mapping[str, str], work: Work, s
 
 
 class RecordReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets: {"positions": {partition: offset}, "until_ms": event time}."""
+    """Plans ranges of a topic. Its offsets are {"positions": {partition: offset}, "until_ms": event time}."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], work: Work, step_ms: int, until_ms: int) -> None:
         self._topic, self._kafka = topic, dict(kafka)

@@ -24,10 +24,8 @@ records have closed its window: left records whose window the end of the topics 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
-import tempfile
 import time
 import venv
 from collections.abc import Sequence
@@ -39,24 +37,34 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Footprint, Progress, RunFailed, Speed, Watch, end_tree, median_run, speed
-from benchmarks.window_join import LOG_APPEND_TIME, machine
+from benchmarks.commandline import broker_and_folder, chosen, machine
+from benchmarks.measure import (
+    Footprint,
+    Progress,
+    RunFailed,
+    Speed,
+    Watch,
+    child_environment,
+    end_tree,
+    median_run,
+    speed,
+)
 from benchmarks.workload import (
     AFTER_MS,
     BEFORE_MS,
     DISORDER_MS,
+    LOG_APPEND_TIME,
     MAX_RECORDS,
     Work,
     create_topic,
     generate,
     identities,
     make,
+    read_topic,
 )
-from deploy.broker.broker import Broker
 from deploy.broker.brokerjars import fetch_jars
 from deploy.spark.java import cache_folder, find_java
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import RangeReader
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("quixstreams", "pathway")
@@ -77,7 +85,7 @@ class Verdict:
 
 
 def expected(scale: float, before_ms: int) -> pl.DataFrame:
-    """By brute force, for every left record: itself (`left`), its right record or null (`right`) and its time."""
+    """Finds by brute force, for every left record: itself (`left`), its right record or null (`right`), its time."""
     left, right = generate(scale)
     clicks = pl.DataFrame({"id": left.ids, "time": left.times_ms, "left": identities(left.ids, "click")})
     impressions = pl.DataFrame(
@@ -91,7 +99,7 @@ def expected(scale: float, before_ms: int) -> pl.DataFrame:
 
 
 def rows_of(values: pl.Series) -> pl.DataFrame:
-    """Of output values of any of the systems: `left`, `right`, and `diff` (-1 takes a row back)."""
+    """Reads output values of any of the systems: `left`, `right`, and `diff` (-1 takes a row back)."""
     value = values.cast(pl.String).alias("value").to_frame().lazy()
     identity = r"\W+([0-9a-f]{16})"  # a value may be a text within a text, with its quotes escaped
     return value.select(
@@ -120,19 +128,16 @@ def judge(rows: pl.DataFrame, truth: pl.DataFrame) -> Verdict:
 
 
 def read_rows(work: Work, topic: str) -> pl.DataFrame:
-    """All rows of an output topic, with the time at which each was appended (`at_ms`)."""
-    reader = RangeReader(topic, work.kafka)
+    """Reads all rows of an output topic, with the time at which each was appended (`at_ms`)."""
     frames = [pl.DataFrame(schema={"left": pl.String, "right": pl.String, "diff": pl.Int64, "at_ms": pl.Int64})]
-    for partition, ends in BrokerLog(topic, work.kafka).ends().items():
-        for batch in reader.read(partition, ends.start, ends.stable):
-            rows = rows_of(pl.Series(pl.from_arrow(batch.column("value"))))
-            frames.append(rows.with_columns(at_ms=pl.Series(pl.from_arrow(batch.column("timestamp"))).cast(pl.Int64)))
-    reader.close()
+    for _, batch in read_topic(topic, work.kafka):
+        rows = rows_of(pl.Series(pl.from_arrow(batch.column("value"))))
+        frames.append(rows.with_columns(at_ms=pl.Series(pl.from_arrow(batch.column("timestamp"))).cast(pl.Int64)))
     return pl.concat(frames)
 
 
 def speed_of(begun_s: float, rows: pl.DataFrame, work: Work) -> Speed:
-    """A left record is done with its last row; right records are counted in proportion."""
+    """Computes the speed. A left record is done with its last row; right records are counted in proportion."""
     done = rows.group_by("left").agg(pl.col("at_ms").max()).group_by("at_ms").len().sort("at_ms")
     records = (done["len"].cum_sum() * (work.records / work.left)).round().cast(pl.Int64)
     progress = [Progress(at_ms / 1000, so_far) for at_ms, so_far in zip(done["at_ms"], records, strict=True)]
@@ -184,8 +189,7 @@ class Drained:
 
 def drain(name: str, work: Work, topic: str, folder: Path, at_most_s: float) -> Drained:
     """Runs a system until it ends by itself, has written nothing for a while, or takes too long."""
-    path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
-    env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PATHWAY_THREADS": "2"}
+    env = {**child_environment(), "PATHWAY_THREADS": "2"}
     to_start = commands(name, work, topic, folder)
     begun_s = time.time()
     with (folder / "log").open("wb") as log:
@@ -222,7 +226,7 @@ def _await_end(processes: Sequence[subprocess.Popen[bytes]], log: BrokerLog, dea
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one system did."""
+    """What a system did."""
 
     name: str
     rows: int
@@ -290,18 +294,16 @@ def _main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="in turns; the run of the median rate counts")
     parser.add_argument("--minutes", type=float, default=3.0, help="a system that takes longer is cut off")
     asked = parser.parse_args()
-    names = asked.only.split(",")
-    if unknown := set(names) - set(SYSTEMS):
-        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(SYSTEMS)}")
+    names = chosen(parser, asked.only, SYSTEMS)
     console = Console(width=140)
     console.print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+    with broker_and_folder() as (broker, temporary):
         work = make(broker.bootstrap, asked.scale)
         truth = expected(asked.scale, BEFORE_MS)
         runs: dict[str, list[Result]] = {name: [] for name in names}
         for turn in range(asked.rounds):
             for name in names:
-                folder = Path(temporary) / f"{name}-{turn}"
+                folder = temporary / f"{name}-{turn}"
                 folder.mkdir()
                 runs[name].append(measure(name, work, truth, folder, 60 * asked.minutes))
                 console.print(runs[name][-1], highlight=False)

@@ -20,16 +20,15 @@ The table is Markdown, on standard output. `--plot` writes `rate-AXIS.svg` into 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.measure import RunFailed
-from benchmarks.window_join import Bench, machine
+from benchmarks.window_join import Bench
 from benchmarks.workload import BEFORE_MS, LEFT, STANDARD, Shape, make
-from deploy.broker.broker import Broker
 
 HISTORY_S = 1_600
 STATE_FORMATS = (2, 3, 4)
@@ -37,7 +36,7 @@ STATE_FORMATS = (2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of an axis: how it is called, and what is joined."""
+    """A point of an axis: how it is called, and what is joined."""
 
     name: str
     shape: Shape = STANDARD
@@ -81,15 +80,15 @@ AXES = {
 
 
 def measure(axis: str, scale: float, *, rival: bool) -> Iterator[Measured]:
-    """Point by point; the topics of a shape are written once."""
+    """Measures point by point; writes the topics of a shape once."""
     formats: Sequence[int] = STATE_FORMATS if rival else ()
     for shape, group in groupby(AXES[axis].points(scale), key=lambda point: point.shape):
         points = list(group)
-        with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+        with broker_and_folder() as (broker, folder):
             windows_ms = {point.before_ms for point in points}
             work = make(broker.bootstrap, scale, shape=shape, windows_ms=windows_ms)
             for point in points:
-                bench = Bench(work, Path(temporary), point.master)
+                bench = Bench(work, folder, point.master)
                 ours = bench.ours("none-json", "none", "json", point.before_ms).speed.records_per_s
                 print(f"{point.name}: ours {ours:,.0f}/s", flush=True)
                 rivals = _rival_rates(bench, point, formats)
@@ -125,7 +124,7 @@ def table(axis: str, found: Sequence[Measured]) -> str:
 
 
 def plot(axis: str, found: Sequence[Measured], file: Path) -> None:
-    """Bars from zero, so that lengths can be compared."""
+    """Draws bars from zero, so that lengths can be compared."""
     import matplotlib as mpl
 
     mpl.use("svg")

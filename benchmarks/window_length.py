@@ -11,13 +11,11 @@ memory  how much more the Python processes hold with the long window (PSS, media
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 from statistics import median
 
-from benchmarks.window_join import Bench, Result, machine
+from benchmarks.commandline import broker_and_folder, machine
+from benchmarks.window_join import Bench, Result
 from benchmarks.workload import BEFORE_MS, LONG_BEFORE_MS, make
-from deploy.broker.broker import Broker
 
 
 def _main() -> None:
@@ -26,8 +24,8 @@ def _main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
     print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
-        bench = Bench(make(broker.bootstrap, asked.scale), Path(folder))
+    with broker_and_folder() as (broker, folder):
+        bench = Bench(make(broker.bootstrap, asked.scale), folder)
         for sink in ("kafka", "none"):
             _compare(bench, sink, asked.rounds)
 

@@ -68,7 +68,7 @@ class DelayStore:
 
     @classmethod
     def open(cls, database: str, *, retention_ms: int, max_points: int) -> Self:
-        """Opens the database, migrates it to the newest version, reads it. Raises `StoreUnavailable`, `ConfigInvalid`."""
+        """Opens the database, migrates it, and reads it. Raises `StoreUnavailable`, `ConfigInvalid`."""
         opened = open_database(database)
         try:
             return cls(opened, retention_ms=retention_ms, max_points=max_points)
