@@ -24,7 +24,8 @@ def running_server(program: str, token_variable: str, *arguments: str) -> Iterat
     """
     port = free_port()
     command = [sys.executable, "-c", program, str(port), *arguments]
-    server = subprocess.Popen(command, env={**child_environment(), token_variable: TOKEN})
+    env = {**child_environment(), token_variable: TOKEN}
+    server = subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL)
     try:
         yield port, psutil.Process(server.pid)
     finally:

@@ -91,7 +91,10 @@ class DelayClient(ApiClient):
         super().__init__(transport, Patience(1 + retries))
 
     def submit(self, submission: Submission) -> Delay:
-        """Submits; returns what is published now. Raises `SubmissionLate`, `SubmissionInvalid`, `DelayCallFailed`."""
+        """Submits a collector's findings; returns what is published now.
+
+        Raises `SubmissionLate`, `SubmissionInvalid`, `DelayCallFailed`.
+        """
         path = _path(submission.consumer, submission.topic)
         body = SubmissionBody.of(submission)
         return self._call("PUT", path, _delay, body=body, refusals=_SUBMISSION_REFUSED)

@@ -227,7 +227,7 @@ def _refuse_late(before: Published, submission: Submission) -> None:
 
 
 def _without_claim(last: Submission, submission: Submission) -> Submission:
-    """A submission that names no store any more, as one that knows nothing; any other unchanged.
+    """Turns a submission that names no store any more into one that knows nothing; returns any other unchanged.
 
     If it says itself why it knows nothing (for instance that there are no positions), that remains the reason.
     """

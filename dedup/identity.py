@@ -42,8 +42,9 @@ class Within(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """header   its value is the id; None: the positions of both records; `LEFT`: that of the left one
+    """What identifies a result.
 
+    header   its value is the id; None: the positions of both records; `LEFT`: that of the left one
     key      the record's key is the id; None: it is not
     within   the scope in which the id identifies a result
     """
@@ -121,7 +122,7 @@ def _paired(pair: pl.DataFrame) -> pl.Series:
 
 
 def _scoped(scope: pa.Array | pa.Scalar, ids: pa.Array) -> pa.Array:
-    """Null if either is null. A scope contains no bar, so two results are equal only if both parts are."""
+    """Joins scope and id; null if either is. A scope contains no bar, so equal results have both parts equal."""
     return pc.binary_join_element_wise(scope, ids, pa.scalar(b"|", pa.binary()))
 
 

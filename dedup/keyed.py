@@ -47,13 +47,13 @@ class KeyValue(Protocol):
 
 
 def add_int(so_far: bytes | None, change: bytes) -> bytes:
-    """Counts and sums: decimal integers as text."""
+    """Combines counts or sums: decimal integers as text."""
     return b"%d" % (int(so_far or b"0") + int(change))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """value, previous   None: the key had none"""
+    """What is stored for a key: its value, the one before it (None: it had none), and who wrote it."""
 
     txid: int
     value: bytes | None
@@ -100,7 +100,7 @@ class KeyedResults:
         return None if data is None else _number(self._committed_key, data)
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values as of the last attempt; uncommitted ones may still change."""
+        """Returns the values as of the last attempt; uncommitted ones may still change."""
         found = self._stored(keys)
         return [None if stored is None else stored.value for stored in found]
 
@@ -122,7 +122,7 @@ class KeyedResults:
         self._store.put_many({self._committed_key: b"%d" % txid})
 
     def _begin_first(self, txid: int) -> None:
-        """Nothing is committed: an attempt of another transaction may have left values that only it can fix."""
+        """Records the very first transaction, or refuses another: only it can fix values that its attempts left."""
         (data,) = self._store.get_many([self._first_key])
         if data is None:
             self._store.put_many({self._first_key: b"%d" % txid})

@@ -26,8 +26,9 @@ Millis = Annotated[int, Allowed("a whole number of milliseconds, 0 or more", lam
 
 @dataclass(frozen=True, slots=True)
 class ReplayRange:
-    """last_batch   the last batch that an earlier driver may have run; None: none
+    """Which batches may be a replay after a driver's start.
 
+    last_batch   the last batch that an earlier driver may have run; None: none
     since_ms     no result of a replay has a record time below it; None: unknown
     started_ms   when this driver started: the earlier one had ended by then
     run          distinguishes one start of a driver from another
@@ -63,8 +64,9 @@ class LoadLimits:
 
 @dataclass(frozen=True, slots=True)
 class DedupConfig:
-    """limit        how many ids are loaded at most, the last ones
+    """The configuration of a deduplicator.
 
+    limit        how many ids are loaded at most, the last ones
     lookback_ms  how much further back than the replay range the output is searched
     quiet_ms     how long there must have been no duplicate before filtering ends
     settle_ms    how long an earlier attempt's writes may still arrive: its producer's `delivery.timeout.ms`
@@ -79,7 +81,7 @@ class DedupConfig:
         coerce_fields(self, DedupConfigInvalid)
 
     def bounds(self, since_ms: int | None, batch: BatchTag | None = None) -> LoadLimits:
-        """since_ms: no result of the replay has a record time below it; None: unknown."""
+        """Returns what to load if no result of the replay has a record time below `since_ms` (None: unknown)."""
         return LoadLimits(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
 
     def settled_at_ms(self, ended_ms: int) -> int:

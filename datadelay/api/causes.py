@@ -1,4 +1,4 @@
-"""What a failed database said: without the statement and its values, which may be anything."""
+"""Reads what a failed database said: without the statement and its values, which may be anything."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_PERMITTED = "42501"
 
 
 def cause(error: SQLAlchemyError) -> str:
-    """In one line."""
+    """Returns what it said, in one line."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return " ".join(str(said).split())
 

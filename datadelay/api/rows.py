@@ -12,7 +12,7 @@ from datadelay.publish import Published
 
 
 def to_row(entry: Published) -> dict[str, Any]:
-    """All columns but the key and the sequence number."""
+    """Returns all columns but the key and the sequence number."""
     last = entry.last
     return {
         "listed_ms": last.listed_ms,

@@ -45,14 +45,14 @@ _NEWEST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is published, and of which row it is a copy."""
+    """What is published, and which version of its row this copies."""
 
     version: tuple[int, int]
     published: Published
 
     @classmethod
     def of(cls, row: RowMapping) -> _Entry:
-        """Of all columns."""
+        """Returns the entry of a row with all columns."""
         return cls((row["id"], row["sequence"]), from_row(row))
 
 
@@ -133,7 +133,7 @@ class DelayStore:
     def history(
         self, consumer: str, topic: str, *, limit: int, before: int | None, since_ms: int | None
     ) -> list[Point]:
-        """Up to `limit` points below the sequence number `before`, newest first. Raises `DelayNotFound`."""
+        """Returns up to `limit` points below the sequence number `before`, newest first. Raises `DelayNotFound`."""
         self.get(consumer, topic)
         query = _NEWEST_FIRST
         if before is not None:
@@ -153,7 +153,7 @@ class DelayStore:
             self._database.check(connection)
 
     def _current(self) -> Mapping[tuple[str, str], _Entry]:
-        """As of the moment of the call, or later."""
+        """Returns all entries as of the moment of the call, or later."""
         if self._database.shared:
             self._entries = entries = self._refreshed()
             return entries  # another thread may have put an older reading into its place
@@ -241,7 +241,7 @@ class DelayStore:
 
 
 def never_submitted(consumer: str, topic: str) -> DelayNotFound:
-    """There is nothing of this consumer and topic."""
+    """Returns the error that nothing is known of this consumer and topic."""
     return DelayNotFound(
         f"nothing was ever submitted for consumer {consumer!r}, topic {topic!r}: is its collector running?"
     )

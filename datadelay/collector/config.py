@@ -76,7 +76,7 @@ class TopicSettings(Keys):
 
     @property
     def time_of(self) -> TimeOf:
-        """Where the event time is."""
+        """The place of the event time in a record."""
         return TimeOf(self.time, self.time_unit)
 
     @property

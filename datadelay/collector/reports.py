@@ -49,7 +49,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One partition.
+    """What was observed of a partition.
 
     ends       as listed at `listed_ms`
     position   the committed one; None if there is none
@@ -85,7 +85,7 @@ def read_below(observed: Observed, rules: Rules) -> int | None:
 
 
 def is_caught_up(observed: Observed) -> bool:
-    """Nothing was unread when the ends were listed."""
+    """Returns whether nothing was unread when the ends were listed."""
     return _refusal(observed) is None and not observed.unread_ms and observed.ends.settled
 
 

@@ -82,7 +82,7 @@ def collect(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One consumer in one topic."""
+    """A consumer in a topic, to be looked at."""
 
     consumer: ConsumerSettings
     topic: TopicSettings
@@ -90,13 +90,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """CONSUMER/TOPIC, for log lines."""
+        """The name in log lines: CONSUMER/TOPIC."""
         return f"{self.consumer.consumer}/{self.topic.topic}"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """A thread's result: a submission, or why there is none."""
+    """The result of a task: a submission, or why there is none."""
 
     task: Task
     found: Submission | None

@@ -54,7 +54,7 @@ class PositionPlan:
 
 
 def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> PositionPlan:
-    """Old and new positions for each partition in `new`. Raises `PositionsRefused`."""
+    """Plans to set the partitions in `new`; reads their old positions. Raises `PositionsRefused`."""
     claimed = positions.claimed(topic, sorted(new))
     if claimed is not None:
         raise PositionsRefused(claimed)
@@ -91,24 +91,28 @@ def undo(
 
     Raises `ConfigInvalid` if it is not an undo file, `PositionsRefused` if it belongs to another consumer.
     """
-    try:
-        document = json.loads(undo_file.read_text(encoding="utf-8"))
-        if document["format"] != FORMAT:
-            raise ValueError(f"format {document['format']!r}, this version reads {FORMAT}")
-        topic, target = str(document["topic"]), dict(document["target"])
-        changes = [PositionChange(change["partition"], change["old"], change["new"]) for change in document["changes"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigInvalid(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
-    if target != positions.target():
-        raise PositionsRefused(f"{undo_file} belongs to {target}, not to {positions.target()}")
-    back = {change.partition: change.old for change in changes if change.old is not None}
-    return plan(positions, topic, back, ends), tuple(change for change in changes if change.old is None)
+    written = _written(undo_file)
+    if written.target != positions.target():
+        raise PositionsRefused(f"{undo_file} belongs to {written.target}, not to {positions.target()}")
+    back = {change.partition: change.old for change in written.changes if change.old is not None}
+    return plan(positions, written.topic, back, ends), tuple(c for c in written.changes if c.old is None)
 
 
 def undo_topic(undo_file: Path) -> str:
     """Returns the topic of an undo file. Raises `ConfigInvalid`."""
+    return _written(undo_file).topic
+
+
+def _written(undo_file: Path) -> PositionPlan:
+    """Reads the plan whose undo file this is. Raises `ConfigInvalid`."""
     try:
-        return str(json.loads(undo_file.read_text(encoding="utf-8"))["topic"])
+        document = json.loads(undo_file.read_text(encoding="utf-8"))
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']!r}, this version reads {FORMAT}")
+        changes = tuple(
+            PositionChange(change["partition"], change["old"], change["new"]) for change in document["changes"]
+        )
+        return PositionPlan(str(document["topic"]), dict(document["target"]), changes)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigInvalid(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
 

@@ -39,7 +39,7 @@ class SparkCheckpoint:
         return self._read(lambda ends: ends)[1]
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: no connection stays open."""
 
     def _read(self, of_ends: Callable[[list[Any]], T]) -> tuple[str, T]:
         """Returns the generation, and what the ends of the newest committed batch say."""

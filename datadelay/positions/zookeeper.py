@@ -78,7 +78,7 @@ class SpoutPositions:
         }
 
     def claimed(self, topic: str, partitions: Collection[int]) -> None:
-        """A spout starts where its nodes say."""
+        """Returns None: a spout starts where its nodes say."""
 
     def in_use(self, topic: str, partitions: Collection[int]) -> str | None:
         now_ms = wall_ms()

@@ -43,7 +43,7 @@ class Load:
 
 
 class Deduplicator:
-    """Used by one thread at a time."""
+    """Decides which rows have no result yet. Used by one thread at a time."""
 
     def __init__(self, config: DedupConfig, replay: ReplayRange) -> None:
         self.config = config
@@ -67,8 +67,9 @@ class Deduplicator:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Since creation: loads, calls of the filter, ids loaded, rows dropped, rows let through without an id, records
-        of other writers seen."""
+        """Counts since creation: loads, calls of the filter, ids loaded, rows dropped, rows let through without an id,
+        and records of other writers.
+        """
         return {
             "loads": self.loads,
             "filter_calls": self.filter_calls,
@@ -85,7 +86,7 @@ class Deduplicator:
     def begin(
         self, attempt: Attempt, now_ms: int, since_ms: int | None = None, batch: BatchTag | None = None
     ) -> Load | None:
-        """An attempt begins. Returns what must be loaded before it; None: nothing.
+        """Begins an attempt. Returns what must be loaded before it; None: nothing.
 
         since_ms   no result of its batch has a record time below it; None: what the driver knew at its start counts
         batch      the tag of its results; None: they have no tag

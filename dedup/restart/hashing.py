@@ -22,7 +22,7 @@ SEEDS = (0x7EAC0B, 0xD0D1E5)
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
-    """The two halves, of equal length."""
+    """Hashes of ids, as two halves of equal length."""
 
     high: U64
     low: U64

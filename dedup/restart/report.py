@@ -9,7 +9,7 @@ from dedup.restart.states import FilterChange
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """What one worker's deduplicator, or several, have done since their last reports.
+    """What the deduplicator of a worker, or of several, has done since their last reports.
 
     filtering    how many of them filter
     loaded       ids that were read from the output

@@ -25,7 +25,7 @@ class Known(Protocol):
     """Ids that were seen, however they are stored."""
 
     def contains(self, hashes: Hashes) -> Mask:
-        """For each hash whether it was seen."""
+        """Returns for each hash whether it was seen."""
         ...
 
 
@@ -60,7 +60,7 @@ class SeenIds:
         self._tiers.append(tier)
 
     def contains(self, hashes: Hashes) -> Mask:
-        """For each row whether its hash was added before."""
+        """Returns for each row whether its hash was added before."""
         found = np.zeros(len(hashes), np.bool_)
         if not len(hashes) or not self._tiers:
             return found
@@ -92,7 +92,7 @@ def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
 
 
 def _in_tier(tier: Hashes, asked: Hashes) -> Mask:
-    """`asked` is sorted by the high half."""
+    """Returns which hashes the tier holds; `asked` is sorted by the high half."""
     last = len(tier) - 1
     at = np.searchsorted(tier.high, asked.high)
     in_reach = at <= last

@@ -124,7 +124,7 @@ def restart_deduplicator(
 def filtered(
     setup: Setup, batches: Iterable[pa.RecordBatch], columns: list[str], attempt: Callable[[], Attempt]
 ) -> Batches:
-    """Batches with an id column -> the rows that have no result yet, without that column."""
+    """Yields the rows that have no result yet, of batches with an id column, without that column."""
     deduplicator = open_deduplicator(setup)
     try:
         now = attempt()

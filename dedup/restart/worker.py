@@ -44,7 +44,7 @@ class Setup:
 
 
 class WorkerDeduplicator:
-    """Used by one task at a time."""
+    """The deduplicator of a job in this process, with its reader of results. Used by one task at a time."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -54,7 +54,7 @@ class WorkerDeduplicator:
         self._changes: tuple[FilterChange, ...] = ()
 
     def begin(self, attempt: Attempt, since_ms: int | None = None, batch: BatchTag | None = None) -> bool:
-        """A task begins; returns whether its rows have to be filtered. Loads first if needed.
+        """Begins a task, and loads first if needed; returns whether its rows have to be filtered.
 
         since_ms   no result of its batch has a record time below it; None: unknown here, the driver may have known
         batch      the tag of its results; None: they have no tag
@@ -85,7 +85,7 @@ class WorkerDeduplicator:
         self._core.durable()
 
     def report(self) -> FilterReport:
-        """For summaries: whether it filters, its state changes, and what it loaded and dropped since the last one."""
+        """Returns whether it filters, its changes of state, and what it loaded and dropped since the last report."""
         total = self._core.totals
         since = {name: total[name] - self._reported[name] for name in total}
         changes, self._changes, self._reported = self._changes, (), total
@@ -122,10 +122,10 @@ _kept: PerProcess[tuple[str, str], WorkerDeduplicator] = PerProcess(4, WorkerDed
 
 
 def open_deduplicator(setup: Setup) -> WorkerDeduplicator:
-    """This process's deduplicator for a job and start of its driver."""
+    """Returns this process's deduplicator for a job and start of its driver."""
     return _kept.get((setup.name, setup.replay.run), lambda: WorkerDeduplicator(setup))
 
 
 def discard_deduplicator(setup: Setup) -> None:
-    """After a failure: the next task begins with a new one, which loads what it needs."""
+    """Drops this process's deduplicator after a failure: the next task creates one, which loads what it needs."""
     _kept.discard((setup.name, setup.replay.run))

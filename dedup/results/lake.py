@@ -95,7 +95,7 @@ class LakeResults:
         self._read.update(new)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no file stays open."""
 
     def _refuse_logs(self) -> None:
         for name, whose in _LOGS.items():

@@ -12,7 +12,7 @@ from kafkaio.producible import TopicLimits, batch_bytes, record_bytes, restamped
 
 
 def accepted(source: str, records: pa.RecordBatch, limits: TopicLimits, now_ms: int) -> tuple[Any, ...]:
-    """Key, value, headers, timestamp and partition of records of `source` (schema of `kafkaio.messages`).
+    """Returns key, value, headers, timestamp and partition of records of `source` (schema of `kafkaio.messages`).
 
     A time that the output does not accept is replaced by now, and kept in the header `teacup.time`
     (`kafkaio.producible`). Raises `RecordTooLarge`.

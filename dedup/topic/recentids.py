@@ -35,7 +35,7 @@ def with_valid_times(times: I64, ceiling_ms: int) -> I64:
 
 
 class SeenWindow:
-    """limit   ids kept at most. Times are valid ones, or `NO_TIME`."""
+    """The ids of a window, at most `limit`. Times are valid ones, or `NO_TIME`."""
 
     def __init__(self, window_ms: int, limit: int) -> None:
         self._window_ms, self._limit = window_ms, limit
@@ -77,7 +77,7 @@ class SeenWindow:
         return _ToRowsAt(self, times)
 
     def _see(self, times: I64) -> None:
-        """Fewer records than a block prove no more than the smallest of their times."""
+        """Advances the clock. Fewer records than a block prove no more than the smallest of their times."""
         self._tail = np.concatenate([self._tail, times[-_BLOCK:]])[-_BLOCK:]
         if len(self._tail):
             block: list[int] = self._tail.tolist()

@@ -28,7 +28,7 @@ class Remaining:
     """Reads ranges of a partition, and counts the offsets that were deleted (`skipped`)."""
 
     def __init__(self, read: Callable[[int, int], Iterator[pa.RecordBatch]], on_data_loss: str) -> None:
-        """read: the records of [start, end) in offset order, in batches."""
+        """Takes `read`, which gives the records of [start, end) in offset order, in batches."""
         self._read, self._losses = read, losses_of(on_data_loss)
         self.skipped = 0
 

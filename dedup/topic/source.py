@@ -37,7 +37,7 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """Records in [start, end) of one partition: the part of a batch that one task does, one of `parts`."""
+    """Records in [start, end) of a partition: the part of a batch that a task does; there are `parts` of them."""
 
     number: int
     parts: int
@@ -48,7 +48,11 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is read. start: "earliest" or "latest", in a new checkpoint; on_data_loss: "stop" or "continue"."""
+    """What is read.
+
+    start         where a new checkpoint starts: "earliest" or "latest"
+    on_data_loss  "stop" or "continue"
+    """
 
     topic: str
     kafka: Mapping[str, str]
@@ -61,7 +65,7 @@ RangeStage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
 
 
 def range_source(name: str, ranges: Ranges, stage: RangeStage, control: ReaderControl) -> type[DataSource]:
-    """A data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
+    """Returns a data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
     of_range = pickled(lambda values: chain.from_iterable(stage(BatchPart(*value)) for value in values))
     return stream_source("ranges", name, SUMMARY_SCHEMA, lambda: RangesReader(name, ranges, control, of_range))
 
@@ -97,8 +101,9 @@ class RangesReader(StreamReader):
 
 
 def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], log: TopicLog, ranges: Ranges) -> None:
-    """Raises `RecordsGone` if the topic is not any more what it was up to a batch's end: recreated, or truncated, even
-    if it has grown beyond it since. Raises `SourceChanged` for another job's checkpoint.
+    """Raises `RecordsGone` if the topic was recreated, or truncated below a batch's end, even if it has grown since.
+
+    Raises `SourceChanged` for another job's checkpoint.
     """
     _check_belongs(end, topic_id, ranges)
     losses, where = replace(losses_of(ranges.on_data_loss), continues=True), f"source partition {ranges.topic}"

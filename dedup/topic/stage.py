@@ -47,7 +47,7 @@ _windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDO
 
 
 def topic_stage(job: TopicJob) -> RangeStage:
-    """A range -> one `TopicSummary`, as a row."""
+    """Returns the stage that gives a `TopicSummary` for a range, as a row."""
 
     def summaries(span: BatchPart) -> Iterator[pa.RecordBatch]:
         return summary_rows((_settled(job, part) for part in (span,)), RecordTooLarge)

@@ -141,7 +141,7 @@ class Job:
         self.new_checkpoint(0)
 
     def new_checkpoint(self, number):
-        """Also with recreated topics: offsets count from 0 again."""
+        """Starts with a new checkpoint, also with recreated topics: offsets count from 0 again."""
         self.generation, self.number, self.at, self.tried = f"{number}", 0, 0, False
         self.start()
 

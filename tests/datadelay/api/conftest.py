@@ -16,7 +16,7 @@ from tests.support.postgresql import PostgresServer, postgres_server
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresServer]:
-    """One for the whole session; a test that kills it starts it again."""
+    """Runs a PostgreSQL for the whole session; a test that kills it starts it again."""
     with postgres_server() as running:
         yield running
 
@@ -32,14 +32,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server for this test alone."""
+    """Runs a server for this test alone."""
     with running_server(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
 def submission() -> Callable[..., Submission]:
-    """`submission(consumed_until_ms, position=10, listed_ms=NOON_MS)`: with one partition unless given otherwise."""
+    """Gives `submission(consumed_until_ms, position=10, listed_ms=NOON_MS)`, with one partition by default."""
 
     def make(consumed_until_ms: int | None = NOON_MS - 5_000, **changes: Any) -> Submission:
         position = changes.pop("position", 10)

@@ -75,7 +75,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(database: str, tmp_path: Path) -
 
 
 def assert_kept(url: str, writers: list[Writer]) -> None:
-    """All that was acknowledged, and at most one submission more of each writer that has begun."""
+    """Asserts that all is there that was acknowledged, and at most one submission more of each writer."""
     with DelayClient(url, TOKEN) as client:
         for writer in (writer for writer in writers if writer.acknowledged):
             delay = client.read("feeder", writer.topic)

@@ -37,7 +37,7 @@ OPERATIONS = [
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server for all requests, with a delay at /v1/delays/0/0 and without a rate limit."""
+    """Runs one server for all requests, with a delay at /v1/delays/0/0 and without a rate limit."""
     with running_server(tmp_path_factory.mktemp("fuzzed"), requests_per_s=MANY, burst=MANY) as running:
         reports = (PartitionReport(0, 5, NOON_MS), PartitionReport(1, None, None, "gone"))
         running.client().submit(

@@ -47,7 +47,7 @@ STATE_TEXT = {"ok": "ok", "caught_up": "caught up", "unknown": "unknown", "stale
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """One headless Chromium; `tests/install-browser.sh` installs it."""
+    """Runs a headless Chromium, which `tests/install-browser.sh` installs."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     assert binary, "chromium is missing: run tests/install-browser.sh"
     assert driver, "chromedriver is missing: run tests/install-browser.sh"
@@ -63,7 +63,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def open_server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server that anybody may read."""
+    """Runs a server that anybody may read."""
     with running_server(tmp_path, anonymous=["read"]) as running:
         yield running
 
@@ -108,7 +108,7 @@ def assert_equal(shown: Shown, said: dict[str, Any]) -> None:
 
 
 def submit_every_state(server: RunningServer, submission: Make) -> None:
-    """Four topics, each with a history of three submissions, which end in the four states."""
+    """Submits for four topics, each with a history of three submissions, which end in the four states."""
     client = server.client()
     start_ms = NOON_MS
     for minute in range(3):

@@ -63,7 +63,7 @@ class Collector:
 
 
 def progress(collectors: Sequence[Collector]) -> None:
-    """Until each has ten more acknowledgements."""
+    """Waits until each has ten more acknowledgements."""
     goals = [len(each.acknowledged) + 10 for each in collectors]
     wait_until(lambda: all(len(each.acknowledged) >= goal for each, goal in zip(collectors, goals, strict=True)))
 
@@ -163,7 +163,7 @@ def test_a_connection_that_became_read_only_is_replaced(postgresql: PostgresServ
 
 
 def set_read_only(database: str, state: str) -> None:
-    """For the next connections."""
+    """Makes the database read-only, or writable again, for the next connections."""
     engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text("SET default_transaction_read_only = off"))

@@ -366,7 +366,7 @@ def consumer_at(consumer: Stepped, offset: int) -> Stepped:
 
 
 def recreate(admin: AdminClient, topic: str) -> None:
-    """Deletion continues in the background: create the topic as soon as the broker allows it."""
+    """Creates a topic that was deleted, as soon as the broker allows it: deletion continues in the background."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

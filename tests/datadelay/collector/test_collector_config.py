@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "collector.yaml"
 
 
 def document(tmp_path: Path) -> dict[str, Any]:
-    """A small valid configuration."""
+    """Returns a small valid configuration."""
     return {
         "api": {"url": "http://127.0.0.1:8710", "token": "secret-token-of-the-api"},
         "kafka": {"bootstrap.servers": "127.0.0.1:9"},

@@ -38,7 +38,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A Data Delay API for this test alone, which uses the machine's clock."""
+    """Runs a Data Delay API for this test alone, which uses the machine's clock."""
     with running_server(tmp_path) as running:
         running.clock.now_ms = wall_ms()
         yield running
@@ -46,7 +46,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def settings(server: RunningServer, kafka: dict[str, str], tmp_path: Path) -> dict[str, Any]:
-    """A configuration without consumers."""
+    """Returns a configuration without consumers."""
     return {
         "api": {"url": server.url, "token": server.secrets["writer"]},
         "kafka": kafka,
@@ -57,7 +57,7 @@ def settings(server: RunningServer, kafka: dict[str, str], tmp_path: Path) -> di
 
 @pytest.fixture
 def run(server: RunningServer, settings: dict[str, Any], tmp_path: Path) -> Run:
-    """`run(consumer, ...)`: a whole run over these consumers; returns its exit code."""
+    """Gives `run(consumer, ...)`: a whole run over these consumers, which returns its exit code."""
 
     def once(*consumers: dict[str, Any], **changes: Any) -> int:
         server.clock.now_ms = wall_ms() + 1_000  # a little ahead, as clocks are
@@ -298,7 +298,7 @@ class generations:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Silent."""
+                """Logs nothing."""
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)

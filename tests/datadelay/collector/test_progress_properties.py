@@ -41,7 +41,7 @@ class Remembered:
         return Committed({partition: self.positions[partition] for partition in partitions}, "first")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True)

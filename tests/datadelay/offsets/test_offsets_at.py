@@ -20,7 +20,7 @@ NOW_MS = BASE_MS + 10_000_000
 
 
 def log_of(*partitions: list[int], start: dict[int, int] | None = None, exact_index: bool = True) -> SimulatedLog:
-    """A topic with these times, all readable."""
+    """Returns the log of a topic with these times, all readable."""
     events = tuple(
         tuple(
             Event(partition=p, offset=o, time_ms=at, key=None, value=b"{}", appended_ms=BASE_MS, readable_ms=BASE_MS)

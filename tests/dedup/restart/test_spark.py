@@ -27,7 +27,7 @@ from tests.support.waiting import run_to_its_end
 
 
 def source_of(spark, folder):
-    """A stream of text lines, one batch per file."""
+    """Returns a stream of text lines, one batch per file."""
     return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
 
 

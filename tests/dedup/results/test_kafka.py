@@ -36,7 +36,7 @@ def ids_of(results, bounds=EVERYTHING):
 
 @pytest.fixture
 def results(kafka):
-    """`results(topic, ...)`: a reader that is closed at the end."""
+    """Gives `results(topic, ...)`: a reader that is closed at the end."""
     opened = []
 
     def make(topic, *more, kafka=kafka, **options):

@@ -56,7 +56,7 @@ def known(window, *ids, at_ms=None):
 
 @pytest.fixture
 def output_window(kafka):
-    """`output_window(topic)`: the window of its partition 0, closed at the end."""
+    """Gives `output_window(topic)`: the window of its partition 0, closed at the end."""
     opened = []
 
     def make(topic, kafka=kafka, since_ms=None, **config):
