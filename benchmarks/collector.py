@@ -27,7 +27,7 @@ from confluent_kafka import Producer
 from benchmarks.commandline import broker_and_folder
 from benchmarks.delay_api import running_delay_api
 from benchmarks.servers import TOKEN
-from benchmarks.workload import create_topic
+from benchmarks.workload import create_topics
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.observe import observe
 from datadelay.collector.reports import Rules
@@ -47,8 +47,7 @@ _TCP_BYTES_RECEIVED = 128  # its offset in Linux's struct tcp_info
 
 def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
     """Creates the topics, writes to every partition, and puts the group in the middle of each."""
-    for topic in topics:
-        create_topic(kafka["bootstrap.servers"], topic, partitions=partitions)
+    create_topics(kafka["bootstrap.servers"], topics, partitions=partitions)
     producer = Producer({**kafka, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
     now_ms = wall_ms()
     for half in range(2):

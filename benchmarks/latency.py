@@ -34,7 +34,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, RunFailed, Watch, child_environment, end_tree
-from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
+from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, values
 from deploy.broker.broker import Broker
 from deploy.job import JoinJob, Output
 from deploy.jobs.join import JoinKind
@@ -103,8 +103,7 @@ def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Pro
 
 def create_live_topics(bootstrap: str, config: Mapping[str, str] | None = None) -> None:
     """Creates the topics that `produce` writes to, and that of the job."""
-    for topic in (LEFT, RIGHT, JOINED):
-        create_topic(bootstrap, topic, config)
+    create_topics(bootstrap, (LEFT, RIGHT, JOINED), config)
 
 
 def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0) -> JoinJob:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.workload import create_topic, keys, values
+from benchmarks.workload import create_topics, keys, values
 from deploy.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
@@ -105,8 +105,7 @@ def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
 
 def measured(bootstrap: str, case: Case) -> int:
     left, right, out = (f"{case.name}-{side}-{uuid.uuid4().hex[:6]}" for side in ("left", "right", "out"))
-    for topic in (left, right, out):
-        create_topic(bootstrap, topic, partitions=1)
+    create_topics(bootstrap, (left, right, out), partitions=1)
     fill({"bootstrap.servers": bootstrap}, case, left, right)
     about_case = json.dumps([case.name, case.left, case.right, case.right_bytes])
     command = [sys.executable, "-m", "benchmarks.memory", "--child", about_case, bootstrap, left, right, out]

@@ -14,7 +14,7 @@ events.
 time        seconds from the start of the process to its end
 cores       CPU seconds of all its processes per second of that time; the broker is not included
 cores x s   the product: what Nexmark compares
-events/s    of all events, of which some are of no use to the query (q20 has none for people); and per core
+events/s    of all events, although a query ignores some (q20 those of people); and per core
 steady      the same without starting: the slope after the first quarter of the work
 """
 

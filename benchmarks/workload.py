@@ -221,9 +221,17 @@ def _binary(rows: U8) -> pa.Array:
 def create_topic(
     bootstrap: str, name: str, config: Mapping[str, str] | None = None, partitions: int = PARTITIONS
 ) -> None:
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([new], operation_timeout=30)[name].result(60)
+    create_topics(bootstrap, [name], config, partitions)
+
+
+def create_topics(
+    bootstrap: str, names: Iterable[str], config: Mapping[str, str] | None = None, partitions: int = PARTITIONS
+) -> None:
+    """Creates topics of one kind, all at once."""
+    new = [NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {})) for name in names]
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # kept until all are there: its calls end with it
+    for created in admin.create_topics(new, operation_timeout=120).values():
+        created.result(180)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
