@@ -27,8 +27,8 @@ def accepted(source: str, records: pa.RecordBatch, limits: TopicLimits, now_ms: 
     times, headers = records.column("timestamp"), records.column("headers")
     if not limits.keeps(pc.min(times).as_py(), pc.max(times).as_py(), now_ms):
         listed = [
-            None if some is None else [(header["key"], header["value"]) for header in some]
-            for some in headers.to_pylist()
+            None if of_record is None else [(header["key"], header["value"]) for header in of_record]
+            for of_record in headers.to_pylist()
         ]
         known = [None if time < 0 else time for time in times.to_pylist()]
         times, headers = restamped(known, listed, limits, now_ms)

@@ -25,9 +25,8 @@ def check_values(topic: str, identity: Identity, kafka: Mapping[str, str]) -> No
         return
     with closing(BrokerLog(topic, kafka)) as source, closing(PointReader(topic, committed_only(kafka))) as reader:
         spans = {p: (max(ends.start, ends.stable - SAMPLE), ends.stable) for p, ends in source.ends().items()}
-        values = [
-            record.value for some in reader.take(spans, SAMPLE).values() for record in some if record.value is not None
-        ]
+        taken = reader.take(spans, SAMPLE).values()
+        values = [record.value for records in taken for record in records if record.value is not None]
     if values and all(value.startswith(FRAMED) for value in values):
         raise DedupConfigInvalid(
             f"id: {identity.key} is a field of JSON values, and those of {topic!r} have a schema registry's frame "
