@@ -34,7 +34,7 @@ SCHEMA = {
 
 
 def written(number: int) -> bytes:
-    """One record."""
+    """Returns a record in Avro."""
     value = {
         "id": f"impression-{number:08}",
         "at": 1_700_000_000_000 + number,
@@ -51,7 +51,7 @@ def written(number: int) -> bytes:
 
 
 def us_per_record(work: Callable[[], object]) -> float:
-    """Microseconds of CPU, the least of some rounds."""
+    """Returns the microseconds of CPU per record in the best of some rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -61,7 +61,7 @@ def us_per_record(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Print the table."""
+    """Prints the table."""
     schema = AvroSchema(json.dumps(SCHEMA))
     records = [written(number) for number in range(RECORDS)]
     column = pa.array(records, pa.binary())

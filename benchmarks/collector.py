@@ -17,25 +17,22 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from statistics import median
 
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.delay_api import SERVE, TOKEN
-from datadelay.api.config import WRITE_TOKEN_VARIABLE
-from datadelay.client import DelayClient
+from benchmarks.commandline import broker_and_folder
+from benchmarks.delay_api import running_delay_api
+from benchmarks.servers import TOKEN
+from benchmarks.workload import create_topics
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.observe import observe
 from datadelay.collector.reports import Rules
 from datadelay.collector.run import run
-from datadelay.errors import DelayCallFailed
 from datadelay.positions.group import ConsumerGroup
-from deploy.broker.broker import Broker
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.groups import GroupOffsets
 from kafkaio.now import wall_ms
@@ -49,12 +46,8 @@ _TCP_BYTES_RECEIVED = 128  # its offset in Linux's struct tcp_info
 
 
 def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
-    """Create the topics, write to every partition, put the group in the middle of each."""
-    admin = AdminClient(kafka)
-    for future in admin.create_topics(
-        [NewTopic(name, partitions, 1) for name in topics], operation_timeout=120
-    ).values():
-        future.result(180)
+    """Creates the topics, writes to every partition, and puts the group in the middle of each."""
+    create_topics(kafka["bootstrap.servers"], topics, partitions=partitions)
     producer = Producer({**kafka, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000})
     now_ms = wall_ms()
     for half in range(2):
@@ -71,15 +64,15 @@ def fill(kafka: dict[str, str], topics: list[str], partitions: int) -> None:
 
 
 def received(port: int) -> int:
-    """Bytes that this process's open connections have received from a port."""
+    """Returns how many bytes this process's open connections have received from a port."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                if one.type == socket.SOCK_STREAM and one.getpeername()[1] == port:
-                    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.type == socket.SOCK_STREAM and connection.getpeername()[1] == port:
+                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
                     total += struct.unpack_from("Q", info, _TCP_BYTES_RECEIVED)[0]
         except OSError:
             continue  # closed meanwhile, or not TCP
@@ -87,7 +80,7 @@ def received(port: int) -> int:
 
 
 def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int) -> int:
-    """Look at everything once, with the connections left open until they have been counted."""
+    """Looks at everything once, with the connections left open until they have been counted."""
     before = received(port)
     positions = ConsumerGroup(GROUP, kafka)
     logs = [BrokerLog(topic, kafka) for topic in topics]
@@ -101,7 +94,7 @@ def bytes_of_one_observation(kafka: dict[str, str], topics: list[str], port: int
 
 
 def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
-    """Seconds per partition: the same observation (`observe`) of topics of one partition, one after the other.
+    """Returns the seconds per partition when topics of one partition are observed (`observe`) one after the other.
 
     Connections are open: each topic was observed once before.
     """
@@ -118,28 +111,6 @@ def one_after_another_s(kafka: dict[str, str], topics: list[str]) -> float:
         log.close()
     positions.close()
     return taken / len(logs)
-
-
-def start_api(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """A server process, and where it listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    environment = {**os.environ, WRITE_TOKEN_VARIABLE: TOKEN}
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVE, f"sqlite:///{folder / 'delay.db'}", str(port)], env=environment
-    )
-    url = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 60
-    with DelayClient(url, TOKEN, retries=0) as client:
-        while True:
-            try:
-                client.list()
-            except DelayCallFailed:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-            else:
-                return server, url
 
 
 def measure(kafka: dict[str, str], port: int, url: str, folder: Path, asked: argparse.Namespace) -> None:
@@ -178,7 +149,7 @@ def measure(kafka: dict[str, str], port: int, url: str, folder: Path, asked: arg
     run_s = median(times)
     ratio = each_s * count / run_s
     print(f"a run              {run_s:8.2f} s     {count / run_s:8,.0f} partitions/s")
-    print(f"all runs           {', '.join(f'{one:.2f}' for one in times)} s")
+    print(f"all runs           {', '.join(f'{seconds:.2f}' for seconds in times)} s")
     print(f"the command        {command_s:8.2f} s     promised: below {PROMISED_S:g} s")
     print(f"received           {fetched / count:8,.0f} bytes per partition")
     print(f"one after another  {each_s * count:8.2f} s     {1 / each_s:8,.0f} partitions/s")
@@ -191,13 +162,9 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=100)
     parser.add_argument("--runs", type=int, default=5)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="teacup-collector-") as name, Broker() as broker:
-        server, url = start_api(Path(name))
-        try:
-            measure({"bootstrap.servers": broker.bootstrap}, broker.port, url, Path(name), asked)
-        finally:
-            server.terminate()
-            server.wait(30)
+    with broker_and_folder() as (broker, folder), running_delay_api(folder) as (port, _):
+        url = f"http://127.0.0.1:{port}"
+        measure({"bootstrap.servers": broker.bootstrap}, broker.port, url, folder, asked)
 
 
 if __name__ == "__main__":

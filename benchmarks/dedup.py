@@ -20,8 +20,8 @@ import uuid
 
 import numpy as np
 import polars as pl
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.workload import create_topic
 from dedup.identity import Identity
 from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.deduplicator import Deduplicator
@@ -39,8 +39,7 @@ CHUNK = 50_000
 
 
 def fill(kafka: dict[str, str], topic: str, ids: int) -> None:
-    admin = AdminClient(kafka)  # kept alive: its calls end with it
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
+    create_topic(kafka["bootstrap.servers"], topic, partitions=PARTITIONS)
     writer = TopicWriter(kafka)
     for start in range(0, ids, CHUNK):
         numbers = range(start, min(start + CHUNK, ids))

@@ -1,6 +1,6 @@
 """How many mixed reads per second does the Data Delay API answer while collectors submit?
 
-    python benchmarks/delay_api.py [--seconds 5] [--topics 20] [--connections 16]
+    python -m benchmarks.delay_api [--seconds 5] [--topics 20] [--connections 16]
 
 One server process as users run it (SQLite on the disk, tokens, limits) and one client process on the same cores; the
 client speaks HTTP/1.1 over kept connections with its own code, so that it costs little. The mix is that of a gate, a
@@ -15,37 +15,44 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
+from benchmarks.servers import TOKEN, running_server
 from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.model import PartitionReport, Submission
 from kafkaio.now import wall_ms
 
 PROMISED_PER_S = 1_000
-TOKEN = "a-token-of-this-benchmark"
 CONSUMER = "feeder"
 PARTITIONS = 100
 HISTORY = 100
 SERVE = """
 import sys
 from datadelay.api.serve import DelayServeConfig, serve
-serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2]), requests_per_s=10**6, burst=10**6))
+port, database = sys.argv[1:]
+serve(DelayServeConfig(database=database, port=int(port), requests_per_s=10**6, burst=10**6))
 """
 
 
+@contextmanager
+def running_delay_api(folder: Path) -> Iterator[tuple[int, psutil.Process]]:
+    """Starts a Data Delay API with its database in `folder`; yields its port and its process once it answers."""
+    with running_server(SERVE, WRITE_TOKEN_VARIABLE, f"sqlite:///{folder / 'delay.db'}") as (port, process):
+        with DelayClient(f"http://127.0.0.1:{port}", TOKEN, retries=12) as client:
+            client.list()
+        yield port, process
+
+
 def submission(topic: str, time_ms: int, position: int) -> Submission:
-    """A topic of a hundred partitions, five seconds behind."""
+    """Returns what a collector submits for a topic of a hundred partitions that is five seconds behind."""
     value_ms = time_ms - 5_000
     partitions = tuple(PartitionReport(number, position, value_ms + number) for number in range(PARTITIONS))
     return Submission(
@@ -59,19 +66,19 @@ def submission(topic: str, time_ms: int, position: int) -> Submission:
 
 
 def request(path: str) -> bytes:
-    """A complete request, ready to be sent."""
+    """Returns a complete request, ready to be sent."""
     return f"GET {path} HTTP/1.1\r\nHost: delay\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
 
 
 def mix(topics: Sequence[str], choose: random.Random) -> bytes:
-    """One of a hundred reads."""
-    one = f"/v1/delays/{CONSUMER}/{choose.choice(topics)}"
-    paths = [one, f"{one}/history?limit={HISTORY}", "/v1/delays", "/metrics"]
+    """Returns a read, chosen by the weights of the mix."""
+    delay = f"/v1/delays/{CONSUMER}/{choose.choice(topics)}"
+    paths = [delay, f"{delay}/history?limit={HISTORY}", "/v1/delays", "/metrics"]
     return request(choose.choices(paths, weights=(80, 12, 6, 2))[0])
 
 
 async def read_until(port: int, requests: Sequence[bytes], deadline_s: float, taken_s: list[float]) -> int:
-    """Send the requests in turn over one connection, until the deadline; returns the bytes received."""
+    """Sends the requests in turn over one connection, until the deadline; returns the bytes received."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received, number = 0, 0
     while (begin_s := time.perf_counter()) < deadline_s:
@@ -88,7 +95,7 @@ async def read_until(port: int, requests: Sequence[bytes], deadline_s: float, ta
 
 
 async def submit_beside(url: str, topics: Sequence[str], deadline_s: float) -> int:
-    """Ten submissions per second, like those of cron's collectors; returns their number."""
+    """Makes ten submissions per second, as the collectors of cron do; returns their number."""
     position = 10_000
     with DelayClient(url, TOKEN) as client:
         while time.perf_counter() < deadline_s:
@@ -108,7 +115,7 @@ async def measure(
     topics: Sequence[str],
     seconds: float,
 ) -> float:
-    """Requests per second, with one connection per plan."""
+    """Measures requests per second, with one connection per plan."""
     taken_s: list[float] = []
     cpu_s = sum(server.cpu_times()[:2])
     begin_s = time.perf_counter()
@@ -130,30 +137,20 @@ async def measure(
 
 
 def main() -> None:
-    """Start a server, fill it, measure, print."""
+    """Starts a server, fills it, measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--topics", type=int, default=20)
     parser.add_argument("--connections", type=int, default=16)
     options = parser.parse_args()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     topics = [f"topic-{number}" for number in range(options.topics)]
     choose = random.Random(1)
-    with tempfile.TemporaryDirectory() as directory:
-        database = f"sqlite:///{Path(directory) / 'delay.db'}"
-        environment = {**os.environ, WRITE_TOKEN_VARIABLE: TOKEN}
-        server = subprocess.Popen([sys.executable, "-c", SERVE, database, str(port)], env=environment)
-        try:
-            fill(f"http://127.0.0.1:{port}", topics)
-            bare = [[request("/livez")]] * options.connections
-            mixed = [[mix(topics, choose) for _ in range(2_000)] for _ in range(options.connections)]
-            process = psutil.Process(server.pid)
-            bare_per_s = asyncio.run(measure("/livez", process, port, bare, topics, options.seconds))
-            mixed_per_s = asyncio.run(measure("mixed reads", process, port, mixed, topics, options.seconds))
-        finally:
-            server.terminate()
-            server.wait(20)
+    with tempfile.TemporaryDirectory() as folder, running_delay_api(Path(folder)) as (port, process):
+        fill(f"http://127.0.0.1:{port}", topics)
+        bare = [[request("/livez")]] * options.connections
+        mixed = [[mix(topics, choose) for _ in range(2_000)] for _ in range(options.connections)]
+        bare_per_s = asyncio.run(measure("/livez", process, port, bare, topics, options.seconds))
+        mixed_per_s = asyncio.run(measure("mixed reads", process, port, mixed, topics, options.seconds))
     print(
         f"ratio to the promised {PROMISED_PER_S:,}: {mixed_per_s / PROMISED_PER_S:.2f}; "
         f"to /livez: {mixed_per_s / bare_per_s:.2f}"
@@ -162,10 +159,9 @@ def main() -> None:
 
 
 def fill(url: str, topics: Sequence[str]) -> None:
-    """Give every topic a history of a hundred points; the client's retries wait for the server's start."""
+    """Gives every topic a history of a hundred points."""
     begin_ms = wall_ms() - 3_600_000
-    with DelayClient(url, TOKEN, retries=12) as client:
-        client.list()
+    with DelayClient(url, TOKEN) as client:
         for topic in topics:
             for number in range(HISTORY):
                 client.submit(submission(topic, begin_ms + number * 30_000, number))

@@ -12,7 +12,6 @@ nothing fails.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,11 +19,10 @@ from pathlib import Path
 from statistics import median
 
 import polars as pl
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.window_join import Bench, machine
-from benchmarks.workload import keys, make, values
-from deploy.broker.broker import Broker
+from benchmarks.commandline import broker_and_folder, machine, promise_line
+from benchmarks.window_join import Bench
+from benchmarks.workload import create_topic, delete_topic, keys, make, values
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
 from joins.admission.summary import BucketSummary
@@ -38,7 +36,7 @@ PROMISED = 0.8
 
 
 def rows_of(count: int) -> pl.DataFrame:
-    """Matched rows with values of 150 bytes on both sides."""
+    """Returns matched rows with values of 150 bytes on both sides."""
     import numpy as np
 
     ids = np.arange(count, dtype=np.uint64)
@@ -58,22 +56,26 @@ def rows_of(count: int) -> pl.DataFrame:
         outcome=pl.lit("matched"),
         late=pl.lit(False),
     )
-    missing = {name: pl.lit(None, dtype=dtype) for name, dtype in ROW.items() if name not in frame.columns}
-    return frame.with_columns(**missing).select(*ROW)
+    return all_columns(frame)
+
+
+def all_columns(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns rows of a join with all their columns; those that were missing are null."""
+    missing = {name: pl.lit(None, dtype=dtype) for name, dtype in ROW.items() if name not in rows.columns}
+    return rows.with_columns(**missing).select(*ROW)
 
 
 def batch_of(bucket: int, number: int, rows: pl.DataFrame) -> Iterator[Item[BucketSummary]]:
-    """What the join stage yields for one ticket."""
+    """Yields what the join's stage yields for one ticket."""
     yield Begin(bucket, number, "bench", "")
     yield from map(Rows, rows.iter_slices(50_000))
     yield End(BucketSummary(bucket, number, 1, read={"left": len(rows)}, rows={"matched": len(rows)}))
 
 
 def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame, batches: int) -> float:
-    """Seconds for this many batches of the rows in each bucket, without the first batch, which opens producers."""
+    """Returns the seconds of this many batches of the rows per bucket, without the first, which opens producers."""
     topic = f"delivered-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, buckets, 1)])[topic].result(60)
+    create_topic(bootstrap, topic, partitions=buckets)
     spec = JoinSpec(
         name=topic,
         left=Side(topic="left", format=Format.JSON),
@@ -91,7 +93,7 @@ def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame
         if number == 1:
             begun_s = time.perf_counter()
     taken_s = time.perf_counter() - begun_s
-    admin.delete_topics([topic])[topic].result(60)
+    delete_topic(bootstrap, topic)
     return taken_s
 
 
@@ -113,21 +115,18 @@ def compare(bootstrap: str, rounds: int) -> None:
         )
 
 
-def compare_joins(bootstrap: str, scale: float, rounds: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder:
-        bench = Bench(make(bootstrap, scale), Path(folder))
-        rates: dict[str, list[float]] = {"at-least-once": [], "exactly-once": [], "deduplicated": []}
-        for number in range(rounds):
-            for delivery, found in rates.items():
-                one = bench.ours(f"{delivery}-{number}", "kafka", "json", delivery=delivery)
-                found.append(one.speed.records_per_s)
-                print(f"{delivery}: {found[-1]:,.0f} records/s", flush=True)
+def compare_joins(bootstrap: str, folder: Path, scale: float, rounds: int) -> None:
+    bench = Bench(make(bootstrap, scale), folder)
+    rates: dict[str, list[float]] = {"at-least-once": [], "exactly-once": [], "deduplicated": []}
+    for number in range(rounds):
+        for delivery, found in rates.items():
+            result = bench.ours(f"{delivery}-{number}", "kafka", "json", delivery=delivery)
+            found.append(result.speed.records_per_s)
+            print(f"{delivery}: {found[-1]:,.0f} records/s", flush=True)
     least = median(rates["at-least-once"])
     ratio, off = median(rates["exactly-once"]) / least, median(rates["deduplicated"]) / least
     print(f"deduplicator that is off / none: {off:.2f}")
-    print(
-        f"{'kept  ' if ratio >= PROMISED else 'MISSED'}  exactly-once / at-least-once: {ratio:.2f}, at least {PROMISED}"
-    )
+    print(promise_line(ratio >= PROMISED, f"exactly-once / at-least-once: {ratio:.2f}, at least {PROMISED}"))
 
 
 def _main() -> None:
@@ -137,9 +136,9 @@ def _main() -> None:
     parser.add_argument("--scale", type=float, default=0.5, help="of the backlog; 1 is 7,200,000 records")
     asked = parser.parse_args()
     print(machine())
-    with Broker() as broker:
+    with broker_and_folder() as (broker, folder):
         if asked.join:
-            compare_joins(broker.bootstrap, asked.scale, asked.rounds)
+            compare_joins(broker.bootstrap, folder, asked.scale, asked.rounds)
         else:
             compare(broker.bootstrap, asked.rounds)
 

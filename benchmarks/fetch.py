@@ -21,10 +21,13 @@ PROCESSES = 2
 
 
 def fetch(work: Work, partitions: Sequence[int]) -> list[tuple[float, int]]:
-    """(time, records of the range), one per range."""
+    """Reads these partitions of both topics; returns the time after each range and its number of records."""
     done = []
     readers = [RangeReader(topic, work.kafka) for topic in (work.left_topic, work.right_topic)]
-    ends = [{p: one.stable for p, one in BrokerLog(reader.topic, work.kafka).ends().items()} for reader in readers]
+    ends = [
+        {p: partition.stable for p, partition in BrokerLog(reader.topic, work.kafka).ends().items()}
+        for reader in readers
+    ]
     longest = max(end for of_topic in ends for end in of_topic.values())
     for start in range(0, longest, RANGE):
         for p in partitions:
@@ -47,7 +50,7 @@ def _main() -> None:
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         found = pool.starmap(fetch, [(work, share) for share in shares])
     total, progress = 0, []
-    for at_s, rows in sorted(pair for one in found for pair in one):
+    for at_s, rows in sorted(pair for ranges in found for pair in ranges):
         total += rows
         progress.append((at_s, total))
     asked.out.write_text(json.dumps({"progress": progress}))

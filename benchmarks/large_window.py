@@ -16,7 +16,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,12 +25,10 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from benchmarks.window_join import machine
-from benchmarks.workload import create_topic, keys
-from deploy.broker.broker import Broker
+from benchmarks.commandline import broker_and_folder, machine
+from benchmarks.workload import BEGIN_MS, create_topic, keys
 from kafkaio.writer import TopicWriter
 
-BEGIN_MS = 1_750_000_000_000
 CHUNK = 50_000
 RIGHT_PER_LEFT = 10
 TENTHS = 10
@@ -39,7 +36,7 @@ TENTHS = 10
 
 @contextmanager
 def limited(limit_bytes: int) -> Iterator[Callable[[], None]]:
-    """A control group with this much memory; gives what moves a child process into it."""
+    """Creates a control group with this much memory; yields what moves a child process into it."""
     root = Path("/sys/fs/cgroup")
     one_tree = (root / "cgroup.controllers").exists()
     group = (root if one_tree else root / "memory") / f"teacup-large-window-{os.getpid()}"
@@ -56,7 +53,7 @@ def limited(limit_bytes: int) -> Iterator[Callable[[], None]]:
 
 
 def fill(bootstrap: str, right: int, value_bytes: int) -> int:
-    """Write both topics; how many left records there are."""
+    """Writes both topics; returns how many left records there are."""
     writer, random = TopicWriter({"bootstrap.servers": bootstrap}), np.random.default_rng(1)
     noise = random.bytes(value_bytes + CHUNK)
     left = 0
@@ -97,7 +94,7 @@ def job_file(folder: Path, bootstrap: str, right: int) -> Path:
 
 
 def joined(job: Path, limit_bytes: int) -> list[dict[str, Any]]:
-    """The lines of its batches."""
+    """Runs the job within the limit; returns the log lines of its batches."""
     command = [sys.executable, "-m", "deploy.cli.command", "run", str(job)]
     with limited(limit_bytes) as enter, job.with_name("errors.log").open("w") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=enter)
@@ -107,10 +104,10 @@ def joined(job: Path, limit_bytes: int) -> list[dict[str, Any]]:
 
 
 def rates(batches: list[dict[str, Any]], records: int) -> list[float]:
-    """Records per second of each tenth of them."""
+    """Returns the records per second of each tenth of all records."""
     found, read, seconds = list[float](), 0, 0.0
-    for one in batches:
-        read, seconds = read + sum(one["read"].values()), seconds + one["seconds"]
+    for batch in batches:
+        read, seconds = read + sum(batch["read"].values()), seconds + batch["seconds"]
         if read >= records / TENTHS:
             found.append(read / seconds)
             read, seconds = 0, 0.0
@@ -125,15 +122,15 @@ def _main() -> None:
     asked = parser.parse_args()
     print(machine())
     right = int(asked.gigabytes * 1e9 / asked.value_bytes)
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+    with broker_and_folder() as (broker, folder):
         left = fill(broker.bootstrap, right, asked.value_bytes)
         create_topic(broker.bootstrap, "joined")
-        batches = joined(job_file(Path(folder), broker.bootstrap, right), int(asked.limit * 1e9))
-    matched = sum(one["rows"].get("matched", 0) for one in batches)
-    largest = max(one["window_bytes"] for one in batches)
+        batches = joined(job_file(folder, broker.bootstrap, right), int(asked.limit * 1e9))
+    matched = sum(batch["rows"].get("matched", 0) for batch in batches)
+    largest = max(batch["window_bytes"] for batch in batches)
     by_tenth = rates(batches, left + right)
     print(f"{matched:,} of {left:,} left records matched; the window grew to {largest / 1e9:.1f} GB")
-    print("records/s by tenth: " + ", ".join(f"{one:,.0f}" for one in by_tenth))
+    print("records/s by tenth: " + ", ".join(f"{rate:,.0f}" for rate in by_tenth))
     last, before = np.mean(by_tenth[-3:]), np.mean(by_tenth[-6:-3])
     print(f"the last three to the three before them: {last / before:.2f} (at least 0.67)")
     if matched != left:

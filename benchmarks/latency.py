@@ -15,14 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +32,9 @@ import numpy as np
 import polars as pl
 from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.measure import Footprint, RunFailed, Watch, end_tree
-from benchmarks.window_join import machine
-from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topic, keys, values
+from benchmarks.commandline import broker_and_folder, machine, promise_line
+from benchmarks.measure import Footprint, RunFailed, Watch, child_environment, end_tree
+from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, values
 from deploy.broker.broker import Broker
 from deploy.job import JoinJob, Output
 from deploy.jobs.join import JoinKind
@@ -60,7 +59,7 @@ DELIVERIES = ("at-least-once", "exactly-once")
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What was written: clicks, those with an impression, the longest pause of the producer between two ticks."""
+    """What was written: clicks, those with an impression, and the longest pause of the producer between two ticks."""
 
     clicks: int
     paired: int
@@ -68,7 +67,7 @@ class Produced:
 
 
 def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Produced:
-    """Write live records; impressions first, so that a click's impression always precedes it."""
+    """Writes live records; impressions first, so that a click's impression always precedes it."""
     writer = TopicWriter({"bootstrap.servers": bootstrap, "linger.ms": "1"})
     random = np.random.default_rng(1)
     waiting: deque[tuple[float, int]] = deque()  # impressions whose click is due at a time
@@ -100,6 +99,11 @@ def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Pro
     writer.flush()
     writer.close()
     return Produced(clicks, paired, 1_000 * longest)
+
+
+def create_live_topics(bootstrap: str, config: Mapping[str, str] | None = None) -> None:
+    """Creates the topics that `produce` writes to, and that of the job."""
+    create_topics(bootstrap, (LEFT, RIGHT, JOINED), config)
 
 
 def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0) -> JoinJob:
@@ -139,7 +143,7 @@ class CommittedReader:
         self._thread.start()
 
     def rows(self) -> pl.DataFrame:
-        """Since the last call: outcome, time of the click (of the row: they are the same), when its row arrived."""
+        """Returns the rows since the last call: outcome, time of the click, and when the row arrived."""
         frames = [pl.DataFrame(schema={"matched": pl.Boolean, "time": pl.Int64, "came": pl.Int64})]
         while not self._new.empty():
             frames.append(self._new.get())
@@ -153,30 +157,42 @@ class CommittedReader:
 
     def _read(self) -> None:
         while not self._ended.is_set():
-            messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
+            messages = [message for message in self._consumer.consume(1_000, 0.01) if message.error() is None]
             came_ms = wall_ms()
             if messages:
-                matched = [b'"outcome":"matched"' in (one.value() or b"") for one in messages]
-                times = np.array([one.timestamp()[1] for one in messages], np.int64)
+                matched = [b'"outcome":"matched"' in (message.value() or b"") for message in messages]
+                times = np.array([message.timestamp()[1] for message in messages], np.int64)
                 self._new.put(pl.DataFrame({"matched": matched, "time": times, "came": np.full_like(times, came_ms)}))
                 self.clicks += len(messages)
 
 
+def start_live_job(bootstrap: str, folder: Path, delivery: str, every_ms: int = 0) -> subprocess.Popen[bytes]:
+    """Starts the job in a process and session of its own, as by `teacup run`; it continues `folder / "job.log"`."""
+    command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap, "--delivery", delivery]
+    command += ["--checkpoint", str(folder / "checkpoint"), "--every-ms", str(every_ms)]
+    with (folder / "job.log").open("ab") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=child_environment(), start_new_session=True
+        )
+
+
+def end_of_log(folder: Path) -> str:
+    """Returns the last lines that the job has written."""
+    return (folder / "job.log").read_text(errors="replace")[-3000:]
+
+
+def batches_in_log(folder: Path) -> list[dict[str, Any]]:
+    """Returns the reports of the job's batches so far."""
+    return [json.loads(line) for line in (folder / "job.log").read_text().splitlines() if line.startswith("{")]
+
+
 class LiveJob:
-    """The job in a process of its own, as by `teacup run`; `footprint` is there once the context has ended."""
+    """The job while its memory and CPU are watched; `footprint` is there once the context has ended."""
 
     def __init__(self, bootstrap: str, folder: Path, delivery: str) -> None:
         self.footprint = Footprint()
-        self._log = folder / "job.log"
-        command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap, "--delivery", delivery]
-        command += ["--checkpoint", str(folder / "checkpoint")]
-        root = str(Path(__file__).resolve().parent.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
-        with self._log.open("wb") as output:
-            self._process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
-            )
+        self._folder = folder
+        self._process = start_live_job(bootstrap, folder, delivery)
         self._watch = Watch(self._process.pid)
 
     def __enter__(self) -> Self:
@@ -187,7 +203,7 @@ class LiveJob:
             if kind is None:
                 self._process.send_signal(signal.SIGTERM)
                 if code := self._process.wait(120):
-                    raise RunFailed(f"the job ended with {code}:\n{self._log.read_text(errors='replace')[-3000:]}")
+                    raise RunFailed(f"the job ended with {code}:\n{end_of_log(self._folder)}")
         finally:
             self.footprint = self._watch.stop()
             if self._process.poll() is None:
@@ -197,15 +213,10 @@ class LiveJob:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
-    def batches(self) -> list[dict[str, Any]]:
-        """The reports of its batches so far."""
-        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
-
 
 def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: Path, broker: Broker) -> float:
-    """The median latency in milliseconds."""
-    for topic in (LEFT, RIGHT, JOINED):
-        create_topic(broker.bootstrap, topic)
+    """Runs the job under load; returns the median latency in milliseconds."""
+    create_live_topics(broker.bootstrap)
     with (
         closing(CommittedReader(broker.bootstrap)) as reader,
         multiprocessing.get_context("spawn").Pool(1) as pool,
@@ -217,9 +228,9 @@ def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: 
         rows = reader.rows()
     from_ms = begun_ms + round(1000 * warm_up_s)
     median_ms = say(rows, produced, from_ms, from_ms + round(1000 * seconds), promised=delivery == DELIVERIES[0])
-    batches, footprint = job.batches(), job.footprint
-    lasted = sorted(one["seconds"] for one in batches if one["at_ms"] >= from_ms)
-    late = {side: sum(one["late"][side] for one in batches) for side in ("left", "right")}
+    batches, footprint = batches_in_log(folder), job.footprint
+    lasted = sorted(batch["seconds"] for batch in batches if batch["at_ms"] >= from_ms)
+    late = {side: sum(batch["late"][side] for batch in batches) for side in ("left", "right")}
     print(
         f"{len(lasted)} batches, {1000 * lasted[len(lasted) // 2]:.0f} ms in the median; "
         f"late: {late['left']:,} clicks, {late['right']:,} impressions; CPU {footprint.cpu_s:.0f} s, "
@@ -229,7 +240,7 @@ def measure(rate: int, warm_up_s: float, seconds: float, delivery: str, folder: 
 
 
 def await_rows(reader: CommittedReader, clicks: int, job: LiveJob) -> None:
-    """Wait a while until every click has its row: a job that cannot keep up shows in the latencies."""
+    """Waits a while until every click has its row: a job that cannot keep up shows in the latencies."""
     deadline_s = time.monotonic() + TAIL_AT_MOST_S
     while reader.clicks < clicks:
         if job.ended or time.monotonic() > deadline_s:
@@ -258,8 +269,8 @@ def say(rows: pl.DataFrame, produced: Produced, from_ms: int, until_ms: int, *, 
             f"{q:.0%} {found[q]:,.0f} ms{f' (at most {most:,})' if promised else ''}" for q, most in PROMISED_MS.items()
         )
         kept = all(found[q] <= most for q, most in PROMISED_MS.items())
-        verdict = ("kept    " if kept else "MISSED  ") if promised else ""
-        print(f"{verdict}{outcome}: {len(latency):,} rows, {shown}, max {worst:,} ms")
+        line = f"{outcome}: {len(latency):,} rows, {shown}, max {worst:,} ms"
+        print(promise_line(kept, line) if promised else line)
     median: Any = measured["latency"].median()
     return float(median)
 
@@ -282,12 +293,13 @@ def _main() -> None:
     medians: list[float] = []
     for delivery in (asked.delivery,) if asked.delivery else DELIVERIES:
         print(f"{delivery}:", flush=True)
-        with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
-            medians.append(measure(asked.rate, asked.warm_up, asked.seconds, delivery, Path(folder), broker))
+        with broker_and_folder() as (broker, folder):
+            medians.append(measure(asked.rate, asked.warm_up, asked.seconds, delivery, folder, broker))
     if len(medians) == len(DELIVERIES):
         more = medians[1] - medians[0]
-        verdict = "kept  " if more <= MORE_MS else "MISSED"
-        print(f"{verdict}  exactly once takes {more:,.0f} ms more at the median (at most {MORE_MS})")
+        print(
+            promise_line(more <= MORE_MS, f"exactly once takes {more:,.0f} ms more at the median (at most {MORE_MS})")
+        )
 
 
 if __name__ == "__main__":

@@ -18,21 +18,19 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
+from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, Run, Speed, progress_of_checkpoint, run, speed
-from benchmarks.window_join import LOG_APPEND_TIME, TIMEOUT_S, Bench, check, machine, read_back
-from benchmarks.workload import BEFORE_MS, DISORDER_MS, Work, create_topic, keys, make
-from deploy.broker.broker import Broker
+from benchmarks.window_join import TIMEOUT_S, Bench, check, read_back
+from benchmarks.workload import BEFORE_MS, DISORDER_MS, LOG_APPEND_TIME, Work, create_topic, keys, make
 from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from storage.client import StorageClient
 
@@ -66,7 +64,7 @@ def plan_of(work: Work, joined: str, workers: int) -> LookupPlan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one job did."""
+    """What a job did."""
 
     speed: Speed
     footprint: Footprint
@@ -80,7 +78,7 @@ def job(parts: LookupParts, name: str, checkpoint: str) -> Measured:
 
 
 def look_up_one_by_one(url: str, token: str, namespace: str, ids: list[int], seconds: float) -> tuple[int, float]:
-    """The number of keys, and the seconds that they took."""
+    """Looks up keys, one per request; returns their number, and the seconds that they took."""
     asked = keys(np.array(ids, np.uint64))
     begun_s, count = time.perf_counter(), 0
     with StorageClient(url, token) as client:
@@ -91,7 +89,7 @@ def look_up_one_by_one(url: str, token: str, namespace: str, ids: list[int], sec
 
 
 def one_by_one(parts: LookupParts, work: Work) -> float:
-    """Keys per second, chosen at random from the work's keys."""
+    """Returns the keys per second, which are chosen at random from the work's keys."""
     random = np.random.default_rng(0)
     with ProcessPoolExecutor(TASKS, multiprocessing.get_context("spawn")) as pool:
         done = [
@@ -105,7 +103,7 @@ def one_by_one(parts: LookupParts, work: Work) -> float:
             )
             for _ in range(TASKS)
         ]
-        return sum(count / seconds for count, seconds in (one.result() for one in done))
+        return sum(count / seconds for count, seconds in (future.result() for future in done))
 
 
 def _main() -> None:
@@ -116,7 +114,7 @@ def _main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="of the storage API")
     parser.add_argument("--skip", default="", help="some of memory, one-by-one")
     asked = parser.parse_args()
-    skipped = {one for one in asked.skip.split(",") if one}
+    skipped = {name for name in asked.skip.split(",") if name}
     console = Console(width=140)
 
     def say(line: str) -> None:
@@ -124,24 +122,23 @@ def _main() -> None:
 
     say(machine())
     figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+    with broker_and_folder() as (broker, folder):
         work = make(broker.bootstrap, asked.scale)
         create_topic(work.bootstrap, "bench-looked-up", LOG_APPEND_TIME)
-        folder = Path(temporary)
         with LookupParts(folder, plan_of(work, "bench-looked-up", asked.workers)) as parts:
             parts.start(STORAGE, DELAY)
             fed = run(parts.command(FEEDER), parts.log(FEEDER), TIMEOUT_S, parts.env)
             batches = parts.batches(FEEDER)
-            check("feeder", (sum(one["stored"] for one in batches),), (work.right,))
-            figures["fed_per_s"] = work.right / sum(one["seconds"] for one in batches if one["read"])
-            say(f"feeder    {figures['fed_per_s']:9,.0f}/s  {fed.ended_s - fed.begun_s:.0f} s with its start")
+            check("feeder", (sum(batch["stored"] for batch in batches),), (work.right,))
+            figures["fed_per_s"] = work.right / sum(batch["seconds"] for batch in batches if batch["read"])
+            say(f"feeder    {figures['fed_per_s']:9,.0f}/s  {fed.seconds:.0f} s with its start")
             if parts.collect() != 0:
                 raise SystemExit("the collector failed; its output is above")
             done = job(parts, LOOKUP, "lookup-join-checkpoint")
             figures["lookup_per_s"] = done.speed.records_per_s
             counts: Counter[str] = Counter()
-            for one in done.batches:
-                counts.update(one["rows"])
+            for batch in done.batches:
+                counts.update(batch["rows"])
             expected = work.by_before_ms[BEFORE_MS]
             right = (expected.matched, expected.unmatched)
             check("lookup", (counts["matched"], counts["unmatched"]), right)
@@ -159,8 +156,7 @@ def _main() -> None:
             figures["memory_per_s"] = rate * work.left / work.records
             say(f"memory    {figures['memory_per_s']:9,.0f}/s")
     rate = figures["lookup_per_s"]
-    kept = "kept" if rate >= PROMISED_PER_S else "MISSED"
-    say(f"{kept}: {rate:,.0f} left records/s, at least {PROMISED_PER_S:,}")
+    say(promise_line(rate >= PROMISED_PER_S, f"{rate:,.0f} left records/s, at least {PROMISED_PER_S:,}"))
     if "one_by_one_per_s" in figures:
         ratio = rate / figures["one_by_one_per_s"]
         say(f"{ratio:.0f} times as fast as one by one, more than {EXPECTED_RATIO} expected")

@@ -17,26 +17,30 @@ One job, as by `teacup run`, and one broker; at each rate a process writes click
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
-import os
 import signal
 import subprocess
-import sys
-import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import psutil
-from confluent_kafka import Consumer, TopicPartition
 
-from benchmarks.latency import DELIVERIES, JOINED, LEFT, RIGHT, produce
-from benchmarks.measure import RunFailed, pss_bytes
-from benchmarks.window_join import machine
-from benchmarks.workload import PARTITIONS, create_topic
+from benchmarks.commandline import broker_and_folder, machine
+from benchmarks.latency import (
+    DELIVERIES,
+    CommittedReader,
+    batches_in_log,
+    create_live_topics,
+    end_of_log,
+    produce,
+    start_live_job,
+)
+from benchmarks.measure import RunFailed, end_tree, pss_bytes
+from benchmarks.workload import PARTITIONS
 from deploy.broker.broker import Broker
 from kafkaio.now import wall_ms
 
@@ -45,41 +49,8 @@ STARTS_WITHIN_S = 120.0
 PARTS = ("command", "JVM", "planner", "workers")
 
 
-class ArrivalReader:
-    """Notes the time of each row of the output, which is that of its click, and when it was received."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self.rows = 0
-        self._seen: list[tuple[int, int]] = []
-        self._ended = threading.Event()
-        self._consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": "low-rate", "isolation.level": "read_committed"}
-        )
-        self._consumer.assign([TopicPartition(JOINED, p, 0) for p in range(PARTITIONS)])
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def latencies_ms(self, from_ms: int, until_ms: int) -> np.ndarray:
-        """Of the clicks with times in [from, until)."""
-        seen = np.array(self._seen, dtype=np.int64).reshape(-1, 2)
-        inside = seen[(seen[:, 0] >= from_ms) & (seen[:, 0] < until_ms)]
-        return inside[:, 1] - inside[:, 0]
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        self._consumer.close()
-
-    def _read(self) -> None:
-        while not self._ended.is_set():
-            messages = [one for one in self._consumer.consume(1_000, 0.01) if one.error() is None]
-            came_ms = wall_ms()
-            self._seen += [(one.timestamp()[1], came_ms) for one in messages]
-            self.rows += len(messages)
-
-
 def part_of(process: psutil.Process, root: int) -> str:
-    """Which part of the job a process is."""
+    """Returns which part of the job a process is."""
     if process.pid == root:
         return "command"
     if process.name().startswith("java"):
@@ -89,7 +60,7 @@ def part_of(process: psutil.Process, root: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """CPU seconds so far by part of the job and process (its number and when it was made), and bytes (PSS) of all."""
+    """CPU seconds so far by part of the job and process (its number and start), and the memory (PSS) of all."""
 
     at_s: float
     cpu_s: dict[tuple[str, int, float], float]
@@ -110,16 +81,16 @@ class Sample:
         return cls(time.monotonic(), cpu_s, pss)
 
     def cores_since(self, before: Sample) -> dict[str, float]:
-        """By part; a process that has ended meanwhile does not count."""
+        """Returns the cores used since then, by part; a process that has ended meanwhile does not count."""
         cores = dict.fromkeys(PARTS, 0.0)
-        for one, seconds in self.cpu_s.items():
-            cores[one[0]] += (seconds - before.cpu_s.get(one, 0.0)) / (self.at_s - before.at_s)
+        for process, seconds in self.cpu_s.items():
+            cores[process[0]] += (seconds - before.cpu_s.get(process, 0.0)) / (self.at_s - before.at_s)
         return cores
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One rate: its span in wall clock time without the warm-up, and the samples at both ends of it."""
+    """A rate that was measured: its span in wall clock time without the warm-up, and the samples at both ends."""
 
     rate: int
     from_ms: int
@@ -142,7 +113,7 @@ def run_phase(bootstrap: str, job: subprocess.Popen[bytes], rate: int, seconds: 
     return Phase(rate, from_ms, until_ms, before, after)
 
 
-def say(phases: list[Phase], reader: ArrivalReader, batches: list[dict[str, int]]) -> None:
+def say(phases: list[Phase], rows: pl.DataFrame, batches: list[dict[str, Any]]) -> None:
     print(
         f"{'records/s':>9}  {'cores':>5}  ({', '.join(PARTS)})  {'PSS':>8}  batches/s, CPU of one   latency: 50 %, 99 %"
     )
@@ -150,8 +121,9 @@ def say(phases: list[Phase], reader: ArrivalReader, batches: list[dict[str, int]
         cores = phase.after.cores_since(phase.before)
         parts = ", ".join(f"{cores[part]:.3f}" for part in PARTS)
         seconds = (phase.until_ms - phase.from_ms) / 1000
-        per_s = sum(phase.from_ms <= one["at_ms"] < phase.until_ms for one in batches) / seconds
-        found = reader.latencies_ms(phase.from_ms, phase.until_ms)
+        per_s = sum(phase.from_ms <= batch["at_ms"] < phase.until_ms for batch in batches) / seconds
+        clicked = pl.col("time").is_between(phase.from_ms, phase.until_ms, closed="left")
+        found = rows.filter(clicked).select(latency=pl.col("came") - pl.col("time"))["latency"].to_numpy()
         shown = "-" if not len(found) else ", ".join(f"{np.quantile(found, q):,.0f} ms" for q in (0.5, 0.99))
         every = sum(cores.values())
         batch = f"{1e3 * every / per_s:,.0f} ms" if per_s else "-"
@@ -160,15 +132,9 @@ def say(phases: list[Phase], reader: ArrivalReader, batches: list[dict[str, int]
 
 
 def measure(rates: list[int], seconds: float, delivery: str, every_ms: int, folder: Path, broker: Broker) -> None:
-    for topic in (LEFT, RIGHT, JOINED):
-        create_topic(broker.bootstrap, topic)
-    log = folder / "job.log"
-    command = [sys.executable, "-m", "benchmarks.latency", "--job", broker.bootstrap, "--delivery", delivery]
-    command += ["--checkpoint", str(folder / "checkpoint"), "--every-ms", str(every_ms)]
-    path = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")]))
-    with log.open("wb") as output:
-        job = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path})
-    reader = ArrivalReader(broker.bootstrap)
+    create_live_topics(broker.bootstrap)
+    job = start_live_job(broker.bootstrap, folder, delivery, every_ms)
+    reader = CommittedReader(broker.bootstrap)
     try:
         started(job, reader, broker.bootstrap)
         phases = [run_phase(broker.bootstrap, job, rate, seconds) for rate in rates]
@@ -177,22 +143,21 @@ def measure(rates: list[int], seconds: float, delivery: str, every_ms: int, fold
         if code != 0:
             raise RunFailed(f"the job ended with {code}")
     except RunFailed as failed:
-        raise RunFailed(f"{failed}:\n{log.read_text(errors='replace')[-3000:]}") from None
+        raise RunFailed(f"{failed}:\n{end_of_log(folder)}") from None
     finally:
         if job.poll() is None:
-            job.kill()
+            end_tree(job.pid)
         reader.close()
-    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    say(phases, reader, lines)
+    say(phases, reader.rows(), batches_in_log(folder))
 
 
-def started(job: subprocess.Popen[bytes], reader: ArrivalReader, bootstrap: str) -> None:
-    """Return once a few clicks have their rows."""
+def started(job: subprocess.Popen[bytes], reader: CommittedReader, bootstrap: str) -> None:
+    """Returns once a few clicks have their rows."""
     produced = produce(bootstrap, 500, 1.0)
     deadline_s = time.monotonic() + STARTS_WITHIN_S
-    while reader.rows < produced.clicks:
+    while reader.clicks < produced.clicks:
         if job.poll() is not None or time.monotonic() > deadline_s:
-            raise RunFailed(f"{reader.rows} of {produced.clicks} rows within {STARTS_WITHIN_S:.0f} s")
+            raise RunFailed(f"{reader.clicks} of {produced.clicks} rows within {STARTS_WITHIN_S:.0f} s")
         time.sleep(0.2)
 
 
@@ -205,9 +170,9 @@ def _main() -> None:
     asked = parser.parse_args()
     print(machine())
     print(f"{asked.delivery}, {PARTITIONS} partitions, a batch every {asked.every_ms} ms at most:", flush=True)
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+    with broker_and_folder() as (broker, folder):
         rates = [int(rate) for rate in asked.rates.split(",")]
-        measure(rates, asked.seconds, asked.delivery, asked.every_ms, Path(folder), broker)
+        measure(rates, asked.seconds, asked.delivery, asked.every_ms, folder, broker)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ SAMPLE_EVERY_S = 2.0  # reading smaps slows the processes down: sampled more oft
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`records` (left and right, from the start) were done at this time (seconds since the epoch)."""
+    """How many records (left and right, from the start) were done at a time (seconds since the epoch)."""
 
     at_s: float
     records: int
@@ -47,7 +48,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """records_per_s: steady; start_s: beyond what the work takes at that rate; first_s: until the first commit."""
+    """The speed of a run.
+
+    records_per_s  the steady rate
+    start_s        what the run took beyond its work at that rate
+    first_s        until the first commit
+    """
 
     records: int
     records_per_s: float
@@ -57,13 +63,13 @@ class Speed:
 
 
 def speed(begun_s: float, progress: Sequence[Progress]) -> Speed:
-    """The speed of a run whose process started at `begun_s`; needs at least two commits after the first quarter."""
-    done = [one for one in sorted(progress, key=lambda one: one.at_s) if one.records > 0]
+    """Returns the speed of a run whose process started at `begun_s`; needs two commits after the first quarter."""
+    done = [point for point in sorted(progress, key=lambda point: point.at_s) if point.records > 0]
     if not done:
         raise ValueError("no batch was committed")
     last = done[-1]
-    first_steady = next(one for one in done if one.records >= QUARTER * last.records)
-    done_at_s = next(one.at_s for one in done if one.records == last.records)
+    first_steady = next(point for point in done if point.records >= QUARTER * last.records)
+    done_at_s = next(point.at_s for point in done if point.records == last.records)
     if first_steady.records == last.records:
         raise ValueError(f"{last.records:,} records in too few batches to see a steady rate: take a larger --scale")
     rate = (last.records - first_steady.records) / (done_at_s - first_steady.at_s)
@@ -82,21 +88,21 @@ M = TypeVar("M", bound=Measured)
 
 
 def median_run(runs: Sequence[M]) -> M:
-    """The one with the median rate (of an even number: the lower one)."""
-    return sorted(runs, key=lambda one: one.speed.records_per_s)[(len(runs) - 1) // 2]
+    """Returns the run of the median rate (of an even number: the lower one)."""
+    return sorted(runs, key=lambda run: run.speed.records_per_s)[(len(runs) - 1) // 2]
 
 
 def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
-    """One entry per committed batch; understands the offsets of our join and of the rival's record source."""
+    """Returns an entry per committed batch; understands the offsets of our join and of the rival's source."""
     found, logs = [], SparkLogs.at(str(checkpoint))
     for batch in logs.committed():
         records = sum(_records_until(json.loads(end)) for end in logs.ends(batch) if end is not None)
         found.append(Progress((checkpoint / "commits" / str(batch)).stat().st_mtime, records))
-    return sorted(found, key=lambda one: one.at_s)
+    return sorted(found, key=lambda point: point.at_s)
 
 
 def _records_until(offset: Mapping[str, Any]) -> int:
-    """The topics of a benchmark start at offset 0 and have no gaps: positions count records."""
+    """Adds up positions, which count records: the topics of a benchmark start at offset 0 and have no gaps."""
     if "buckets" in offset:
         return sum(row[2] for bucket in offset["buckets"] for side in ("left", "right") for row in bucket[side])
     return sum(offset.get("positions", {}).values())
@@ -171,7 +177,7 @@ class Watch:
 
 
 def pss_bytes(pid: int) -> int:
-    """The proportional set size of one process; 0 for a zombie."""
+    """Returns the proportional set size of one process; 0 for a zombie."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -186,17 +192,33 @@ class Run:
     ended_s: float
     footprint: Footprint
 
+    @property
+    def seconds(self) -> float:
+        return self.ended_s - self.begun_s
+
 
 class RunFailed(Exception):
     """A system under measurement ended with an error; the message has the end of its log."""
 
 
+def child_environment() -> dict[str, str]:
+    """Returns the environment for a process of a benchmark, and for the Python workers of its Spark."""
+    root = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    return {**os.environ, **python, "PYTHONPATH": path}
+
+
 def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str] | None = None) -> Run:
-    """Run a command in a process of its own to its end, and watch it."""
+    """Runs a command in a process of its own to its end, and watches it."""
     with log.open("wb") as output:
         begun_s = time.time()
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}, start_new_session=True
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**child_environment(), **(env or {})},
+            start_new_session=True,
         )
         watch = Watch(process.pid)
         try:
@@ -213,7 +235,7 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
 
 
 def end_tree(pid: int) -> None:
-    """Kill a process and all its descendants."""
+    """Kills a process and all its descendants."""
     root = psutil.Process(pid)
     for process in [*root.children(recursive=True), root]:
         process.kill()

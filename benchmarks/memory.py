@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.workload import keys, values
+from benchmarks.workload import create_topics, keys, values
 from deploy.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
@@ -56,7 +55,7 @@ def cases(scale: float) -> list[Case]:
 
 
 def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
-    """Fill both topics; each left record has the right record of its number, or the last one."""
+    """Fills both topics; each left record has the right record of its number, or the last one."""
     import numpy as np
 
     ids = np.arange(max(case.left, case.right), dtype=np.uint64)
@@ -71,7 +70,7 @@ def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
 
 
 def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number: int) -> Iterator[Item[BucketSummary]]:
-    """What the join's stage yields for one ticket, on a window with all of right."""
+    """Yields what the join's stage yields for one ticket, on a window with all of right."""
     window, name = Window(spec), RECORD.names()
     taken = [
         pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
@@ -93,7 +92,7 @@ def peak_bytes() -> int:
 
 
 def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
-    """Deliver a few rows, then all; print by how much the peak rose, and what was delivered."""
+    """Delivers a few rows, then all; prints by how much the peak rose, and what was delivered."""
     kafka = {"bootstrap.servers": bootstrap}
     spec = JoinSpec(name=out, left=Side(topic=left), right=Side(topic=right), before_ms=1_000, after_ms=0, kafka=kafka)
     deliver = deliver_stage(spec, Output(topic=out))
@@ -106,11 +105,7 @@ def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
 
 def measured(bootstrap: str, case: Case) -> int:
     left, right, out = (f"{case.name}-{side}-{uuid.uuid4().hex[:6]}" for side in ("left", "right", "out"))
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics(
-        [NewTopic(name, 1, 1) for name in (left, right, out)], operation_timeout=30
-    ).values():
-        made.result(30)
+    create_topics(bootstrap, (left, right, out), partitions=1)
     fill({"bootstrap.servers": bootstrap}, case, left, right)
     about_case = json.dumps([case.name, case.left, case.right, case.right_bytes])
     command = [sys.executable, "-m", "benchmarks.memory", "--child", about_case, bootstrap, left, right, out]

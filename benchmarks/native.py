@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 
 import polars as pl
 import pyarrow as pa
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.workload import create_topic
 from deploy.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.results import outgoing_results
@@ -38,14 +38,8 @@ TEXT = '{"id":%d,"user":"u%d","price":1.25,"tags":["a","b"],"inner":{"x":true,"y
 SINK_CHUNK = 20_000
 
 
-def _created(kafka: Mapping[str, str], topic: str) -> str:
-    admin = AdminClient(dict(kafka))  # held until the answer is there
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
-    return topic
-
-
 def _filled(kafka: Mapping[str, str], topic: str, count: int, headers: bool) -> str:
-    _created(kafka, topic)
+    create_topic(kafka["bootstrap.servers"], topic, partitions=1)
     writer = TopicWriter(kafka)
     for start in range(0, count, 50_000):
         numbers = range(start, min(start + 50_000, count))
@@ -67,7 +61,7 @@ def _fetched(kafka: Mapping[str, str], topic: str, count: int) -> None:
 
 
 def _rows(texts: pa.Array) -> pl.DataFrame:
-    """Every fifth without a right record."""
+    """Returns rows with these values, every fifth without a right record."""
     offset = pl.int_range(len(texts), dtype=pl.Int64)
     sides = {
         f"{side}_{name}": value
@@ -106,7 +100,7 @@ def _sunk(kafka: Mapping[str, str], topic: str, rows: pl.DataFrame) -> None:
 
 
 def _measured(work: Callable[[], object], count: int) -> float:
-    """Microseconds of CPU per record."""
+    """Returns the microseconds of CPU per record."""
     started = time.process_time()
     work()
     return (time.process_time() - started) / count * 1e6
@@ -124,7 +118,8 @@ def _main() -> None:
     texts = pa.array([TEXT % (at, at, "the quick brown fox jumps over the lazy dog, " * 2) for at in range(count)])
     with Broker() as broker:
         kafka = {"bootstrap.servers": broker.bootstrap}
-        rows, sink = _rows(texts), _created(kafka, "sink")
+        rows, sink = _rows(texts), "sink"
+        create_topic(broker.bootstrap, sink, partitions=1)
         plain, headed = (_filled(kafka, name, count, name == "headers") for name in ("plain", "headers"))
         parts: dict[str, Callable[[], object]] = {
             "fetch": lambda: _fetched(kafka, plain, count),
@@ -135,7 +130,7 @@ def _main() -> None:
         found: dict[tuple[str, str], list[float]] = {}
         for number in range(asked.rounds + 1):  # the first one warms up
             for path, loaded in (("C", native), ("Python", None)):
-                library.loaded = lambda one=loaded: one
+                library.loaded = lambda choice=loaded: choice
                 for name, work in parts.items():
                     cost = _measured(work, count)
                     if number:

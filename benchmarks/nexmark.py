@@ -14,17 +14,15 @@ events.
 time        seconds from the start of the process to its end
 cores       CPU seconds of all its processes per second of that time; the broker is not included
 cores x s   the product: what Nexmark compares
-events/s    of all events, of which some are of no use to the query (q20 has none for people); and per core
+events/s    of all events, although a query ignores some (q20 those of people); and per core
 steady      the same without starting: the slope after the first quarter of the work
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,14 +33,11 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.commandline import broker_and_folder, chosen, machine
 from benchmarks.measure import Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.nexmark_data import as_json, chunks
 from benchmarks.nexmark_query import QUERIES
-from benchmarks.window_join import machine
-from benchmarks.workload import MAX_RECORDS, create_topic, delete_topic
-from deploy.broker.broker import Broker
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import RangeReader
+from benchmarks.workload import MAX_RECORDS, create_topic, delete_topic, read_topic
 from kafkaio.writer import TopicWriter
 
 EVENTS = 5_000_000
@@ -53,25 +48,21 @@ RUNS = ("q20-job", "q20", "q20-shuffled", "q8-shuffled", "q101", "q101-shuffled"
 
 
 class WrongRows(Exception):
-    """A query's rows differ from the published query's: its speed means nothing."""
+    """The rows of a query differ from those of the published one, so that its speed means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one query did; rows are those it wrote."""
+    """What a query did; `rows` is how many it wrote."""
 
     name: str
     rows: int
     done: Run
     steady: Speed
 
-    @property
-    def seconds(self) -> float:
-        return self.done.ended_s - self.done.begun_s
-
 
 def write_topics(bootstrap: str, events: int, folder: Path) -> dict[str, int]:
-    """Write the three topics, and the same records as Parquet for the comparison; how many records each has."""
+    """Writes the three topics, and their records as Parquet for the comparison; returns how many each has."""
     writer = TopicWriter({"bootstrap.servers": bootstrap})
     for topic in TOPICS:
         create_topic(bootstrap, topic)
@@ -101,7 +92,7 @@ JOB_FOUND = """
 
 
 def check_rows(events: Path, written: Path, expected: str, found: str = "FROM written") -> int:
-    """The number of rows; raise `WrongRows` unless they are those of the query, each as often."""
+    """Returns the number of rows. Raises `WrongRows` unless they are those of the query, each as often."""
     with duckdb.connect() as db:
         db.execute("SET TimeZone = 'UTC'")
         for topic in TOPICS:
@@ -124,15 +115,11 @@ def check_rows(events: Path, written: Path, expected: str, found: str = "FROM wr
 
 
 def save_values(bootstrap: str, topic: str, folder: Path) -> None:
-    """The values of a topic as Parquet, one folder per partition."""
-    kafka = {"bootstrap.servers": bootstrap}
-    reader = RangeReader(topic, kafka)
-    for partition, ends in BrokerLog(topic, kafka).ends().items():
-        (folder / str(partition)).mkdir(parents=True)
-        for number, batch in enumerate(reader.read(partition, ends.start, ends.stable)):
-            values = pl.Series("value", pl.from_arrow(batch.column("value"))).cast(pl.String)
-            values.to_frame().write_parquet(folder / str(partition) / f"{number}.parquet")
-    reader.close()
+    """Writes the values of a topic as Parquet, one folder per partition."""
+    for number, (partition, batch) in enumerate(read_topic(topic, {"bootstrap.servers": bootstrap})):
+        (folder / str(partition)).mkdir(parents=True, exist_ok=True)
+        values = pl.Series("value", pl.from_arrow(batch.column("value"))).cast(pl.String)
+        values.to_frame().write_parquet(folder / str(partition) / f"{number}.parquet")
 
 
 def measure(name: str, bootstrap: str, counts: dict[str, int], folder: Path) -> Result:
@@ -147,9 +134,7 @@ def measure(name: str, bootstrap: str, counts: dict[str, int], folder: Path) -> 
     if as_job:
         create_topic(bootstrap, name)
     command += ["--topic", name] if as_job else ["--out", str(home / "rows")]
-    root = str(Path(__file__).resolve().parent.parent)
-    env = {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
-    done = run(command, home / "log", TIMEOUT_S, env | {"PYSPARK_PYTHON": sys.executable})
+    done = run(command, home / "log", TIMEOUT_S)
     steady = speed(done.begun_s, progress_of_checkpoint(home / "checkpoint"))
     if as_job:
         save_values(bootstrap, name, home / "rows")
@@ -166,18 +151,18 @@ def table_of(results: Sequence[Result], counts: dict[str, int]) -> Table:
     table = Table(title=f"{events:,} events: " + ", ".join(f"{number:,} x {name}" for name, number in counts.items()))
     for title in ("query", "rows", "time s", "cores", "cores x s", "events/s", "per core", "steady events/s", "PSS MB"):
         table.add_column(title, justify="left" if title == "query" else "right")
-    for one in results:
-        cpu_s = one.done.footprint.cpu_s
+    for result in results:
+        cpu_s = result.done.footprint.cpu_s
         table.add_row(
-            one.name,
-            f"{one.rows:,}",
-            f"{one.seconds:.1f}",
-            f"{cpu_s / one.seconds:.2f}",
+            result.name,
+            f"{result.rows:,}",
+            f"{result.done.seconds:.1f}",
+            f"{cpu_s / result.done.seconds:.2f}",
             f"{cpu_s:.1f}",
-            f"{events / one.seconds:,.0f}",
+            f"{events / result.done.seconds:,.0f}",
             f"{events / cpu_s:,.0f}",
-            f"{one.steady.records_per_s * events / one.steady.records:,.0f}",
-            f"{one.done.footprint.peak_bytes / 1e6:,.0f}",
+            f"{result.steady.records_per_s * events / result.steady.records:,.0f}",
+            f"{result.done.footprint.peak_bytes / 1e6:,.0f}",
         )
     return table
 
@@ -187,22 +172,21 @@ def _main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help=f"1 is {EVENTS:,} events")
     parser.add_argument("--only", default=",".join(RUNS), help=f"some of {', '.join(RUNS)}")
     asked = parser.parse_args()
-    names = asked.only.split(",")
-    if unknown := set(names) - set(RUNS):
-        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(RUNS)}")
+    names = chosen(parser, asked.only, RUNS)
     console = Console(width=140)
     console.print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
-        folder = Path(temporary)
+    with broker_and_folder() as (broker, folder):
         begun_s = time.monotonic()
         counts = write_topics(broker.bootstrap, round(EVENTS * asked.scale), folder / "events")
         console.print(f"{sum(counts.values()):,} events written in {time.monotonic() - begun_s:.0f} s")
         results = []
         for name in names:
-            one = measure(name, broker.bootstrap, counts, folder)
-            results.append(one)
-            cpu_s = one.done.footprint.cpu_s
-            console.print(f"{name}: {one.seconds:.0f} s, {cpu_s:.0f} s of CPU, all {one.rows:,} rows are right")
+            result = measure(name, broker.bootstrap, counts, folder)
+            results.append(result)
+            cpu_s = result.done.footprint.cpu_s
+            console.print(
+                f"{name}: {result.done.seconds:.0f} s, {cpu_s:.0f} s of CPU, all {result.rows:,} rows are right"
+            )
         console.print(table_of(results, counts))
 
 

@@ -46,7 +46,7 @@ class Events:
 
 
 def chunks(events: int, seed: int = SEED) -> Iterator[Events]:
-    """Whole epochs, at least `events` events in total, in order."""
+    """Yields whole epochs in order, with at least `events` events in total."""
     random = np.random.default_rng(seed)
     channels = _channels(random)
     epochs = -(-events // EVENTS)
@@ -56,7 +56,7 @@ def chunks(events: int, seed: int = SEED) -> Iterator[Events]:
 
 
 def _times(epoch: I64, first: int, number: int) -> I64:
-    """Of `number` events of each epoch, from its event `first` on."""
+    """Returns the times of `number` events of each epoch, from its event `first` on."""
     event = (epoch[:, None] * EVENTS + first + np.arange(number)).ravel()
     return BEGIN_MS + event * 1_000 // EVENTS_PER_S
 
@@ -123,7 +123,7 @@ def _prices(random: np.random.Generator, size: int) -> I64:
 
 
 def _channels(random: np.random.Generator) -> pl.DataFrame:
-    """Names and addresses of channels, the four hot ones first."""
+    """Returns names and addresses of channels, the four hot ones first."""
     names = ["Google", "Facebook", "Baidu", "Apple", *(f"channel-{number}" for number in range(4, CHANNELS))]
     folders = (_text(random, CHANNELS, 5, 5) for _ in range(3))
     url = pl.concat_str(pl.lit("https://www.nexmark.com"), *folders, pl.lit("item.htm?query=1"), separator="/")
@@ -135,7 +135,7 @@ def _one_of(random: np.random.Generator, size: int, texts: list[str]) -> pl.Seri
 
 
 def _text(random: np.random.Generator, size: int, shortest: int, longest: int) -> pl.Series:
-    """Lower-case letters."""
+    """Returns texts of lower-case letters."""
     letters = random.integers(97, 123, size * longest, dtype=np.uint8).view(f"S{longest}")
     lengths = pl.Series(random.integers(shortest, longest + 1, size))
     whole = pl.Series(letters.tolist(), dtype=pl.Binary).cast(pl.String)
@@ -143,7 +143,7 @@ def _text(random: np.random.Generator, size: int, shortest: int, longest: int) -
 
 
 def as_json(frame: pl.DataFrame) -> pl.Series:
-    """One JSON object per row; times as ISO 8601."""
+    """Returns a JSON object per row; times are ISO 8601."""
     iso = [
         pl.from_epoch(name, time_unit="ms").dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").alias(name)
         for name in ("dateTime", "expires")

@@ -45,7 +45,7 @@ def _value(side: str, schema: str) -> Column:
 
 
 def expanded_bids(joined: DataFrame) -> DataFrame:
-    """q20: bids with their auction, of category 10."""
+    """Returns the rows of q20: bids with their auction, of category 10."""
     category = sf.get_json_object(sf.col("right_value").cast("string"), "$.category")
     pairs = joined.where((joined.outcome == "matched") & (category == "10"))
     bid, auction = sf.col("left"), sf.col("right")
@@ -60,7 +60,7 @@ def expanded_bids(joined: DataFrame) -> DataFrame:
 
 
 def new_sellers(joined: DataFrame) -> DataFrame:
-    """q8: people who opened an auction in the ten seconds (of a tumbling window) in which they came."""
+    """Returns the rows of q8: people who opened an auction in the ten seconds (of a tumbling window) they came in."""
     begin_ms = joined.left_time - joined.left_time % TUMBLE_MS
     same = joined.where((joined.outcome == "matched") & (joined.right_time - joined.right_time % TUMBLE_MS == begin_ms))
     person = _value("left", "id bigint, name string")
@@ -69,7 +69,7 @@ def new_sellers(joined: DataFrame) -> DataFrame:
 
 
 def highest_bids(joined: DataFrame) -> DataFrame:
-    """q101: every auction with its highest bid, or null."""
+    """Returns the rows of q101: every auction with its highest bid, or null."""
     price = sf.get_json_object(sf.col("right_value").cast("string"), "$.price").cast("bigint")
     highest = joined.groupBy("left_partition", "left_offset").agg(
         sf.first("left_value").alias("left_value"), sf.max(price).alias("max_price")
@@ -80,7 +80,9 @@ def highest_bids(joined: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """left, right   topic and the field with the join key
+    """A query of Nexmark.
+
+    left, right   topic and the field with the join key
     policy        of the join
     interval_ms   before, after: wide enough for every pair of the query
     rows          the query's rows, from the rows of the join
@@ -155,7 +157,7 @@ def spec_of(name: str, path: JoinPath, bootstrap: str, max_records: int) -> Join
 
 
 def run(name: str, spec: JoinSpec, checkpoint: Path, out: Path) -> None:
-    """Join what the topics hold, and write the query's rows."""
+    """Joins what the topics hold, and writes the query's rows."""
     settings = {"master": MASTER, "spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
     settings["spark.sql.shuffle.partitions"] = "4"
 

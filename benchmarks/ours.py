@@ -56,7 +56,7 @@ def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORD
 
 
 def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows by outcome over all summaries (of a bucket, or of a whole batch), and the largest window."""
+    """Adds up the rows by outcome over all summaries (of buckets, or of batches); finds the largest window."""
     rows: Counter[str] = Counter()
     windows: dict[int, tuple[int, int]] = {}
     last: Mapping[str, Any] = {}
@@ -65,7 +65,7 @@ def add_up(summaries: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         number = last["number"]
         records, size = windows.get(number, (0, 0))
         windows[number] = (records + last["window_records"], size + last["window_bytes"])
-    in_window, window_bytes = max(windows.values(), key=lambda one: one[1], default=(0, 0))
+    in_window, window_bytes = max(windows.values(), key=lambda window: window[1], default=(0, 0))
     still = windows[last["number"]][0] if windows else 0
     return {
         "counts": {name: rows[name] for name in ("matched", "unmatched", "unjoined")},
@@ -78,7 +78,7 @@ def _spark(master: str) -> dict[str, str]:
 
 
 def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: str) -> list[dict[str, Any]]:
-    """Everything except the producer; returns the summaries."""
+    """Runs everything except the producer; returns the summaries."""
     spec = with_path(spec)
     join = flavour_of(spec).stage(spec, windows, None)
 
@@ -115,7 +115,7 @@ DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 def run_to_kafka(
     spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path, master: str
 ) -> list[dict[str, Any]]:
-    """The job as users run it; returns one report per batch."""
+    """Runs the job as users do; returns one report per batch."""
     job = JoinJob(
         kind="window-join",
         spec=spec,

@@ -15,39 +15,23 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.latency import JOINED, LEFT, RIGHT, CommittedReader, produce
+from benchmarks.commandline import broker_and_folder, machine, promise_line
+from benchmarks.latency import CommittedReader, create_live_topics, end_of_log, produce, start_live_job
 from benchmarks.measure import RunFailed
-from benchmarks.window_join import machine
-from benchmarks.workload import create_topic
 from deploy.broker.broker import Broker
 
 RUNS_FOR_S = 8.0
 IN_FLIGHT_S = 1.0  # by then the reader has all rows committed before the kill, and no start is that quick
 PATIENCE_S = 120.0
 PROMISED_S = 10.0
-
-
-def start(bootstrap: str, folder: Path) -> subprocess.Popen[bytes]:
-    root = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap]
-    with (folder / "job.log").open("ab") as output:
-        return subprocess.Popen(
-            [*command, "--checkpoint", str(folder / "checkpoint"), "--delivery", "exactly-once"],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
-            start_new_session=True,
-        )
+DELIVERY = "exactly-once"
 
 
 def kill(job: subprocess.Popen[bytes]) -> None:
-    """Kill the whole job at once; Python workers have process groups of their own, but stay in its session."""
+    """Kills the whole job at once; Python workers have process groups of their own, but stay in its session."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -59,25 +43,24 @@ def kill(job: subprocess.Popen[bytes]) -> None:
 
 
 def first_row_s(reader: CommittedReader, job: subprocess.Popen[bytes], started_s: float, folder: Path) -> float:
-    """Seconds from the start until a row arrives that this process has delivered."""
+    """Returns the seconds from the start until a row arrives that this process has delivered."""
     time.sleep(IN_FLIGHT_S)
     before = reader.clicks
     while reader.clicks == before:
         if job.poll() is not None or time.monotonic() - started_s > PATIENCE_S:
-            raise RunFailed(f"no row came:\n{(folder / 'job.log').read_text(errors='replace')[-3000:]}")
+            raise RunFailed(f"no row came:\n{end_of_log(folder)}")
         time.sleep(0.01)
     return time.monotonic() - started_s
 
 
 def measure(rate: int, rounds: int, folder: Path, broker: Broker) -> None:
-    for topic in (LEFT, RIGHT, JOINED):
-        create_topic(broker.bootstrap, topic)
+    create_live_topics(broker.bootstrap)
     reader = CommittedReader(broker.bootstrap)
     context = multiprocessing.get_context("spawn")
     producer = context.Process(target=produce, args=(broker.bootstrap, rate, 3_600.0), daemon=True)
     producer.start()
     started_s = time.monotonic()
-    job = start(broker.bootstrap, folder)
+    job = start_live_job(broker.bootstrap, folder, DELIVERY)
     try:
         start_s = first_row_s(reader, job, started_s, folder)
         print(f"start: {start_s:.1f} s to the first row")
@@ -86,12 +69,12 @@ def measure(rate: int, rounds: int, folder: Path, broker: Broker) -> None:
             time.sleep(RUNS_FOR_S + number / 7)  # not always at the same point of a batch
             kill(job)
             started_s = time.monotonic()
-            job = start(broker.bootstrap, folder)
+            job = start_live_job(broker.bootstrap, folder, DELIVERY)
             took_s = first_row_s(reader, job, started_s, folder)
             worst_s = max(worst_s, took_s - start_s)
             print(f"kill -9, restarted: {took_s:.1f} s to the next row, {took_s - start_s:+.1f} s beyond the start")
-        kept = "kept  " if worst_s <= PROMISED_S else "MISSED"
-        print(f"{kept}  readers wait at most {worst_s:.1f} s beyond the start (at most {PROMISED_S:g})")
+        line = f"readers wait at most {worst_s:.1f} s beyond the start (at most {PROMISED_S:g})"
+        print(promise_line(worst_s <= PROMISED_S, line))
     finally:
         kill(job)
         producer.kill()
@@ -103,8 +86,8 @@ def _main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
     print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
-        measure(asked.rate, asked.rounds, Path(folder), broker)
+    with broker_and_folder() as (broker, folder):
+        measure(asked.rate, asked.rounds, folder, broker)
 
 
 if __name__ == "__main__":

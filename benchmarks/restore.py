@@ -14,7 +14,6 @@ restore the first bucket, on one core and alone; all buckets of a machine that w
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,9 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.window_join import machine
+from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.workload import AFTER_MS, BEGIN_MS, DISORDER_MS, LEFT, LEFT_PER_S, Work, make
-from deploy.broker.broker import Broker
 from joins.admission.bounds import Bound
 from joins.admission.reader import open_log
 from joins.admission.state import Bucket, Reading
@@ -55,16 +53,16 @@ def spec_of(work: Work, before_ms: int, buckets: int) -> JoinSpec:
 
 
 def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
-    """Of the first bucket: both sides are read up to this time, and left is as far as that."""
+    """Returns the first bucket's ticket: both sides are read up to this time, and left is as far as that."""
     expiry_ms, spacing_ms = end_ms - spec.before_ms, spec.before_ms // 4  # as an admission keeps its bounds
     times = [*range(BEGIN_MS, end_ms, spacing_ms), end_ms]
     sides: dict[str, dict[int, Reading]] = {}
     for side in ("left", "right"):
         with closing(open_log(spec, spec.side(side))) as log:
             partitions = range(log.partition_count())
-            ends = {p: one.high for p, one in log.ends().items()}
+            ends = {p: end.high for p, end in log.ends().items()}
             estimates = [log.estimate(dict.fromkeys(partitions, ms)) for ms in times]
-            offsets = [{p: min(offset, ends[p]) for p, offset in one.items()} for one in estimates]
+            offsets = [{p: min(offset, ends[p]) for p, offset in estimate.items()} for estimate in estimates]
         sides[side] = {
             p: Reading(
                 *(offsets[-1][p], offsets[-1][p]),
@@ -77,10 +75,10 @@ def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
 
 
 def content(kept: Kept) -> tuple[int, int, int]:
-    """How many records and marks, and the sum of the offsets of both."""
-    offsets = [one.offsets[one.times >= kept.window.expired_ms] for one in kept.window.slices]
+    """Returns how many records and marks, and the sum of the offsets of both."""
+    offsets = [piece.offsets[piece.times >= kept.window.expired_ms] for piece in kept.window.slices]
     marked = kept.window.marked()
-    total = sum(int(one.sum()) for one in (*offsets, *marked.values()))
+    total = sum(int(numbers.sum()) for numbers in (*offsets, *marked.values()))
     return sum(map(len, offsets)), sum(map(len, marked.values())), total
 
 
@@ -91,10 +89,10 @@ def _main() -> None:
     asked = parser.parse_args()
     print(machine())
     scale = (2 * asked.seconds + 2) * LEFT_PER_S / LEFT
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
+    with broker_and_folder() as (broker, folder):
         work = make(broker.bootstrap, scale)
         for buckets in asked.buckets:
-            _compare(spec_of(work, asked.seconds * 1_000, buckets), work.end_ms, Path(folder) / str(buckets))
+            _compare(spec_of(work, asked.seconds * 1_000, buckets), work.end_ms, folder / str(buckets))
 
 
 def _compare(spec: JoinSpec, end_ms: int, folder: Path) -> None:

@@ -50,7 +50,7 @@ ROCKSDB_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Range(InputPartition):
-    """What one task reads."""
+    """What a task reads."""
 
     partition: int
     start: int
@@ -58,7 +58,7 @@ class Range(InputPartition):
 
 
 def record_source(side: str, topic: str, kafka: Mapping[str, str], work: Work, step_ms: int, until_ms: int) -> Any:
-    """A data source class: records of a topic as rows, in ranges of `step_ms` of event time, up to `until_ms`."""
+    """Makes a data source of a topic's records as rows, in ranges of `step_ms` of event time, up to `until_ms`."""
 
     class Records(DataSource):
         @classmethod
@@ -75,7 +75,7 @@ def record_source(side: str, topic: str, kafka: Mapping[str, str], work: Work, s
 
 
 class RecordReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets: {"positions": {partition: offset}, "until_ms": event time}."""
+    """Plans ranges of a topic. Its offsets are {"positions": {partition: offset}, "until_ms": event time}."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], work: Work, step_ms: int, until_ms: int) -> None:
         self._topic, self._kafka = topic, dict(kafka)
@@ -130,7 +130,7 @@ def stream(spark: SparkSession, side: str, topic: str, work: Work, step_ms: int,
 def run(
     work: Work, settings: Mapping[str, str], checkpoint: Path, fraction: float, max_records: int, before_ms: int
 ) -> dict[str, Any]:
-    """Drain the first part of the history; returns the counts."""
+    """Drains the first part of the history; returns the counts."""
     builder = SparkSession.builder.appName("rival")
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -159,12 +159,12 @@ def run(
     )
     query.awaitTermination()
     observed = [progress.observedMetrics["rows"] for progress in query.recentProgress if progress.observedMetrics]
-    matched = sum(one.matched for one in observed)
+    matched = sum(batch.matched for batch in observed)
     dropped = sum(o.numRowsDroppedByWatermark for p in query.recentProgress for o in p.stateOperators)
     spark.stop()
     return {
         "matched": matched,
-        "unmatched": sum(one.rows for one in observed) - matched,
+        "unmatched": sum(batch.rows for batch in observed) - matched,
         "dropped_late": dropped,
         "whole": fraction >= 1,
     }

@@ -24,10 +24,8 @@ records have closed its window: left records whose window the end of the topics 
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
-import tempfile
 import time
 import venv
 from collections.abc import Sequence
@@ -39,24 +37,34 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.measure import Footprint, Progress, RunFailed, Speed, Watch, end_tree, median_run, speed
-from benchmarks.window_join import LOG_APPEND_TIME, machine
+from benchmarks.commandline import broker_and_folder, chosen, machine
+from benchmarks.measure import (
+    Footprint,
+    Progress,
+    RunFailed,
+    Speed,
+    Watch,
+    child_environment,
+    end_tree,
+    median_run,
+    speed,
+)
 from benchmarks.workload import (
     AFTER_MS,
     BEFORE_MS,
     DISORDER_MS,
+    LOG_APPEND_TIME,
     MAX_RECORDS,
     Work,
     create_topic,
     generate,
     identities,
     make,
+    read_topic,
 )
-from deploy.broker.broker import Broker
 from deploy.broker.brokerjars import fetch_jars
 from deploy.spark.java import cache_folder, find_java
 from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import RangeReader
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("quixstreams", "pathway")
@@ -77,7 +85,7 @@ class Verdict:
 
 
 def expected(scale: float, before_ms: int) -> pl.DataFrame:
-    """By brute force, for every left record: itself (`left`), its right record or null (`right`) and its time."""
+    """Finds by brute force, for every left record: itself (`left`), its right record or null (`right`), its time."""
     left, right = generate(scale)
     clicks = pl.DataFrame({"id": left.ids, "time": left.times_ms, "left": identities(left.ids, "click")})
     impressions = pl.DataFrame(
@@ -91,7 +99,7 @@ def expected(scale: float, before_ms: int) -> pl.DataFrame:
 
 
 def rows_of(values: pl.Series) -> pl.DataFrame:
-    """Of output values of any of the systems: `left`, `right`, and `diff` (-1 takes a row back)."""
+    """Reads output values of any of the systems: `left`, `right`, and `diff` (-1 takes a row back)."""
     value = values.cast(pl.String).alias("value").to_frame().lazy()
     identity = r"\W+([0-9a-f]{16})"  # a value may be a text within a text, with its quotes escaped
     return value.select(
@@ -102,7 +110,7 @@ def rows_of(values: pl.Series) -> pl.DataFrame:
 
 
 def judge(rows: pl.DataFrame, truth: pl.DataFrame) -> Verdict:
-    """Compare what was written with what is expected."""
+    """Compares what was written with what is expected."""
     per_pair = rows.group_by("left", "right").agg(pl.col("diff").sum())
     found = per_pair.join(truth.rename({"right": "expected"}), on="left", how="full", coalesce=True)
     correct = pl.col("right").eq_missing(pl.col("expected")) & pl.col("diff").is_not_null()
@@ -120,19 +128,16 @@ def judge(rows: pl.DataFrame, truth: pl.DataFrame) -> Verdict:
 
 
 def read_rows(work: Work, topic: str) -> pl.DataFrame:
-    """All rows of an output topic, with the time at which each was appended (`at_ms`)."""
-    reader = RangeReader(topic, work.kafka)
+    """Reads all rows of an output topic, with the time at which each was appended (`at_ms`)."""
     frames = [pl.DataFrame(schema={"left": pl.String, "right": pl.String, "diff": pl.Int64, "at_ms": pl.Int64})]
-    for partition, ends in BrokerLog(topic, work.kafka).ends().items():
-        for batch in reader.read(partition, ends.start, ends.stable):
-            rows = rows_of(pl.Series(pl.from_arrow(batch.column("value"))))
-            frames.append(rows.with_columns(at_ms=pl.Series(pl.from_arrow(batch.column("timestamp"))).cast(pl.Int64)))
-    reader.close()
+    for _, batch in read_topic(topic, work.kafka):
+        rows = rows_of(pl.Series(pl.from_arrow(batch.column("value"))))
+        frames.append(rows.with_columns(at_ms=pl.Series(pl.from_arrow(batch.column("timestamp"))).cast(pl.Int64)))
     return pl.concat(frames)
 
 
 def speed_of(begun_s: float, rows: pl.DataFrame, work: Work) -> Speed:
-    """A left record is done with its last row; right records are counted in proportion."""
+    """Computes the speed. A left record is done with its last row; right records are counted in proportion."""
     done = rows.group_by("left").agg(pl.col("at_ms").max()).group_by("at_ms").len().sort("at_ms")
     records = (done["len"].cum_sum() * (work.records / work.left)).round().cast(pl.Int64)
     progress = [Progress(at_ms / 1000, so_far) for at_ms, so_far in zip(done["at_ms"], records, strict=True)]
@@ -140,7 +145,7 @@ def speed_of(begun_s: float, rows: pl.DataFrame, work: Work) -> Speed:
 
 
 def environment() -> Path:
-    """The Python that has the rivals; made and filled the first time."""
+    """Returns the Python that has the rivals; creates its environment the first time."""
     folder = cache_folder() / "benchmark-rivals"
     python = folder / "bin" / "python"
     if not python.exists():
@@ -152,7 +157,7 @@ def environment() -> Path:
 
 
 def commands(name: str, work: Work, topic: str, folder: Path) -> list[list[str]]:
-    """What to start: one command per process."""
+    """Returns the commands to start: one per process."""
     if name == "ours":
         work_file = folder / "work.json"
         work.save(work_file)
@@ -183,33 +188,32 @@ class Drained:
 
 
 def drain(name: str, work: Work, topic: str, folder: Path, at_most_s: float) -> Drained:
-    """Run a system until it ends by itself, has written nothing for a while, or takes too long."""
-    path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
-    env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PATHWAY_THREADS": "2"}
+    """Runs a system until it ends by itself, has written nothing for a while, or takes too long."""
+    env = {**child_environment(), "PATHWAY_THREADS": "2"}
     to_start = commands(name, work, topic, folder)
     begun_s = time.time()
     with (folder / "log").open("wb") as log:
         started = [
-            subprocess.Popen(one, stdout=log, stderr=log, env=env, cwd=folder, start_new_session=True)
-            for one in to_start
+            subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder, start_new_session=True)
+            for command in to_start
         ]
-    watches = [Watch(one.pid) for one in started]
+    watches = [Watch(process.pid) for process in started]
     try:
         cut_off = _await_end(started, BrokerLog(topic, work.kafka), begun_s + at_most_s)
-        if any(one.poll() not in (None, 0) for one in started):
+        if any(process.poll() not in (None, 0) for process in started):
             raise RunFailed(f"{name}:\n{(folder / 'log').read_text(errors='replace')[-3000:]}")
     finally:
-        footprints = [one.stop() for one in watches]
-        for one in started:
-            if one.poll() is None:
-                end_tree(one.pid)
+        footprints = [process.stop() for process in watches]
+        for process in started:
+            if process.poll() is None:
+                end_tree(process.pid)
     return Drained(begun_s, footprints, cut_off)
 
 
 def _await_end(processes: Sequence[subprocess.Popen[bytes]], log: BrokerLog, deadline_s: float) -> bool:
     written, grew_s = 0, float("inf")
-    while any(one.poll() is None for one in processes):
-        now_s, ends = time.time(), sum(one.stable for one in log.ends().values())
+    while any(process.poll() is None for process in processes):
+        now_s, ends = time.time(), sum(end.stable for end in log.ends().values())
         if ends > written:
             written, grew_s = ends, now_s
         if now_s > grew_s + IDLE_S:
@@ -222,7 +226,7 @@ def _await_end(processes: Sequence[subprocess.Popen[bytes]], log: BrokerLog, dea
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one system did."""
+    """What a system did."""
 
     name: str
     rows: int
@@ -243,8 +247,8 @@ def measure(name: str, work: Work, truth: pl.DataFrame, folder: Path, at_most_s:
         rows = rows.join(truth, on="left", how="semi")
     if done.cut_off:
         truth = truth.join(rows, on="left", how="semi")
-    peak = sum(one.peak_bytes for one in done.footprints)
-    cpu_s = sum(one.cpu_s for one in done.footprints)
+    peak = sum(footprint.peak_bytes for footprint in done.footprints)
+    cpu_s = sum(footprint.cpu_s for footprint in done.footprints)
     return Result(name, len(rows), speed_of(done.begun_s, rows, work), judge(rows, truth), peak, cpu_s, done.cut_off)
 
 
@@ -266,17 +270,19 @@ def table_of(results: Sequence[Result], work: Work) -> Table:
     table = Table(title=f"{work.left:,} left and {work.right:,} right records, window {BEFORE_MS / 1000:g} s, to Kafka")
     for title in (*COLUMNS, "PSS MB", "CPU us"):
         table.add_column(title, justify="left" if title == "system" else "right")
-    rates = {one.name: (one.speed.records_per_s, one.speed.records / one.speed.total_s) for one in results}
-    for one in results:
-        verdict, (steady, whole) = one.verdict, rates[one.name]
+    rates = {
+        result.name: (result.speed.records_per_s, result.speed.records / result.speed.total_s) for result in results
+    }
+    for result in results:
+        verdict, (steady, whole) = result.verdict, rates[result.name]
         ours_steady, ours_whole = rates.get("ours", (nan, nan))
         table.add_row(
-            f"{one.name}{' (cut off)' if one.cut_off else ''}",
+            f"{result.name}{' (cut off)' if result.cut_off else ''}",
             *(f"{steady:,.0f}", f"{ours_steady / steady:.2f}", f"{whole:,.0f}", f"{ours_whole / whole:.2f}"),
             f"{verdict.right / sum(astuple(verdict)[:4]):.3%}",
             *(f"{number:,}" for number in (verdict.wrong, verdict.lost, verdict.repeated, verdict.retracted)),
-            f"{one.peak_bytes / 1e6:,.0f}",
-            f"{1e6 * one.cpu_s / one.speed.records:.1f}",
+            f"{result.peak_bytes / 1e6:,.0f}",
+            f"{1e6 * result.cpu_s / result.speed.records:.1f}",
         )
     return table
 
@@ -288,18 +294,16 @@ def _main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="in turns; the run of the median rate counts")
     parser.add_argument("--minutes", type=float, default=3.0, help="a system that takes longer is cut off")
     asked = parser.parse_args()
-    names = asked.only.split(",")
-    if unknown := set(names) - set(SYSTEMS):
-        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(SYSTEMS)}")
+    names = chosen(parser, asked.only, SYSTEMS)
     console = Console(width=140)
     console.print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+    with broker_and_folder() as (broker, temporary):
         work = make(broker.bootstrap, asked.scale)
         truth = expected(asked.scale, BEFORE_MS)
         runs: dict[str, list[Result]] = {name: [] for name in names}
         for turn in range(asked.rounds):
             for name in names:
-                folder = Path(temporary) / f"{name}-{turn}"
+                folder = temporary / f"{name}-{turn}"
                 folder.mkdir()
                 runs[name].append(measure(name, work, truth, folder, 60 * asked.minutes))
                 console.print(runs[name][-1], highlight=False)

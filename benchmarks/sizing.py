@@ -33,7 +33,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.window_join import machine
+from benchmarks.commandline import machine
+from benchmarks.workload import BEGIN_MS, DISORDER_MS
 from joins.admission.admission import Planned, Watch, admit
 from joins.admission.committed import state_after
 from joins.admission.facts import BucketFacts, PartitionFacts
@@ -51,8 +52,6 @@ from kafkaio.blocksearch import Timed, block_size
 from kafkaio.eventtime import OUTLIERS, typical
 from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
 
-BEGIN_MS = 1_750_000_000_000
-DISORDER_MS = 100
 BEFORE_MS = 60_000
 BATCH_MS = 5_000  # how much time a batch of the backlog covers
 LIVE_RECORDS, LIVE_MS = 2_000, 400
@@ -114,14 +113,14 @@ class FormulaLog:
         return {p: [(n, self.time_ms(p, n)) for n in range(max(end - count, 0), end)] for p, end in ends.items()}
 
     def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
-        """Of one record instead of a block: the formula must not cost more than what is measured."""
+        """Looks at one record instead of a block: the formula must not cost more than what is measured."""
         self.calls += 1
         return {p: typical([self.time_ms(p, end - 1)]) if end else None for p, end in ends.items()}
 
 
 @dataclass(slots=True)
 class Cost:
-    """Of the batches of one case."""
+    """What planning the batches of a case cost."""
 
     plan_ms: list[float] = field(default_factory=list)
     tickets_ms: list[float] = field(default_factory=list)
@@ -140,7 +139,7 @@ class Cost:
 
 
 class Planning:
-    """What a planner does, and what the tasks and the driver leave for it."""
+    """Does what a planner does, and leaves for it what tasks and driver would."""
 
     def __init__(self, case: str, partitions: int, path: JoinPath, folder: Path) -> None:
         self.spec = JoinSpec(
@@ -162,7 +161,7 @@ class Planning:
         self._watch = Watch(self.now_ms)
 
     def write(self, records: int) -> None:
-        """So many records come to both topics together; time passes until the last of them."""
+        """Adds so many records to both topics together, and lets time pass until the last of them."""
         for log in (self.left, self.right):
             log.written += records // 2
         self.now_ms = BEGIN_MS + self.left.written * self.left.every_ms // self.left.partitions + 50
@@ -176,7 +175,7 @@ class Planning:
         return json.dumps(planned.admission.to_json())
 
     def plan(self, start: str) -> tuple[str, Planned | None]:
-        """The next offset, as `joins.admission.source.TicketReader` plans it; the same one if there is nothing."""
+        """Returns the offset that `joins.admission.source.TicketReader` would plan; `start` if nothing is to do."""
         state = state_after(self.spec, Admission.from_json(json.loads(start)), [self._folder])
         topics = {s: (log.topic_id(), log.partition_count()) for s, log in (("left", self.left), ("right", self.right))}
         check_topics(self.spec, state, topics)
@@ -190,7 +189,7 @@ class Planning:
         return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(Admission.from_json(json.loads(end)))]
 
     def carry_out(self, planned: Planned) -> int:
-        """Leave the facts of a batch where the driver leaves them; returns the size of their file."""
+        """Leaves the facts of a batch where the driver leaves them; returns the size of their file."""
         admission = planned.admission
         summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(admission)]
         for summary in summaries:
@@ -202,7 +201,7 @@ class Planning:
                 oldest_ms=max(expected.expiry_ms, BEGIN_MS),
             )
         keep_facts(self._folder, self.spec.name, summaries)
-        return sum(one.stat().st_size for one in self._folder.rglob(f"facts-{admission.number}.json"))
+        return sum(file.stat().st_size for file in self._folder.rglob(f"facts-{admission.number}.json"))
 
     def _handed_over(self, found: Planned | Held) -> Planned | None:
         if isinstance(found, Held):

@@ -1,6 +1,6 @@
 """How many keys per second does the storage API read and write, with its embedded store?
 
-    python benchmarks/storage_api.py [--seconds 4] [--processes 2] [--workers 2] [--records 200000]
+    python -m benchmarks.storage_api [--seconds 4] [--processes 2] [--workers 2] [--records 200000]
 
 The server as users run it (LMDB on the disk, tokens, limits) and a pool of client processes on the same cores; requests
 of 1,000 keys of 16 bytes with 150-byte values, chosen at random from what is stored, all found. Reads and writes as a
@@ -14,10 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +27,7 @@ import numpy.typing as npt
 import psutil
 import pyarrow as pa
 
+from benchmarks.servers import TOKEN, running_server
 from kafkaio.now import wall_ms
 from storage.api.config import WRITE_TOKEN_VARIABLE
 from storage.client import StorageClient
@@ -41,21 +38,20 @@ PROMISED_READ_PER_S = 150_000
 PROMISED_WRITTEN_PER_S = 80_000
 PROMISED_P99_MS = 50
 PROMISED_LOSS = 0.2
-TOKEN = "a-token-of-this-benchmark"
 NAMESPACE = "right"
 KEYS = 1_000
 VALUE_BYTES = 150
 SERVE = """
 import sys
 from storage.api.serve import StorageServeConfig, serve
-store, port, workers = sys.argv[1:]
+port, store, workers = sys.argv[1:]
 namespace = {"name": "right", "keep": "all", "bound": 4}
 serve(StorageServeConfig(store=store, port=int(port), workers=int(workers), namespaces=[namespace]))
 """
 
 
 def keys_of(numbers: npt.NDArray[np.int64]) -> pa.Array:
-    """16 bytes each, spread over the store: keys that arrive together are not adjacent in it."""
+    """Makes keys of 16 bytes, spread over the store: keys that arrive together are not adjacent in it."""
     mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     words = np.stack([mixed.byteswap(), numbers.astype(np.uint64)], axis=1)
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(numbers), [None, pa.py_buffer(words.tobytes())])
@@ -72,7 +68,7 @@ def items_of(numbers: npt.NDArray[np.int64], expires_at_ms: int) -> pa.Table:
 
 @dataclass(frozen=True)
 class Work:
-    """What one client process does until the deadline, or once for its share of `first` to `last`.
+    """What a client process does until the deadline, or once for its share of `first` to `last`.
 
     kind       read, plain, json, write
     every_s    the seconds between due requests; 0: each follows the previous one at once
@@ -89,7 +85,7 @@ class Work:
 
 
 def client_process(work: Work) -> tuple[int, list[float]]:
-    """Returns the number of keys, and the seconds of each request from when it was due."""
+    """Sends requests; returns the number of keys, and the seconds of each request from when it was due."""
     codec: Codec | None = JsonCodec() if work.kind == "json" else None
     choose = np.random.default_rng(work.number)
     expires_at_ms = wall_ms() + 3_600_000
@@ -123,7 +119,7 @@ def client_process(work: Work) -> tuple[int, list[float]]:
 
 
 class Bench:
-    """One server, one pool."""
+    """Measures a server with a pool of client processes."""
 
     def __init__(self, url: str, server: psutil.Process, processes: int) -> None:
         self._url = url
@@ -135,7 +131,7 @@ class Bench:
     def run(
         self, kind: str, seconds: float, first: int, last: int, keys_per_s: float = 0.0, printed: bool = True
     ) -> tuple[float, float]:
-        """Keys per second, and the 99th percentile in milliseconds."""
+        """Returns the keys per second, and the 99th percentile in milliseconds."""
         every_s = KEYS * self._processes / keys_per_s if keys_per_s else 0.0
         works = [
             Work(kind, self._url, number, self._processes, seconds, first, last, every_s)
@@ -144,7 +140,7 @@ class Bench:
         cpu_s, begun_s = self._cpu_s(), time.perf_counter()
         answers = list(self._pool.map(client_process, works))
         wall_s, cpu_s = time.perf_counter() - begun_s, self._cpu_s() - cpu_s
-        taken_ms = 1000 * np.array([one for _, taken_s in answers for one in taken_s] or [0.0])
+        taken_ms = 1000 * np.array([request_s for _, taken_s in answers for request_s in taken_s] or [0.0])
         per_s = sum(keys for keys, _ in answers) / wall_s
         p50, p99 = np.percentile(taken_ms, [50, 99])
         if printed:
@@ -157,34 +153,26 @@ class Bench:
 
     def _cpu_s(self) -> float:
         processes = [self._server, *self._server.children(recursive=True)]
-        return float(sum(sum(one.cpu_times()[:2]) for one in processes))
+        return float(sum(sum(process.cpu_times()[:2]) for process in processes))
 
     def close(self) -> None:
         self._pool.shutdown()
 
 
 @contextmanager
-def running_server(workers: int) -> Iterator[tuple[str, psutil.Process]]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def running_storage_api(workers: int) -> Iterator[tuple[str, psutil.Process]]:
+    """Starts a storage API; yields its URL and its process once it answers."""
     with tempfile.TemporaryDirectory() as folder:
-        server = subprocess.Popen(
-            [sys.executable, "-c", SERVE, f"lmdb://{Path(folder) / 'store'}", str(port), str(workers)],
-            env={**os.environ, WRITE_TOKEN_VARIABLE: TOKEN},
-            stderr=subprocess.DEVNULL,
-        )
-        try:
+        store = f"lmdb://{Path(folder) / 'store'}"
+        with running_server(SERVE, WRITE_TOKEN_VARIABLE, store, str(workers)) as (port, process):
             url = f"http://127.0.0.1:{port}"
             with StorageClient(url, TOKEN, attempts=30) as client:
                 client.namespace(NAMESPACE)
-            yield url, psutil.Process(server.pid)
-        finally:
-            server.terminate()
-            server.wait(30)
+            yield url, process
 
 
 def main() -> None:
-    """Start a server, fill it, measure, print."""
+    """Starts a server, fills it, measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--processes", type=int, default=2)
@@ -192,7 +180,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=200_000)
     options = parser.parse_args()
     seconds, few, many = options.seconds, options.records, 10 * options.records
-    with running_server(options.workers) as (url, server):
+    with running_storage_api(options.workers) as (url, server):
         bench = Bench(url, server, options.processes)
         try:
             written, _ = bench.run("write", 600.0, 0, few)

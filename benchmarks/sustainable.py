@@ -14,29 +14,23 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.pool import Pool
-from pathlib import Path
 
 import polars as pl
 
+from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.latency import (
     DELIVERIES,
-    JOINED,
-    LEFT,
-    RIGHT,
     CommittedReader,
     LiveJob,
     Produced,
     await_rows,
+    create_live_topics,
     produce,
 )
-from benchmarks.window_join import machine
-from benchmarks.workload import create_topic
-from deploy.broker.broker import Broker
 from kafkaio.now import wall_ms
 
 FRACTIONS = (0.25, 0.5, 0.75, 0.9)
@@ -66,7 +60,7 @@ class Trial:
 
 
 def verdict(trial: Trial) -> str | None:
-    """Why the rate was not sustained; None: it was."""
+    """Returns why the rate was not sustained; None: it was."""
     if len(trial.rows) < trial.produced.clicks:
         return f"{trial.produced.clicks - len(trial.rows):,} rows did not come"
     if trial.rate < KEPT_PACE * trial.asked:
@@ -78,7 +72,7 @@ def verdict(trial: Trial) -> str | None:
 
 
 def _median(trial: Trial, begin: float, end: float) -> float:
-    """Of the latencies in a part of the measured time."""
+    """Returns the median latency in a part of the measured time."""
     rows = trial.rows.filter(pl.col("part").is_between(begin, end))
     return float(rows["latency"].median())  # type: ignore[arg-type]
 
@@ -103,7 +97,7 @@ class Driver:
 
 
 def sustainable(driver: Driver, most: int) -> int:
-    """The highest of the rates tried that was sustained; 0: none. Never above `most`."""
+    """Returns the highest of the rates tried that was sustained; 0: none. Never above `most`."""
     good, bad = 0, 0
     while not bad and good < most:
         rate = min(2 * good or FIRST_RATE, most)
@@ -126,7 +120,7 @@ HEAD = """\
 
 
 def lines_of(fraction: float, trial: Trial) -> Iterator[str]:
-    """Of the table: matched and unmatched apart."""
+    """Yields the lines of the table: matched and unmatched apart."""
     for outcome in ("matched", "unmatched"):
         inside = pl.col("part").is_between(0, 1) & (pl.col("outcome") == outcome)
         latency = trial.rows.filter(inside)["latency"]
@@ -144,13 +138,12 @@ def _main() -> None:
     asked = parser.parse_args()
     seconds = 60 * asked.minutes if asked.minutes else asked.seconds
     print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
-        for topic in (LEFT, RIGHT, JOINED):
-            create_topic(broker.bootstrap, topic, KEPT)
+    with broker_and_folder() as (broker, folder):
+        create_live_topics(broker.bootstrap, KEPT)
         with (
             closing(CommittedReader(broker.bootstrap)) as reader,
             multiprocessing.get_context("spawn").Pool(1) as pool,
-            LiveJob(broker.bootstrap, Path(folder), asked.delivery) as job,
+            LiveJob(broker.bootstrap, folder, asked.delivery) as job,
         ):
             driver = Driver(broker.bootstrap, pool, reader, job)
             driver.run(FIRST_RATE, TRIAL_S)  # the job starts meanwhile

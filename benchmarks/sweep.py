@@ -20,16 +20,15 @@ The table is Markdown, on standard output. `--plot` writes `rate-AXIS.svg` into 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.measure import RunFailed
-from benchmarks.window_join import Bench, machine
+from benchmarks.window_join import Bench
 from benchmarks.workload import BEFORE_MS, LEFT, STANDARD, Shape, make
-from deploy.broker.broker import Broker
 
 HISTORY_S = 1_600
 STATE_FORMATS = (2, 3, 4)
@@ -37,7 +36,7 @@ STATE_FORMATS = (2, 3, 4)
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One point of an axis: how it is called, and what is joined."""
+    """A point of an axis: how it is called, and what is joined."""
 
     name: str
     shape: Shape = STANDARD
@@ -81,15 +80,15 @@ AXES = {
 
 
 def measure(axis: str, scale: float, *, rival: bool) -> Iterator[Measured]:
-    """Point by point; the topics of a shape are written once."""
+    """Measures point by point; writes the topics of a shape once."""
     formats: Sequence[int] = STATE_FORMATS if rival else ()
     for shape, group in groupby(AXES[axis].points(scale), key=lambda point: point.shape):
         points = list(group)
-        with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
+        with broker_and_folder() as (broker, folder):
             windows_ms = {point.before_ms for point in points}
             work = make(broker.bootstrap, scale, shape=shape, windows_ms=windows_ms)
             for point in points:
-                bench = Bench(work, Path(temporary), point.master)
+                bench = Bench(work, folder, point.master)
                 ours = bench.ours("none-json", "none", "json", point.before_ms).speed.records_per_s
                 print(f"{point.name}: ours {ours:,.0f}/s", flush=True)
                 rivals = _rival_rates(bench, point, formats)
@@ -114,14 +113,18 @@ def _rival_rates(bench: Bench, point: Point, formats: Sequence[int]) -> dict[int
 
 def table(axis: str, found: Sequence[Measured]) -> str:
     lines = [f"| {AXES[axis].title} | ours, records/s | Spark's own join | ratio |", "|---|---|---|---|"]
-    for one in found:
-        rival, ratio = ("-", "-") if one.rival is None else (f"{one.rival:,.0f}", f"{one.ours / one.rival:.1f}")
-        lines.append(f"| {one.point} | {one.ours:,.0f} | {rival} | {ratio} |")
+    for measured in found:
+        rival, ratio = (
+            ("-", "-")
+            if measured.rival is None
+            else (f"{measured.rival:,.0f}", f"{measured.ours / measured.rival:.1f}")
+        )
+        lines.append(f"| {measured.point} | {measured.ours:,.0f} | {rival} | {ratio} |")
     return "\n".join(lines)
 
 
 def plot(axis: str, found: Sequence[Measured], file: Path) -> None:
-    """Bars from zero, so that lengths can be compared."""
+    """Draws bars from zero, so that lengths can be compared."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -130,11 +133,13 @@ def plot(axis: str, found: Sequence[Measured], file: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(5.2, 2.8), layout="constrained")
     places = range(len(found))
-    axes.bar([at - 0.2 for at in places], [one.ours / 1000 for one in found], 0.38, label="Teacup", color="#2a6f97")
-    rivals = [(one.rival or 0) / 1000 for one in found]
+    axes.bar(
+        [at - 0.2 for at in places], [measured.ours / 1000 for measured in found], 0.38, label="Teacup", color="#2a6f97"
+    )
+    rivals = [(measured.rival or 0) / 1000 for measured in found]
     if any(rivals):
         axes.bar([at + 0.2 for at in places], rivals, 0.38, label="Spark's own join, in memory", color="#c9a227")
-    axes.set_xticks(list(places), [one.point for one in found])
+    axes.set_xticks(list(places), [measured.point for measured in found])
     axes.set_xlabel(AXES[axis].title)
     axes.set_ylabel("thousand records/s")
     axes.spines[["top", "right"]].set_visible(False)

@@ -17,7 +17,6 @@ import argparse
 import json
 import multiprocessing
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,15 +26,15 @@ import numpy as np
 import polars as pl
 import yaml
 
+from benchmarks.commandline import broker_and_folder, machine, promise_line
+from benchmarks.delivery import all_columns
 from benchmarks.measure import run
-from benchmarks.window_join import LOG_APPEND_TIME, TIMEOUT_S, check, machine
-from benchmarks.workload import BEGIN_MS, PARTITIONS, RIGHT_PER_S, U64, create_topic, keys, values
-from deploy.broker.broker import Broker
+from benchmarks.window_join import TIMEOUT_S, check
+from benchmarks.workload import BEGIN_MS, LOG_APPEND_TIME, PARTITIONS, RIGHT_PER_S, U64, create_topic, keys, values
 from deploy.job import JoinJob
 from deploy.load import load_job
 from deploy.output.results import outgoing_results
 from joins.admission.state import Admission, Bucket, Reading
-from joins.rows.records import ROW
 from kafkaio.brokerlog import BrokerLog
 from kafkaio.client import committed_only
 from kafkaio.rangereader import RangeReader
@@ -55,7 +54,7 @@ def numbers(records: int) -> Iterator[U64]:
 
 
 def columns(ids: U64, side: str, kind: str) -> dict[str, pl.Series]:
-    """Record n of a side is in partition n % PARTITIONS, at offset n // PARTITIONS."""
+    """Makes the columns of a side: record n is in partition n % PARTITIONS, at offset n // PARTITIONS."""
     return {
         f"{side}_value": pl.Series(values(ids, kind), dtype=pl.Binary),
         f"{side}_time": pl.Series(BEGIN_MS + ids.astype(np.int64) * 1_000 // RIGHT_PER_S),
@@ -76,7 +75,7 @@ def write_right(writer: TopicWriter, ids: U64) -> None:
 
 
 def write_output(writer: TopicWriter, job: JoinJob, ids: U64) -> None:
-    """A row per click; those with even numbers have the impression of the same number."""
+    """Writes a row per click; those with even numbers have the impression of the same number."""
     left, right = columns(ids, "left", "click"), columns(ids, "right", "impression")
     matched = pl.Series(ids % 2 == 0)
     rows = pl.DataFrame({"key": pl.Series(keys(ids), dtype=pl.Binary), **left, **right}).with_columns(
@@ -85,13 +84,12 @@ def write_output(writer: TopicWriter, job: JoinJob, ids: U64) -> None:
         reason=pl.when(~matched).then(pl.lit("no_candidate")),
         late=pl.lit(value=False),
     )
-    missing = {name: pl.lit(None, dtype=dtype) for name, dtype in ROW.items() if name not in rows.columns}
-    made = outgoing_results(job.spec, job.output, rows.with_columns(**missing).select(*ROW), None)
+    made = outgoing_results(job.spec, job.output, all_columns(rows), None)
     writer.write(JOINED, made.keys, made.values, made.headers, made.times)
 
 
 def committed(job: JoinJob) -> None:
-    """A checkpoint of the join whose newest batch says that no unread left record can match anything."""
+    """Writes a checkpoint of the join whose newest batch says that no unread left record can match anything."""
     log = BrokerLog(CLICKS, job.spec.kafka)
     topics = {"left": (log.topic_id(), PARTITIONS)}
     log.close()
@@ -105,7 +103,7 @@ def committed(job: JoinJob) -> None:
 
 
 def document(kafka: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    nowhere = "http://127.0.0.1:1"  # `teacup unjoined` needs neither of the two servers
+    nowhere = "http://127.0.0.1:1"  # `teacup unjoined` needs neither storage API nor Data Delay API
     return {
         "name": "bench",
         "kind": "lookup-join",
@@ -124,7 +122,7 @@ def document(kafka: Mapping[str, str], folder: Path) -> dict[str, Any]:
 
 
 def fetched(topic: str, kafka: Mapping[str, str], partitions: Sequence[int]) -> int:
-    """The records of these partitions."""
+    """Returns how many records these partitions hold, after fetching them."""
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
     ends = {p: ends.stable for p, ends in log.ends().items()}
     count = sum(batch.num_rows for p in partitions for batch in reader.read(p, 0, ends[p]))
@@ -134,7 +132,7 @@ def fetched(topic: str, kafka: Mapping[str, str], partitions: Sequence[int]) -> 
 
 
 def fetch(kafka: Mapping[str, str], *topics: str) -> tuple[int, float]:
-    """The records of the topics, and the seconds that fetching them takes, without the start of the processes."""
+    """Returns how many records the topics hold, and the seconds of fetching them without starting processes."""
     shares = [range(number, PARTITIONS, TASKS) for number in range(TASKS)]
     with multiprocessing.get_context("spawn").Pool(TASKS) as pool:
         pool.map(abs, range(TASKS))
@@ -150,8 +148,8 @@ def _main() -> None:
     parser.add_argument("--records", type=int, default=RECORDS, help="of right, and as many rows of the output")
     records = parser.parse_args().records
     print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
-        folder, kafka = Path(temporary), {"bootstrap.servers": broker.bootstrap}
+    with broker_and_folder() as (broker, folder):
+        kafka = {"bootstrap.servers": broker.bootstrap}
         for topic in (CLICKS, IMPRESSIONS, JOINED, UNJOINED):
             create_topic(broker.bootstrap, topic, LOG_APPEND_TIME if topic == JOINED else None)
         file = folder / "lookup.yaml"
@@ -173,16 +171,15 @@ def _main() -> None:
         expected = (records - records // 2, records // 2)
         check("unjoined", (line["joined"], line["unjoined"]), expected)
         check("unjoined, read back", fetch(committed_only(kafka), UNJOINED)[:1], expected[1:])
-    total_s = done.ended_s - done.begun_s
     print(f"fetch     {count / fetch_s:11,.0f} records/s, {fetch_s:.1f} s")
     print(
-        f"unjoined  {records / total_s:11,.0f} right records/s, {total_s:.1f} s, {line['seconds']:.1f} s of it the "
-        f"slice; PSS {done.footprint.peak_bytes / 1e6:,.0f} MB at most, "
+        f"unjoined  {records / done.seconds:11,.0f} right records/s, {done.seconds:.1f} s, {line['seconds']:.1f} s of "
+        f"it the slice; PSS {done.footprint.peak_bytes / 1e6:,.0f} MB at most, "
         f"{1e6 * done.footprint.cpu_s / records:.1f} us of CPU per right record; counts are right"
     )
     print(f"the slice takes {line['seconds'] / fetch_s:.1f} times as long as fetching its records")
-    kept = "kept  " if records / total_s >= PROMISED_RECORDS / PROMISED_S else "MISSED"
-    print(f"{kept}  {PROMISED_RECORDS:,} right records in {PROMISED_S} s")
+    kept = records / done.seconds >= PROMISED_RECORDS / PROMISED_S
+    print(promise_line(kept, f"{PROMISED_RECORDS:,} right records in {PROMISED_S} s"))
 
 
 if __name__ == "__main__":

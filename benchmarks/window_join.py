@@ -26,11 +26,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,13 +38,21 @@ import polars as pl
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.commandline import broker_and_folder, chosen, machine, promise_line
 from benchmarks.measure import Footprint, Progress, Run, Speed, median_run, progress_of_checkpoint, run, speed
-from benchmarks.workload import BEFORE_MS, MAX_RECORDS, Counts, Work, create_topic, delete_topic, make
-from deploy.broker.broker import Broker
+from benchmarks.workload import (
+    BEFORE_MS,
+    LOG_APPEND_TIME,
+    MAX_RECORDS,
+    Counts,
+    Work,
+    create_topic,
+    delete_topic,
+    make,
+    read_topic,
+)
 from joins.spec import JoinPath
-from kafkaio.brokerlog import BrokerLog
 from kafkaio.now import wall_ms
-from kafkaio.rangereader import RangeReader
 
 TIMEOUT_S = 900.0
 RIVALS = ("rival-memory", "rival-rocksdb")
@@ -56,16 +61,15 @@ SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *SHU
 # Promised ratios to the rivals, by how our join is run.
 PROMISED = {"none": {"rival-memory": 5.0, "rival-rocksdb": 12.0}, "kafka": {"rival-memory": 3.5, "rival-rocksdb": 8.0}}
 OF_PROMISED_IN_EACH_ROUND = 0.8
-LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 
 
 class WrongCounts(Exception):
-    """A system's output differs from the brute-force join: its speed means nothing."""
+    """The output of a system differs from the brute-force join, so that its speed means nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one system did."""
+    """What a system did."""
 
     name: str
     speed: Speed
@@ -152,10 +156,7 @@ class Bench:
     def _run(self, name: str, module: str, *arguments: str) -> tuple[Run, dict[str, Any]]:
         out = self.folder / f"{name}.json"
         command = [sys.executable, "-m", module, "--work", str(self._work_file), "--out", str(out), *arguments]
-        root = str(Path(__file__).resolve().parent.parent)  # workers of Spark import from it too
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        env = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "PYTHONPATH": path}
-        done = run(command, self.folder / f"{name}.log", TIMEOUT_S, env)
+        done = run(command, self.folder / f"{name}.log", TIMEOUT_S)
         return done, json.loads(out.read_text())
 
 
@@ -166,24 +167,21 @@ def check(name: str, counts: Sequence[int], expected: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """matched and unmatched envelopes in a topic; when the first was appended, seconds since the epoch."""
+    """How many matched and unmatched envelopes a topic holds; when the first was appended (seconds, epoch)."""
 
     counts: tuple[int, int]
     first_s: float
 
 
 def read_back(work: Work, topic: str) -> Written:
-    """Count the outcomes in an output topic."""
-    reader = RangeReader(topic, work.kafka)
+    """Counts the outcomes in an output topic."""
     matched = unmatched = 0
     first_ms = wall_ms()
-    for p, ends in BrokerLog(topic, work.kafka).ends().items():
-        for batch in reader.read(p, ends.start, ends.stable):
-            value = pl.Series(pl.from_arrow(batch.column("value"))).bin
-            matched += int(value.contains(b'"outcome":"matched"').sum())
-            unmatched += int(value.contains(b'"outcome":"unmatched"').sum())
-            first_ms = min(first_ms, batch.column("timestamp")[0].as_py())
-    reader.close()
+    for _, batch in read_topic(topic, work.kafka):
+        value = pl.Series(pl.from_arrow(batch.column("value"))).bin
+        matched += int(value.contains(b'"outcome":"matched"').sum())
+        unmatched += int(value.contains(b'"outcome":"unmatched"').sum())
+        first_ms = min(first_ms, batch.column("timestamp")[0].as_py())
     return Written((matched, unmatched), first_ms / 1000)
 
 
@@ -198,7 +196,7 @@ def run_system(bench: Bench, name: str, rocksdb_fraction: float) -> Result:
 
 
 def table_of(results: Sequence[Result], runs: Mapping[str, Sequence[Result]]) -> Table:
-    rates = {one.name: one.speed.records_per_s for one in results}
+    rates = {result.name: result.speed.records_per_s for result in results}
     table = Table(title="records per second, left and right together")
     for title in (
         "system",
@@ -213,60 +211,50 @@ def table_of(results: Sequence[Result], runs: Mapping[str, Sequence[Result]]) ->
     ):
         table.add_column(title, justify="left" if title == "system" else "right")
     table.add_column("CPU us", justify="right")
-    for one in results:
-        ratios = [f"{one.speed.records_per_s / rates[rival]:.2f}" if rival in rates else "-" for rival in RIVALS]
-        peak, settled = one.footprint.peak_bytes / 1e6, one.footprint.settled_bytes / 1e6
+    for result in results:
+        ratios = [f"{result.speed.records_per_s / rates[rival]:.2f}" if rival in rates else "-" for rival in RIVALS]
+        peak, settled = result.footprint.peak_bytes / 1e6, result.footprint.settled_bytes / 1e6
         table.add_row(
-            one.name,
-            f"{one.speed.records:,}",
-            f"{one.speed.records_per_s:,.0f}",
-            " - ".join(f"{rate:,.0f}" for rate in _extremes(runs[one.name])),
+            result.name,
+            f"{result.speed.records:,}",
+            f"{result.speed.records_per_s:,.0f}",
+            " - ".join(f"{rate:,.0f}" for rate in _extremes(runs[result.name])),
             *ratios,
-            f"{one.speed.start_s:.1f}",
-            f"{one.details.get('first_row_s', one.speed.first_s):.1f}",
+            f"{result.speed.start_s:.1f}",
+            f"{result.details.get('first_row_s', result.speed.first_s):.1f}",
             f"{peak:,.0f} ({settled:,.0f})",
-            f"{one.cpu_us:.1f}",
+            f"{result.cpu_us:.1f}",
         )
     return table
 
 
 def _extremes(runs: Sequence[Result]) -> tuple[float, float]:
-    rates = [one.speed.records_per_s for one in runs]
+    rates = [result.speed.records_per_s for result in runs]
     return min(rates), max(rates)
 
 
 def promises(results: Sequence[Result], runs: Mapping[str, Sequence[Result]]) -> list[str]:
-    """One line per promised ratio and start, with the result of this run."""
-    rates = {one.name: one.speed.records_per_s for one in results}
+    """Returns a line per promised ratio and start, with the result of this run."""
+    rates = {result.name: result.speed.records_per_s for result in results}
     lines = []
-    for one in results:
-        kind = one.name.partition("-")[0]
+    for result in results:
+        name, kind, start_s = result.name, result.name.partition("-")[0], result.speed.start_s
         for rival, promised in PROMISED.get(kind, {}).items():
             if rival in rates:
-                ratio = one.speed.records_per_s / rates[rival]
+                ratio = rates[name] / rates[rival]
                 lowest = min(
                     mine.speed.records_per_s / other.speed.records_per_s
-                    for mine, other in zip(runs[one.name], runs[rival], strict=True)
+                    for mine, other in zip(runs[name], runs[rival], strict=True)
                 )
                 kept = ratio >= promised and lowest >= OF_PROMISED_IN_EACH_ROUND * promised
-                lines.append(
-                    _verdict(kept, f"{one.name}: {ratio:.2f} x {rival}, at least {promised:g}; lowest {lowest:.2f}")
-                )
+                line = f"{name}: {ratio:.2f} x {rival}, at least {promised:g}; lowest {lowest:.2f}"
+                lines.append(promise_line(kept, line))
         if kind in PROMISED:
-            lines.append(_verdict(one.speed.start_s <= 10, f"{one.name}: start {one.speed.start_s:.1f} s, at most 10"))
-        if "first_row_s" in one.details:
-            first = one.details["first_row_s"]
-            lines.append(_verdict(first <= 8, f"{one.name}: first joined row after {first:.1f} s, at most 8"))
+            lines.append(promise_line(start_s <= 10, f"{name}: start {start_s:.1f} s, at most 10"))
+        if "first_row_s" in result.details:
+            first_s = result.details["first_row_s"]
+            lines.append(promise_line(first_s <= 8, f"{name}: first joined row after {first_s:.1f} s, at most 8"))
     return lines
-
-
-def _verdict(kept: bool, line: str) -> str:
-    return f"{'kept  ' if kept else 'MISSED'}  {line}"
-
-
-def machine() -> str:
-    load = os.getloadavg()[0]
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}, load before the start {load:.1f}"
 
 
 def _main() -> None:
@@ -279,13 +267,11 @@ def _main() -> None:
     parser.add_argument("--rocksdb-fraction", type=float, default=0.5, help="the part of the history for RocksDB")
     parser.add_argument("--folder", type=Path, help="keep logs and results here (default: a temporary folder)")
     asked = parser.parse_args()
-    names = asked.only.split(",")
-    if unknown := set(names) - set(SYSTEMS):
-        parser.error(f"--only: {', '.join(sorted(unknown))} is not known; take some of {', '.join(SYSTEMS)}")
+    names = chosen(parser, asked.only, SYSTEMS)
     console = Console(width=160)
     console.print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as temporary, Broker() as broker:
-        folder = asked.folder or Path(temporary)
+    with broker_and_folder() as (broker, temporary):
+        folder = asked.folder or temporary
         folder.mkdir(parents=True, exist_ok=True)
         begun_s = time.monotonic()
         work = make(broker.bootstrap, asked.scale)
@@ -302,7 +288,7 @@ def _main() -> None:
         console.print(table_of(results, runs))
         for line in promises(results, runs):
             console.print(line, highlight=False)
-        print(json.dumps({one.name: round(one.speed.records_per_s) for one in results}))
+        print(json.dumps({result.name: round(result.speed.records_per_s) for result in results}))
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ memory  how much more the Python processes hold with the long window (PSS, media
 from __future__ import annotations
 
 import argparse
-import tempfile
-from pathlib import Path
 from statistics import median
 
-from benchmarks.window_join import Bench, Result, machine
+from benchmarks.commandline import broker_and_folder, machine
+from benchmarks.window_join import Bench, Result
 from benchmarks.workload import BEFORE_MS, LONG_BEFORE_MS, make
-from deploy.broker.broker import Broker
 
 
 def _main() -> None:
@@ -26,8 +24,8 @@ def _main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
     print(machine())
-    with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder, Broker() as broker:
-        bench = Bench(make(broker.bootstrap, asked.scale), Path(folder))
+    with broker_and_folder() as (broker, folder):
+        bench = Bench(make(broker.bootstrap, asked.scale), folder)
         for sink in ("kafka", "none"):
             _compare(bench, sink, asked.rounds)
 
@@ -36,17 +34,17 @@ def _compare(bench: Bench, sink: str, rounds: int) -> None:
     found: dict[int, list[Result]] = {BEFORE_MS: [], LONG_BEFORE_MS: []}
     for number in range(rounds):
         for before_ms, results in found.items():
-            one = bench.ours(f"window-{sink}-{before_ms}-{number}", sink, "json", before_ms)
-            results.append(one)
-            window = one.details["window"]
+            result = bench.ours(f"window-{sink}-{before_ms}-{number}", sink, "json", before_ms)
+            results.append(result)
+            window = result.details["window"]
             print(
-                f"{sink}, {before_ms / 1000:g} s: {one.speed.records_per_s:,.0f}/s, window {window['records']:,} "
-                f"records, {window['bytes'] / 1e6:.1f} MB; Python {_python_bytes(one) / 1e6:,.0f} MB PSS"
+                f"{sink}, {before_ms / 1000:g} s: {result.speed.records_per_s:,.0f}/s, window {window['records']:,} "
+                f"records, {window['bytes'] / 1e6:.1f} MB; Python {_python_bytes(result) / 1e6:,.0f} MB PSS"
             )
     short, long = found.values()
-    rates = [median(one.speed.records_per_s for one in results) for results in (short, long)]
+    rates = [median(result.speed.records_per_s for result in results) for results in (short, long)]
     memory = [median(map(_python_bytes, results)) for results in (short, long)]
-    weight = [median(one.details["window"]["bytes"] for one in results) for results in (short, long)]
+    weight = [median(result.details["window"]["bytes"] for result in results) for results in (short, long)]
     print(f"{sink}: rate with the long window: {rates[1] / rates[0]:.1%} of the short one's (at least 85 %)")
     print(
         f"{sink}: {(memory[1] - memory[0]) / 1e6:.1f} MB more for {(weight[1] - weight[0]) / 1e6:.1f} MB more of "

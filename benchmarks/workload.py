@@ -19,10 +19,8 @@ seed. The counts are computed on the plain columns by a Polars join, without any
 
 from __future__ import annotations
 
-import argparse
 import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,8 @@ import pyarrow as pa
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 
+from kafkaio.brokerlog import BrokerLog
+from kafkaio.rangereader import RangeReader
 from kafkaio.writer import TopicWriter
 
 NewTopic: Any = kafka_admin.NewTopic  # type: ignore[attr-defined]  # it has no types
@@ -49,6 +49,7 @@ VALUE_BYTES = 150
 MAX_RECORDS = 1_000_000  # per batch of any system, left and right together
 HOT_EVERY_MS = 7_000  # longer than `before`: no click has two impressions, so policies make no difference
 SEED = 2015
+LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 _CHUNK = 200_000
 
 I64 = npt.NDArray[np.int64]
@@ -75,7 +76,7 @@ STANDARD = Shape()
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One topic's records in order of arrival: the number that the key is made of, and the time."""
+    """The records of a topic in order of arrival: the number that the key is made of, and the time."""
 
     ids: U64
     times_ms: I64
@@ -121,12 +122,12 @@ class Work:
     @classmethod
     def load(cls, path: Path) -> Work:
         data = json.loads(path.read_text())
-        counts = {int(before): Counts(**one) for before, one in data.pop("by_before_ms").items()}
+        counts = {int(before): Counts(**fields) for before, fields in data.pop("by_before_ms").items()}
         return cls(**data, by_before_ms=counts)
 
 
 def generate(scale: float, shape: Shape = STANDARD, seed: int = SEED) -> tuple[Side, Side]:
-    """Left and right, in order of arrival."""
+    """Makes left and right, in order of arrival."""
     random = np.random.default_rng(seed)
     lefts, rights = round(LEFT * scale), round(RIGHT * scale)
     span_ms = lefts * 1_000 // shape.left_per_s
@@ -153,13 +154,13 @@ def generate(scale: float, shape: Shape = STANDARD, seed: int = SEED) -> tuple[S
 
 
 def _arrived(ids: U64, times_ms: I64, random: np.random.Generator) -> Side:
-    """In order of arrival, which is less than the disorder after their time."""
+    """Puts records in order of arrival, which is less than the disorder after their time."""
     order = np.argsort(times_ms * DISORDER_MS + random.integers(0, DISORDER_MS, len(ids)) * DISORDER_MS)
     return Side(ids[order], times_ms[order] + BEGIN_MS)
 
 
 def count(left: Side, right: Side, before_ms: int) -> Counts:
-    """By brute force: all pairs of equal keys, of which those within the interval count."""
+    """Counts by brute force: of all pairs of equal keys those within the interval."""
     clicks = pl.LazyFrame({"id": left.ids, "left": left.times_ms}).with_row_index("click")
     impressions = pl.LazyFrame({"id": right.ids, "right": right.times_ms}).with_row_index("impression")
     distance = pl.col("left") - pl.col("right")
@@ -173,7 +174,7 @@ _HEX = np.array([f"{byte:02x}".encode() for byte in range(256)]).view(np.uint8).
 
 
 def _scattered(ids: U64, salt: int) -> U64:
-    """Numbers that look random and are as distinct as the ids (the finalizer of splitmix64)."""
+    """Returns numbers that look random and are as distinct as the ids (the finalizer of splitmix64)."""
     z = ids + np.uint64(salt * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -181,7 +182,7 @@ def _scattered(ids: U64, salt: int) -> U64:
 
 
 def hexadecimal(numbers: U64) -> U8:
-    """Sixteen characters per number, as rows of bytes."""
+    """Returns sixteen characters per number, as rows of bytes."""
     return _HEX[numbers.view(np.uint8)].reshape(len(numbers), 16)
 
 
@@ -193,12 +194,12 @@ _SALTS = {"click": 2, "impression": 5}
 
 
 def identities(ids: U64, kind: str) -> pa.Array:
-    """The value of the field `click` or `impression`, different in every record."""
+    """Returns the value of the field `click` or `impression`, different in every record."""
     return _binary(hexadecimal(_scattered(ids, _SALTS[kind])))
 
 
 def values(ids: U64, kind: str, size: int = VALUE_BYTES) -> pa.Array:
-    """JSON objects of `size` bytes each; below `VALUE_BYTES` they have fewer fields."""
+    """Returns JSON objects of `size` bytes each; below `VALUE_BYTES` they have fewer fields."""
     fields = (kind, "user", "page") if size >= VALUE_BYTES else (kind,)
     template = "{" + "".join(f'"{field}":"{"0" * 16}",' for field in fields)
     template += '"price":1.25,"currency":"EUR","note":"' if size >= VALUE_BYTES else '"x":"'
@@ -220,14 +221,34 @@ def _binary(rows: U8) -> pa.Array:
 def create_topic(
     bootstrap: str, name: str, config: Mapping[str, str] | None = None, partitions: int = PARTITIONS
 ) -> None:
-    new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([new], operation_timeout=30)[name].result(60)
+    create_topics(bootstrap, [name], config, partitions)
+
+
+def create_topics(
+    bootstrap: str, names: Iterable[str], config: Mapping[str, str] | None = None, partitions: int = PARTITIONS
+) -> None:
+    """Creates topics of one kind, all at once."""
+    new = [NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {})) for name in names]
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # kept until all are there: its calls end with it
+    for created in admin.create_topics(new, operation_timeout=120).values():
+        created.result(180)
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([name], operation_timeout=30)[name].result(60)
+
+
+def read_topic(topic: str, kafka: Mapping[str, str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields all records of a topic that are readable now: batch by batch, each with its partition."""
+    log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
+    try:
+        for partition, ends in log.ends().items():
+            for batch in reader.read(partition, ends.start, ends.stable):
+                yield partition, batch
+    finally:
+        log.close()
+        reader.close()
 
 
 def make(
@@ -237,7 +258,7 @@ def make(
     shape: Shape = STANDARD,
     windows_ms: Iterable[int] = (BEFORE_MS, LONG_BEFORE_MS),
 ) -> Work:
-    """Write both topics, and count what a correct join makes of them, with each of these windows."""
+    """Writes both topics, and counts what a correct join makes of them, with each of these windows."""
     left, right = generate(scale, shape)
     names = {"click": f"{prefix}-clicks", "impression": f"{prefix}-impressions"}
     writer = TopicWriter({"bootstrap.servers": bootstrap})
@@ -259,19 +280,3 @@ def make(
         by_before_ms={before: count(left, right, before) for before in windows_ms},
         partitions=shape.partitions,
     )
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.workload", description="Write both topics.")
-    parser.add_argument("--bootstrap", required=True)
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, required=True, help="where the description of the work is written")
-    asked = parser.parse_args()
-    begun_s = time.monotonic()
-    work = make(asked.bootstrap, asked.scale)
-    work.save(asked.out)
-    print(f"{work.records:,} records in {time.monotonic() - begun_s:.1f} s; {dict(work.by_before_ms)}")
-
-
-if __name__ == "__main__":
-    _main()

@@ -91,18 +91,21 @@ class DelayClient(ApiClient):
         super().__init__(transport, Patience(1 + retries))
 
     def submit(self, submission: Submission) -> Delay:
-        """Submit; returns what is published now. Raises `SubmissionLate`, `SubmissionInvalid`, `DelayCallFailed`."""
+        """Submits a collector's findings; returns what is published now.
+
+        Raises `SubmissionLate`, `SubmissionInvalid`, `DelayCallFailed`.
+        """
         path = _path(submission.consumer, submission.topic)
         body = SubmissionBody.of(submission)
         return self._call("PUT", path, _delay, body=body, refusals=_SUBMISSION_REFUSED)
 
     def read(self, consumer: str, topic: str, *, partitions: bool = False) -> Delay:
-        """How far `consumer` has come in `topic`. Raises `DelayNotFound`, `DelayCallFailed`."""
+        """Returns how far `consumer` has come in `topic`. Raises `DelayNotFound`, `DelayCallFailed`."""
         query = {"partitions": "true"} if partitions else None
         return self._call("GET", _path(consumer, topic), _delay, query=query)
 
     def list(self) -> tuple[Delay, ...]:
-        """Every consumer and topic, by name. Raises `DelayCallFailed`."""
+        """Returns every consumer and topic, by name. Raises `DelayCallFailed`."""
         return self._call("GET", "/v1/delays", _delays)
 
     def history(
@@ -114,18 +117,18 @@ class DelayClient(ApiClient):
         before: int | None = None,
         since_ms: int | None = None,
     ) -> HistoryPage:
-        """What was published when, newest first. Raises `DelayNotFound`, `DelayCallFailed`."""
+        """Returns what was published when, newest first. Raises `DelayNotFound`, `DelayCallFailed`."""
         wanted = {"limit": limit, "before": before, "since_ms": since_ms}
         query = {name: str(value) for name, value in wanted.items() if value is not None}
         return self._call("GET", _path(consumer, topic) + "/history", _page, query=query)
 
     def rewind(self, consumer: str, topic: str, note: str | None = None) -> Delay:
-        """Report that the consumer went back on purpose: unknown until the next submission, which is accepted."""
+        """Reports that the consumer went back on purpose: unknown until the next submission, which is accepted."""
         path = _path(consumer, topic) + "/rewind"
         return self._call("POST", path, _delay, body=RewindBody(note=note), repeatable=False)
 
     def forget(self, consumer: str, topic: str) -> None:
-        """Delete a retired consumer and topic with its history. Raises `DelayNotFound`, `DelayCallFailed`."""
+        """Deletes a retired consumer and topic with its history. Raises `DelayNotFound`, `DelayCallFailed`."""
         self._call("DELETE", _path(consumer, topic), lambda content: None, repeatable=False)
 
     def _call(

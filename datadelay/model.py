@@ -166,12 +166,12 @@ class Point:
 
 
 def fitted(text: str) -> str:
-    """The text, cut and escaped where a submission could not carry it."""
+    """Returns the text, cut and escaped where a submission could not carry it."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")[:TEXT_MAX]
 
 
 def slowest(partitions: tuple[PartitionReport, ...]) -> PartitionReport | None:
-    """The partition that holds a topic back: one without progress first, then the smallest, then by number."""
+    """Returns the partition that holds a topic back: one without progress first, then the smallest, then by number."""
     return min(
         partitions,
         key=lambda report: (report.progress_ms is not None, report.progress_ms or 0, report.partition),

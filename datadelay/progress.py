@@ -44,7 +44,7 @@ class Idle(StrEnum):
 
 
 def caught_up(position: int, stable: int, high: int) -> bool:
-    """Whether nothing is unread, and no open transaction hides records behind the last stable offset."""
+    """Returns whether nothing is unread, and no open transaction hides records behind the last stable offset."""
     return position >= stable and stable == high
 
 
@@ -57,7 +57,7 @@ def partition_progress(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """The progress of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
+    """Returns the progress of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
 
     reached_ms           the largest H for which the first unread record, or one before it, has time >= H
     newest_ms            the time of the newest record known to be read
@@ -83,7 +83,7 @@ def unread_progress(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """The progress of a partition with unread records; D is the disorder.
+    """Returns the progress of a partition with unread records; D is the disorder.
 
         floor    what the read records prove, less D: no timely unread record is below it
         among    the smallest time of the unread block that is not below the floor: those below it are late
@@ -113,11 +113,11 @@ def unread_progress(
 
 
 def proven_progress(times_ms: Sequence[int], outliers: int, disorder_ms: int) -> int:
-    """What consecutive records, at most a block, prove about all that follow them; `UNKNOWN` if all may be wrong."""
+    """Returns what consecutive records, at most a block, prove of all that follow; `UNKNOWN` if all may be wrong."""
     reached_ms = proven(times_ms, outliers)
     return UNKNOWN if reached_ms is None else reached_ms - disorder_ms
 
 
 def frontier(progress_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:
-    """The minimum over the partitions, but never below the frontier `before_ms` that was already known."""
+    """Returns the minimum over the partitions, but never below the frontier `before_ms` that was already known."""
     return max(min(progress_ms, default=UNKNOWN), before_ms)

@@ -91,7 +91,7 @@ def accept(
     stale_after_ms: int,
     bounds: SkewLimits = SkewLimits(),
 ) -> Published:
-    """What is published after `submission`; the same object as `before` if it is a repetition.
+    """Returns what is published after `submission`; the same object as `before` if it is a repetition.
 
     Raises `SubmissionLate`, or `SubmissionInvalid` for times that lie in the future.
     """
@@ -145,7 +145,7 @@ def accept(
 
 
 def rewind(before: Published, *, now_ms: int, note: str | None = None) -> Published:
-    """Forget what was promised: unknown until a submission that was listed from now on, which will be accepted."""
+    """Forgets what was promised: unknown until a submission that was listed from now on, which will be accepted."""
     why = f" ({note})" if note else ""
     return replace(
         before,
@@ -160,14 +160,14 @@ def rewind(before: Published, *, now_ms: int, note: str | None = None) -> Publis
 
 
 def state_at(published: Published, now_ms: int, stale_after_ms: int) -> DelayState:
-    """The state at `now_ms`."""
+    """Returns the state at `now_ms`."""
     if published.value_ms is not None and now_ms - published.last.listed_ms > stale_after_ms:
         return DelayState.STALE
     return published.fresh_state
 
 
 def view(published: Published, *, now_ms: int, stale_after_ms: int, with_partitions: bool = False) -> Delay:
-    """What a reader gets at `now_ms`."""
+    """Returns what a reader gets at `now_ms`."""
     last = published.last
     state = state_at(published, now_ms, stale_after_ms)
     since_ms, reason = published.since_ms, published.reason
@@ -227,7 +227,7 @@ def _refuse_late(before: Published, submission: Submission) -> None:
 
 
 def _without_claim(last: Submission, submission: Submission) -> Submission:
-    """A submission that names no store any more, as one that knows nothing; any other unchanged.
+    """Turns a submission that names no store any more into one that knows nothing; returns any other unchanged.
 
     If it says itself why it knows nothing (for instance that there are no positions), that remains the reason.
     """
@@ -238,7 +238,9 @@ def _without_claim(last: Submission, submission: Submission) -> Submission:
         f"its positions no longer name the store that was fed (generation {store}): were they set by hand? They count "
         "again once the feeder has committed its own; it does so whenever it runs"
     )
-    reports = tuple(PartitionReport(one.partition, None, None, one.reason or reason) for one in submission.partitions)
+    reports = tuple(
+        PartitionReport(report.partition, None, None, report.reason or reason) for report in submission.partitions
+    )
     return replace(
         submission,
         consumed_until_ms=None,
@@ -250,7 +252,7 @@ def _without_claim(last: Submission, submission: Submission) -> Submission:
 
 
 def _premise_broken(last: Submission, positions: Mapping[int, int], submission: Submission) -> str | None:
-    """Why values of `submission` cannot be compared with earlier ones; None if they can."""
+    """Returns why values of `submission` cannot be compared with earlier ones; None if they can."""
     if submission.generation != last.generation:
         return f"new generation of the consumer ({_short(last.generation)} -> {_short(submission.generation)})"
     if submission.store_generation != last.store_generation:

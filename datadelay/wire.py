@@ -54,7 +54,7 @@ class SubmissionBody(SentBody):
     partitions: Annotated[list[PartitionBody], FailFast(), Field(max_length=PARTITIONS_MAX)]
 
     def submission(self, consumer: str, topic: str) -> Submission:
-        """The plain data. Raises `SubmissionInvalid` if the body contradicts itself."""
+        """Returns this as plain data. Raises `SubmissionInvalid` if the body contradicts itself."""
         return Submission(
             consumer=consumer,
             topic=topic,
@@ -71,7 +71,7 @@ class SubmissionBody(SentBody):
 
     @classmethod
     def of(cls, submission: Submission) -> SubmissionBody:
-        """The body for `submission`; consumer and topic are in the URL."""
+        """Returns the body for `submission`; consumer and topic are in the URL."""
         return cls(
             listed_ms=submission.listed_ms,
             consumed_until_ms=submission.consumed_until_ms,
@@ -117,7 +117,7 @@ class DelayBody(AnsweredBody):
 
     @classmethod
     def of(cls, delay: Delay) -> DelayBody:
-        """The answer for `delay`."""
+        """Returns the answer for `delay`."""
         return cls(
             consumer=delay.consumer,
             topic=delay.topic,
@@ -142,7 +142,7 @@ class DelayBody(AnsweredBody):
         )
 
     def delay(self) -> Delay:
-        """The plain data."""
+        """Returns this as plain data."""
         return Delay(
             consumer=self.consumer,
             topic=self.topic,
@@ -185,7 +185,7 @@ class PointBody(AnsweredBody):
 
     @classmethod
     def of(cls, point: Point) -> PointBody:
-        """The answer for `point`."""
+        """Returns the answer for `point`."""
         value_ms = point.consumed_until_ms
         return cls(
             sequence=point.sequence,
@@ -199,7 +199,7 @@ class PointBody(AnsweredBody):
         )
 
     def point(self) -> Point:
-        """The plain data."""
+        """Returns this as plain data."""
         return Point(
             sequence=self.sequence,
             at_ms=self.at_ms,

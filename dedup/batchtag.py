@@ -19,27 +19,31 @@ _ORIGIN_DIGITS = 16  # 64 bits: there are few generations to distinguish
 
 @dataclass(frozen=True, slots=True)
 class BatchTag:
-    """origin: from a job and its generation; number: the batch's, as the job counts"""
+    """The batch of a job.
+
+    origin  made from the job's name and the generation of its checkpoint
+    number  of the batch, as the job counts
+    """
 
     origin: str
     number: int
 
     @classmethod
     def of(cls, job: str, generation: str, number: int) -> BatchTag:
-        """The tag of batch `number` of a job; generation: that of its checkpoint."""
+        """Returns the tag of batch `number` of a job whose checkpoint has this generation."""
         digest = hashlib.sha256(f"{len(job)}:{job}{generation}".encode()).hexdigest()
         return cls(digest[:_ORIGIN_DIGITS], number)
 
     @classmethod
     def parse(cls, value: bytes | None) -> BatchTag | None:
-        """None if the value is not a tag: then another writer wrote it."""
+        """Reads a header's value; None if it is not a tag, because another writer wrote it."""
         origin, colon, number = (value or b"").partition(b":")
         if not (colon and origin.isalnum() and number.isdigit()):
             return None
         return cls(origin.decode(), int(number))
 
     def covers(self, other: BatchTag | None) -> bool:
-        """Whether the other is this batch, or a later one of the same generation."""
+        """Returns whether the other is this batch, or a later one of the same generation."""
         return other is not None and other.origin == self.origin and other.number >= self.number
 
     def __str__(self) -> str:

@@ -42,8 +42,9 @@ class Within(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """header   its value is the id; None: the positions of both records; `LEFT`: that of the left one
+    """What identifies a result.
 
+    header   its value is the id; None: the positions of both records; `LEFT`: that of the left one
     key      the record's key is the id; None: it is not
     within   the scope in which the id identifies a result
     """
@@ -56,7 +57,7 @@ class Identity:
         coerce_fields(self, DedupConfigInvalid)
 
     def of_records(self, records: pa.RecordBatch, since: BatchTag | None = None) -> pl.Series:
-        """The id of each record (`kafkaio.messages.SCHEMA`); null if it has none.
+        """Returns the id of each record (`kafkaio.messages.SCHEMA`); null if it has none.
 
         since   only results of this batch, and of later ones of its generation, have an id; None: all have
         """
@@ -72,8 +73,10 @@ class Identity:
         return _series(_scoped(scope, ids))
 
     def of_headers(self, headers: pa.Array) -> pl.Series:
-        """The id of each record (binary) from its headers (list<struct<key, value>>), without the scope; null if it has
-        none."""
+        """Returns the id of each record (binary) from its headers (list<struct<key, value>>), without the scope.
+
+        A record without an id has null.
+        """
         return _series(self._plain(headers))
 
     @property
@@ -82,14 +85,14 @@ class Identity:
         return self.key is None and self.header in (None, LEFT)
 
     def of_positions(self, rows: pl.DataFrame) -> pl.Series:
-        """The same ids, if they are `by_position`, from columns {left,right}_{partition,offset}."""
+        """Returns the same ids, if they are `by_position`, from columns {left,right}_{partition,offset}."""
         left = pl.format("{}:{}", "left_partition", "left_offset")
         if self.header is not None:
             return rows.select(left=left)["left"].cast(pl.Binary)
         return _paired(rows.select(left=left, right=pl.format("{}:{}", "right_partition", "right_offset")))
 
     def in_batch(self, ids: pl.Series, batch: BatchTag) -> pl.Series:
-        """The ids of rows that this batch is about to write, as `of_records` will give them."""
+        """Returns the ids of rows that this batch is about to write, as `of_records` will give them."""
         if self.within is Within.ANYWHERE:
             return ids
         scope = pa.scalar(self._scope(str(batch).encode(), None), pa.binary())
@@ -119,7 +122,7 @@ def _paired(pair: pl.DataFrame) -> pl.Series:
 
 
 def _scoped(scope: pa.Array | pa.Scalar, ids: pa.Array) -> pa.Array:
-    """Null if either is null. A scope contains no bar, so two results are equal only if both parts are."""
+    """Joins scope and id; null if either is. A scope contains no bar, so equal results have both parts equal."""
     return pc.binary_join_element_wise(scope, ids, pa.scalar(b"|", pa.binary()))
 
 

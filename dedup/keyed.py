@@ -38,22 +38,22 @@ class KeyValue(Protocol):
     """Bytes by key. Once `put_many` returns, its items are durable; if it raises, some of them may be stored."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The value of each key, in the order of the keys; None where there is none."""
+        """Returns the value of each key, in the order of the keys; None where there is none."""
         ...
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
-        """Store the values, over those that were there."""
+        """Stores the values, over those that were there."""
         ...
 
 
 def add_int(so_far: bytes | None, change: bytes) -> bytes:
-    """Counts and sums: decimal integers as text."""
+    """Combines counts or sums: decimal integers as text."""
     return b"%d" % (int(so_far or b"0") + int(change))
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """value, previous   None: the key had none"""
+    """What is stored for a key: its value, the one before it (None: it had none), and who wrote it."""
 
     txid: int
     value: bytes | None
@@ -95,17 +95,17 @@ class KeyedResults:
         self._intent_key = _RESERVED + scope + b"/intent/"
 
     def committed(self) -> int | None:
-        """The last committed transaction; None before the first."""
+        """Returns the last committed transaction; None before the first."""
         (data,) = self._store.get_many([self._committed_key])
         return None if data is None else _number(self._committed_key, data)
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values as of the last attempt; uncommitted ones may still change."""
+        """Returns the values as of the last attempt; uncommitted ones may still change."""
         found = self._stored(keys)
-        return [None if one is None else one.value for one in found]
+        return [None if stored is None else stored.value for stored in found]
 
     def apply(self, txid: int, changes: Mapping[bytes, bytes]) -> None:
-        """Update the keys and commit `txid`. Raises `CommitOrder`; after any error the same txid must be repeated.
+        """Updates the keys and commits `txid`. Raises `CommitOrder`; after any error the same txid must be repeated.
 
         changes   what the whole batch adds to each key: combine the batch's records first
         """
@@ -118,11 +118,11 @@ class KeyedResults:
             self._begin_first(txid)
         values = self._opaque_values(txid, changes) if self._opaque else self._transactional_values(txid, changes)
         if values:
-            self._store.put_many({key: one.packed() for key, one in values.items()})
+            self._store.put_many({key: stored.packed() for key, stored in values.items()})
         self._store.put_many({self._committed_key: b"%d" % txid})
 
     def _begin_first(self, txid: int) -> None:
-        """Nothing is committed: an attempt of another transaction may have left values that only it can fix."""
+        """Records the very first transaction, or refuses another: only it can fix values that its attempts left."""
         (data,) = self._store.get_many([self._first_key])
         if data is None:
             self._store.put_many({self._first_key: b"%d" % txid})
@@ -155,7 +155,7 @@ class KeyedResults:
         return values
 
     def _intend(self, txid: int, changes: Mapping[bytes, bytes]) -> list[bytes]:
-        """Store which keys this attempt touches; returns those that earlier attempts of it may have touched."""
+        """Stores which keys this attempt touches; returns those that earlier attempts of it may have touched."""
         here = self._intent_key + b"%d/" % (txid % 2)
         (head,) = self._store.get_many([here])
         of, pieces = (-1, 0) if head is None else _pair(here, head)

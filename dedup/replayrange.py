@@ -26,8 +26,9 @@ Millis = Annotated[int, Allowed("a whole number of milliseconds, 0 or more", lam
 
 @dataclass(frozen=True, slots=True)
 class ReplayRange:
-    """last_batch   the last batch that an earlier driver may have run; None: none
+    """Which batches may be a replay after a driver's start.
 
+    last_batch   the last batch that an earlier driver may have run; None: none
     since_ms     no result of a replay has a record time below it; None: unknown
     started_ms   when this driver started: the earlier one had ended by then
     run          distinguishes one start of a driver from another
@@ -39,12 +40,12 @@ class ReplayRange:
     run: str = ""
 
     def covers(self, batch: int) -> bool:
-        """Whether the batch may be a replay."""
+        """Returns whether the batch may be a replay."""
         return self.last_batch is not None and batch <= self.last_batch
 
 
 def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int | None:
-    """The batch that was planned but not committed, from the numbers in Spark's two logs; None if there is none."""
+    """Returns the batch that Spark's two logs show as planned but not committed; None if there is none."""
     last, done = max(planned, default=None), max(committed, default=-1)
     return last if last is not None and last > done else None
 
@@ -63,8 +64,9 @@ class LoadLimits:
 
 @dataclass(frozen=True, slots=True)
 class DedupConfig:
-    """limit        how many ids are loaded at most, the last ones
+    """The configuration of a deduplicator.
 
+    limit        how many ids are loaded at most, the last ones
     lookback_ms  how much further back than the replay range the output is searched
     quiet_ms     how long there must have been no duplicate before filtering ends
     settle_ms    how long an earlier attempt's writes may still arrive: its producer's `delivery.timeout.ms`
@@ -79,9 +81,9 @@ class DedupConfig:
         coerce_fields(self, DedupConfigInvalid)
 
     def bounds(self, since_ms: int | None, batch: BatchTag | None = None) -> LoadLimits:
-        """since_ms: no result of the replay has a record time below it; None: unknown."""
+        """Returns what to load if no result of the replay has a record time below `since_ms` (None: unknown)."""
         return LoadLimits(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
 
     def settled_at_ms(self, ended_ms: int) -> int:
-        """The time from which nothing of an attempt that had ended by `ended_ms` can arrive any more."""
+        """Returns the time from which nothing of an attempt that had ended by `ended_ms` can arrive any more."""
         return ended_ms + self.settle_ms

@@ -20,7 +20,7 @@ class HistoryAnswers:
         self._pages: OrderedDict[Hashable, tuple[Published, bytes]] = OrderedDict()
 
     def get(self, query: Hashable, current: Published) -> bytes | None:
-        """The page of `query`, if it was made when `current` was already published."""
+        """Returns the page of `query`, if it was made when `current` was already published."""
         found = self._pages.get(query)
         if found is None or found[0] is not current:
             return None
@@ -28,7 +28,7 @@ class HistoryAnswers:
         return found[1]
 
     def put(self, query: Hashable, current: Published, page: bytes) -> None:
-        """Store a page that was read after `current` was published."""
+        """Stores a page that was read after `current` was published."""
         self._pages[query] = (current, page)
         self._pages.move_to_end(query)
         if len(self._pages) > self._capacity:

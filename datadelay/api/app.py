@@ -85,7 +85,7 @@ class Delays:
         self.metrics = DelayMetrics(self.all)
 
     def all(self) -> list[Delay]:
-        """Everything that is published, as of now."""
+        """Returns everything that is published, as of now."""
         now_ms = self._clock_ms()
         return [self._view(published, now_ms) for published in self._store.all()]
 
@@ -94,9 +94,9 @@ class Delays:
         return view(published, now_ms=now_ms, stale_after_ms=stale_after_ms, with_partitions=with_partitions)
 
     def router(self) -> APIRouter:
-        """The routes below /v1."""
+        """Returns the routes below /v1."""
         router = APIRouter(prefix="/v1/delays", tags=["delays"], route_class=GuardedRoute)
-        one = "/{consumer}/{topic}"
+        delay = "/{consumer}/{topic}"
         read, write = [needs(Scope.READ, _REALM)], [needs(Scope.WRITE, _REALM)]
         most_bytes = self._config.max_body_bytes
         submits = [needs(Scope.WRITE, _REALM, max_body_bytes=most_bytes, max_values=_SUBMITTED_VALUES)]
@@ -107,20 +107,20 @@ class Delays:
 
         route("GET", "", self.list_delays, dependencies=read, response_model=DelayListBody,
               responses=_answers(401, 403, 503))  # fmt: skip
-        route("GET", one, self.read_delay, dependencies=read, response_model=DelayBody,
+        route("GET", delay, self.read_delay, dependencies=read, response_model=DelayBody,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
-        route("PUT", one, self.submit, dependencies=submits, response_model=DelayBody,
+        route("PUT", delay, self.submit, dependencies=submits, response_model=DelayBody,
               responses=_answers(400, 401, 403, 409, 422, 503))  # fmt: skip
-        route("DELETE", one, self.forget, dependencies=write, status_code=204,
+        route("DELETE", delay, self.forget, dependencies=write, status_code=204,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
-        route("GET", one + "/history", self.read_history, dependencies=read, response_model=HistoryBody,
+        route("GET", delay + "/history", self.read_history, dependencies=read, response_model=HistoryBody,
               responses=_answers(401, 403, 404, 422, 503))  # fmt: skip
-        route("POST", one + "/rewind", self.rewind, dependencies=notes, response_model=DelayBody,
+        route("POST", delay + "/rewind", self.rewind, dependencies=notes, response_model=DelayBody,
               responses=_answers(400, 401, 403, 404, 422, 503))  # fmt: skip
         return router
 
     async def list_delays(self) -> Response:
-        """Every consumer and topic."""
+        """Returns every consumer and topic."""
         every = await self._read(self._store.all)
         now_ms = self._clock_ms()
         delays = [DelayBody.of(self._view(published, now_ms)) for published in every]
@@ -132,12 +132,12 @@ class Delays:
         topic: PathName,
         partitions: Annotated[bool, Query(description="name every partition")] = False,
     ) -> Response:
-        """How far one consumer has come in one topic."""
+        """Returns how far a consumer has come in a topic."""
         published = await self._read(self._store.get, consumer, topic)
         return _json(DelayBody.of(self._view(published, self._clock_ms(), partitions)))
 
     def submit(self, consumer: PathName, topic: PathName, body: SubmissionBody) -> Response:
-        """Submit a collector's findings. Refused (409) if a newer submission or a rewind came first."""
+        """Submits a collector's findings. Refused (409) if a newer submission or a rewind came first."""
         now_ms = self._clock_ms()
         stale_after_ms, bounds = self._config.stale_after_ms(consumer), self._config.bounds
         try:
@@ -157,7 +157,7 @@ class Delays:
         return _json(DelayBody.of(self._view(published, now_ms)))
 
     def rewind(self, consumer: PathName, topic: PathName, body: RewindBody) -> Response:
-        """Report that the consumer went back on purpose: unknown until the next submission, which is accepted."""
+        """Reports that the consumer went back on purpose: unknown until the next submission, which is accepted."""
         now_ms = self._clock_ms()
 
         def decide(before: Published | None) -> Published:
@@ -169,7 +169,7 @@ class Delays:
         return _json(DelayBody.of(self._view(published, now_ms)))
 
     def forget(self, consumer: PathName, topic: PathName) -> Response:
-        """Delete a retired consumer and topic, with its history."""
+        """Deletes a retired consumer and topic, with its history."""
         self._store.forget(consumer, topic)
         return Response(status_code=204)
 
@@ -181,7 +181,7 @@ class Delays:
         before: Annotated[int | None, Query(ge=1, le=_SEQUENCE_MAX, description="next_before of a page")] = None,
         since_ms: Annotated[int | None, Query(ge=-_SEQUENCE_MAX, le=_SEQUENCE_MAX)] = None,
     ) -> Response:
-        """What was published when, newest first."""
+        """Returns what was published when, newest first."""
         published = await self._read(self._store.get, consumer, topic)
         query = (consumer, topic, limit, before, since_ms)
         page_json = self._histories.get(query, published)
@@ -191,7 +191,7 @@ class Delays:
         return Response(page_json, media_type=JSONResponse.media_type, headers=_NO_STORE)
 
     async def _read(self, read: Callable[..., Result], *arguments: str) -> Result:
-        """From memory at once, or from a shared database in a thread."""
+        """Reads from memory at once, or from a shared database in a thread."""
         return await run_in_threadpool(read, *arguments) if self._store.shared else read(*arguments)
 
     def _history_page(self, consumer: str, topic: str, limit: int, before: int | None, since_ms: int | None) -> bytes:
@@ -207,7 +207,7 @@ class Delays:
 
 
 def create_app(store: DelayStore, tokens: Tokens, config: DelayServeConfig, clock_ms: Callable[[], int]) -> Gate:
-    """The application: routes, page, errors, limits."""
+    """Returns the application: routes, page, errors, limits."""
     delays = Delays(store, config, clock_ms)
     app = framework("Teacup Data Delay", "How far has a consumer come in event time?")
     problems.install(app, _ERRORS)

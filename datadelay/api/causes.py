@@ -1,4 +1,4 @@
-"""What a failed database said: without the statement and its values, which may be anything."""
+"""Reads what a failed database said: without the statement and its values, which may be anything."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _NOT_PERMITTED = "42501"
 
 
 def cause(error: SQLAlchemyError) -> str:
-    """In one line."""
+    """Returns what it said, in one line."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return " ".join(str(said).split())
 
 
 def is_refusal(error: SQLAlchemyError) -> bool:
-    """Whether the database, or its driver, would refuse the same URL again."""
+    """Returns whether the database, or its driver, would refuse the same URL again."""
     return isinstance(error, ProgrammingError) or _REFUSED.search(cause(error)) is not None
 
 
 def remedy(refusal: SQLAlchemyError) -> str:
-    """What to do so that the database no longer refuses the URL."""
+    """Returns what to do so that the database no longer refuses the URL."""
     if isinstance(refusal, DBAPIError) and getattr(refusal.orig, "sqlstate", None) == _NOT_PERMITTED:
         return "the database must belong to the user: ALTER DATABASE ... OWNER TO ..."
     return "correct its user, password, database or options"

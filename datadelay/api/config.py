@@ -72,6 +72,6 @@ class DelayServeConfig(ServerKeys):
         return SkewLimits(clock_skew_ms=self.max_clock_skew_ms, future_skew_ms=self.max_future_skew_ms)
 
     def stale_after_ms(self, consumer: str) -> int:
-        """The age from which a value of `consumer` is stale."""
+        """Returns the age from which a value of `consumer` is stale."""
         interval_s = self.intervals_s.get(consumer, self.interval_s)
         return round(interval_s * self.stale_after_intervals * 1000)

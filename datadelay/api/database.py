@@ -32,7 +32,7 @@ class Database(Protocol):
     writing: AbstractContextManager[Any, Any]
 
     def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:
-        """No other server changes this consumer and topic until the transaction ends."""
+        """Keeps other servers from changing this consumer and topic until the transaction ends."""
         ...
 
     def check(self, connection: Connection) -> None:
@@ -40,16 +40,16 @@ class Database(Protocol):
         ...
 
     def check_kept(self) -> None:
-        """After a transaction: raises `StoreUnavailable` if its file has been removed or replaced."""
+        """Raises `StoreUnavailable` if its file has been removed or replaced; called after each transaction."""
         ...
 
     def close(self) -> None:
-        """Close its connections."""
+        """Closes its connections."""
         ...
 
 
 def parsed(database: str) -> URL:
-    """The URL of a database that is supported. Raises ValueError; its message does not show the URL."""
+    """Returns the URL of a database that is supported. Raises ValueError; its message does not show the URL."""
     try:
         url = make_url(database)
     except (ArgumentError, ValueError):
@@ -70,7 +70,7 @@ def check_url(database: str) -> None:
 
 
 def open_database(database: str) -> Database:
-    """Raises `StoreUnavailable`, `ConfigInvalid`."""
+    """Opens and migrates the database of a URL. Raises `StoreUnavailable`, `ConfigInvalid`."""
     url = parsed(database)
     return _KINDS[url.get_backend_name()](url)
 

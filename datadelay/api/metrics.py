@@ -28,11 +28,11 @@ class DelayCollector(Collector):
         self._delays = delays
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing is known in advance; this keeps a registration from scraping."""
+        """Returns nothing: it would otherwise be scraped to be registered."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """The four families."""
+        """Returns the four families."""
         labels = ["consumer", "topic"]
         seconds = GaugeMetricFamily(
             "teacup_data_delay_seconds",
@@ -82,5 +82,5 @@ class DelayMetrics:
         )
 
     def text(self) -> bytes:
-        """Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         return generate_latest(self.registry)

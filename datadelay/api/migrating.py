@@ -16,7 +16,7 @@ from datadelay.errors import ConfigInvalid, StoreUnavailable
 
 
 def migrate(engine: Engine, name: str, first: Callable[[Connection], None] = lambda connection: None) -> None:
-    """Migrate the database to the newest version.
+    """Migrates the database to the newest version.
 
     Raises `StoreUnavailable`, also if its version is newer, and `ConfigInvalid` for a URL that is refused.
 

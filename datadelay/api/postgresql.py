@@ -66,18 +66,18 @@ class Postgresql:
             raise
 
     def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:
-        """Until the transaction ends."""
+        """Locks this consumer and topic until the transaction ends."""
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"{consumer}/{topic}", 0))))
 
     def check(self, connection: Connection) -> None:
-        """Write, which a standby and a full disk refuse."""
+        """Writes something, which a standby and a full disk refuse."""
         connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
     def check_kept(self) -> None:
-        """The server notices that."""
+        """Does nothing: the server notices a lost database by itself."""
 
     def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         self.engine.dispose()
 
 
@@ -87,5 +87,5 @@ def _replace_read_only(context: ExceptionContext) -> None:
 
 
 def _one_at_a_time(connection: Connection) -> None:
-    """Servers that start at the same time."""
+    """Lets servers that start at the same time migrate one after the other."""
     connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))

@@ -12,7 +12,7 @@ from datadelay.publish import Published
 
 
 def to_row(entry: Published) -> dict[str, Any]:
-    """All columns but the key and the sequence number."""
+    """Returns all columns but the key and the sequence number."""
     last = entry.last
     return {
         "listed_ms": last.listed_ms,
@@ -34,7 +34,7 @@ def to_row(entry: Published) -> dict[str, Any]:
 
 
 def from_row(row: RowMapping) -> Published:
-    """The same again, from all columns."""
+    """Returns what is published, from all columns of its row."""
     partitions = tuple(PartitionReport(*values) for values in row["partitions"])
     positions: Mapping[int, int] | None = None if row["positions"] is None else dict(row["positions"])
     return Published(

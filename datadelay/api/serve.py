@@ -20,7 +20,7 @@ logger = logging.getLogger("teacup.datadelay.api.serve")
 
 
 def serve(config: DelayServeConfig) -> None:
-    """Serve until SIGTERM or SIGINT; requests in progress are completed.
+    """Serves until SIGTERM or SIGINT; requests in progress are completed.
 
     Raises `SettingsInvalid`, `ConfigInvalid` and `StoreUnavailable` before anything is served.
     """

@@ -44,10 +44,10 @@ class SqliteFile:
             raise
 
     def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:
-        """There are none."""
+        """Does nothing: no other server has the file."""
 
     def check(self, connection: Connection) -> None:
-        """Write, as a full disk can still be read; a small change may fit into what the log has already."""
+        """Writes a file, too: a full disk can still be read, and a small change may fit into what the log has."""
         connection.exec_driver_sql("PRAGMA user_version = 1")  # used for nothing else
         try:
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
@@ -64,7 +64,7 @@ class SqliteFile:
             )
 
     def close(self) -> None:
-        """Close the connections and release the file."""
+        """Closes the connections and releases the file."""
         self.engine.dispose()
         self._lock.close()
 
@@ -90,7 +90,7 @@ def _configure(connection: Any, _record: object) -> None:
 
 
 def _lock(path: Path) -> TextIO:
-    """Two servers on one file would each publish from their own memory."""
+    """Locks the file: two servers on it would each publish from their own memory."""
     lock_path = path.with_name(path.name + ".lock")
     try:
         lock = lock_path.open("w")

@@ -45,14 +45,14 @@ _NEWEST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What is published, and of which row it is a copy."""
+    """What is published, and which version of its row this copies."""
 
     version: tuple[int, int]
     published: Published
 
     @classmethod
     def of(cls, row: RowMapping) -> _Entry:
-        """Of all columns."""
+        """Returns the entry of a row with all columns."""
         return cls((row["id"], row["sequence"]), from_row(row))
 
 
@@ -68,7 +68,7 @@ class DelayStore:
 
     @classmethod
     def open(cls, database: str, *, retention_ms: int, max_points: int) -> Self:
-        """Open the database, migrate it to the newest version, read it. Raises `StoreUnavailable`, `ConfigInvalid`."""
+        """Opens the database, migrates it, and reads it. Raises `StoreUnavailable`, `ConfigInvalid`."""
         opened = open_database(database)
         try:
             return cls(opened, retention_ms=retention_ms, max_points=max_points)
@@ -77,7 +77,7 @@ class DelayStore:
             raise
 
     def close(self) -> None:
-        """Close the database."""
+        """Closes the database."""
         self._database.close()
 
     @property
@@ -92,11 +92,11 @@ class DelayStore:
         self.close()
 
     def all(self) -> list[Published]:
-        """Everything that is published, ordered by consumer and topic. Raises `StoreUnavailable` if it is shared."""
+        """Returns all that is published, ordered by consumer and topic. Raises `StoreUnavailable` if it is shared."""
         return [entry.published for _, entry in sorted(self._current().items())]
 
     def get(self, consumer: str, topic: str) -> Published:
-        """What is published of one consumer and topic. Raises `DelayNotFound`, and as `all`."""
+        """Returns what is published of one consumer and topic. Raises `DelayNotFound`, and as `all`."""
         entry = self._current().get((consumer, topic))
         if entry is None:
             raise never_submitted(consumer, topic)
@@ -105,7 +105,7 @@ class DelayStore:
     def change(
         self, consumer: str, topic: str, decide: Callable[[Published | None], Published], now_ms: int
     ) -> Published:
-        """Publish what `decide` returns for what is published now, with a point in the history; commits first.
+        """Publishes what `decide` returns for what is published now, with a point in the history; commits first.
 
         If `decide` raises, nothing changes. If it returns what it was given, nothing is written.
         """
@@ -122,7 +122,7 @@ class DelayStore:
         return after
 
     def forget(self, consumer: str, topic: str) -> None:
-        """Remove a retired consumer and topic with its history. Raises `DelayNotFound`."""
+        """Removes a retired consumer and topic with its history. Raises `DelayNotFound`."""
         with self._database.writing:
             with self._connection() as connection:
                 self._database.exclude_others(connection, consumer, topic)
@@ -133,7 +133,7 @@ class DelayStore:
     def history(
         self, consumer: str, topic: str, *, limit: int, before: int | None, since_ms: int | None
     ) -> list[Point]:
-        """Up to `limit` points below the sequence number `before`, newest first. Raises `DelayNotFound`."""
+        """Returns up to `limit` points below the sequence number `before`, newest first. Raises `DelayNotFound`."""
         self.get(consumer, topic)
         query = _NEWEST_FIRST
         if before is not None:
@@ -153,14 +153,14 @@ class DelayStore:
             self._database.check(connection)
 
     def _current(self) -> Mapping[tuple[str, str], _Entry]:
-        """As of the moment of the call, or later."""
+        """Returns all entries as of the moment of the call, or later."""
         if self._database.shared:
             self._entries = entries = self._refreshed()
             return entries  # another thread may have put an older reading into its place
         return self._entries
 
     def _refreshed(self) -> Mapping[tuple[str, str], _Entry]:
-        """Read what has changed; entries that have not stay the same objects."""
+        """Reads what has changed; entries that have not stay the same objects."""
         columns = published.c.consumer, published.c.topic, published.c.id, published.c.sequence
         kept = self._entries
         with self._connection() as connection:
@@ -178,7 +178,7 @@ class DelayStore:
         return entries
 
     def _newest(self, connection: Connection, consumer: str, topic: str) -> _Entry | None:
-        """The one in memory, if it is a copy of the row."""
+        """Returns the entry in memory, if it is a copy of the row, and reads the row otherwise."""
         mine = _is(consumer, topic)
         version = connection.execute(select(published.c.id, published.c.sequence).where(*mine)).one_or_none()
         if version is None:
@@ -227,7 +227,7 @@ class DelayStore:
         return row.id, row.sequence
 
     def _prune(self, connection: Connection, published_id: int, newest: int, now_ms: int) -> None:
-        """Drop the points beyond the count, then the oldest few if they are beyond the retention."""
+        """Drops the points beyond the count, then the oldest few if they are beyond the retention."""
         mine = history.c.published_id == published_id
         connection.execute(delete(history).where(mine, history.c.sequence <= newest - self._max_points))
         oldest = select(history.c.sequence).where(mine).order_by(history.c.sequence).limit(100).subquery()
@@ -241,7 +241,7 @@ class DelayStore:
 
 
 def never_submitted(consumer: str, topic: str) -> DelayNotFound:
-    """There is nothing of this consumer and topic."""
+    """Returns the error that nothing is known of this consumer and topic."""
     return DelayNotFound(
         f"nothing was ever submitted for consumer {consumer!r}, topic {topic!r}: is its collector running?"
     )

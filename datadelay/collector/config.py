@@ -76,7 +76,7 @@ class TopicSettings(Keys):
 
     @property
     def time_of(self) -> TimeOf:
-        """Where the event time is."""
+        """The place of the event time in a record."""
         return TimeOf(self.time, self.time_unit)
 
     @property
@@ -163,25 +163,27 @@ class CollectorConfig(Keys):
     def _each_once_and_reachable(self) -> Self:
         problems: list[tuple[Where, str]] = []
         seen: set[tuple[str, str]] = set()
-        for number, one in enumerate(self.consumers):
+        for number, consumer in enumerate(self.consumers):
             try:
-                client.validate(self.kafka_of(one))
+                client.validate(self.kafka_of(consumer))
             except ConfigError as error:
-                problems.append((("consumers", number, "kafka"), f"of consumer {one.consumer!r}: {error}"))
-            for place, topic in enumerate(one.topics):
-                if (one.consumer, topic.topic) in seen:
+                problems.append((("consumers", number, "kafka"), f"of consumer {consumer.consumer!r}: {error}"))
+            for place, topic in enumerate(consumer.topics):
+                if (consumer.consumer, topic.topic) in seen:
                     where = ("consumers", number, "topics", place)
-                    problems.append((where, f"consumer {one.consumer!r} has topic {topic.topic!r} twice; drop one"))
-                seen.add((one.consumer, topic.topic))
+                    problems.append(
+                        (where, f"consumer {consumer.consumer!r} has topic {topic.topic!r} twice; drop one")
+                    )
+                seen.add((consumer.consumer, topic.topic))
         if problems:
             raise at_keys(problems)
         return self
 
     def kafka_of(self, consumer: ConsumerSettings) -> dict[str, str]:
-        """The librdkafka properties for one consumer's topics."""
+        """Returns the librdkafka properties for one consumer's topics."""
         return {**self.kafka, **consumer.kafka}
 
     @classmethod
     def load(cls, path: Path) -> CollectorConfig:
-        """The configuration in a YAML file. Raises `SettingsInvalid`."""
+        """Returns the configuration in a YAML file. Raises `SettingsInvalid`."""
         return Document.read(path).as_model(cls)

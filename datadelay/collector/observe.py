@@ -46,7 +46,7 @@ def observe(
     rules: Rules,
     clock_ms: Callable[[], int],
 ) -> Observation:
-    """Look at every partition. Raises `KafkaIOError`, `PositionsUnreadable`; one partition's failure is noted in it."""
+    """Looks at every partition; notes a partition's failure in it. Raises `KafkaIOError`, `PositionsUnreadable`."""
     topic_id = log.topic_id()
     log.partition_count()
     listed_ms = clock_ms()
@@ -54,29 +54,34 @@ def observe(
     committed = positions.read(log.topic, sorted(ends))
     seen = {p: Observed(partition=p, ends=ends[p], position=committed.positions[p]) for p in sorted(ends)}
 
-    if any(one.position is not None and one.position > one.ends.high for one in seen.values()):
+    if any(observed.position is not None and observed.position > observed.ends.high for observed in seen.values()):
         now = log.ends()
-        seen = {p: replace(one, high_now=now[p].high) for p, one in seen.items()}
+        seen = {p: replace(observed, high_now=now[p].high) for p, observed in seen.items()}
 
     ceiling_ms = listed_ms + rules.max_future_skew_ms
-    spans = {p: span for p, one in seen.items() if (span := unread_span(one.position, one.ends)) is not None}
+    spans = {
+        p: span for p, observed in seen.items() if (span := unread_span(observed.position, observed.ends)) is not None
+    }
     block = block_size(rules.outliers)
     unread, troubles = _asked(lambda wanted: log.valid_times(wanted, ceiling_ms, block), spans)
     silent = {p: span for p, span in spans.items() if not unread.get(p) and p not in troubles}
     troubles = {**troubles, **_timeless(log, silent)}
-    seen = {p: replace(one, unread_ms=_times(unread.get(p)), trouble=troubles.get(p)) for p, one in seen.items()}
+    seen = {
+        p: replace(observed, unread_ms=_times(unread.get(p)), trouble=troubles.get(p)) for p, observed in seen.items()
+    }
 
-    below = {p: at for p, one in seen.items() if (at := read_below(one, rules)) is not None}
+    below = {p: at for p, observed in seen.items() if (at := read_below(observed, rules)) is not None}
     read, troubles = _asked(lambda wanted: log.last_times(wanted, ceiling_ms, block), below)
     seen = {
-        p: replace(one, read_ms=_times(read.get(p)), trouble=one.trouble or troubles.get(p)) for p, one in seen.items()
+        p: replace(observed, read_ms=_times(read.get(p)), trouble=observed.trouble or troubles.get(p))
+        for p, observed in seen.items()
     }
     generation = f"{committed.generation}, topic {topic_id}"
     return Observation(listed_ms, generation, tuple(seen.values()), committed.store_generation)
 
 
 def _timeless(log: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
-    """The partitions that have readable records in the span, but none with any time, however far ahead."""
+    """Returns the partitions that have readable records in the span, but none with any time, however far ahead."""
     late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, LATEST_MS, 1), spans)
     rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
     there, troubles = _asked(log.readable, rest)
@@ -92,7 +97,7 @@ def _times(block: list[Timed] | None) -> tuple[int, ...]:
 def _asked(
     ask: Callable[[Mapping[int, V]], Mapping[int, A]], wanted: Mapping[int, V]
 ) -> tuple[Mapping[int, A], Mapping[int, str]]:
-    """The answers, and the reasons of the partitions that gave none: one failure must not hide the other answers."""
+    """Returns the answers, and why partitions gave none: one failure must not hide the other answers."""
     troubles: dict[int, str] = {}
     while rest := {p: value for p, value in wanted.items() if p not in troubles}:
         try:

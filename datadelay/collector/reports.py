@@ -49,7 +49,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """One partition.
+    """What was observed of a partition.
 
     ends       as listed at `listed_ms`
     position   the committed one; None if there is none
@@ -69,14 +69,14 @@ class Observed:
 
 
 def unread_span(position: int | None, ends: Ends) -> tuple[int, int] | None:
-    """Where to look for the first unread records; None if nothing has to be read."""
+    """Returns where to look for the first unread records; None if nothing has to be read."""
     if position is None or not ends.start <= position < ends.stable:
         return None
     return position, ends.stable
 
 
 def read_below(observed: Observed, rules: Rules) -> int | None:
-    """The offset below which to look for the last records already read; None if the clock suffices."""
+    """Returns the offset below which to look for the last records already read; None if the clock suffices."""
     if _refusal(observed) is not None or observed.position is None:
         return None
     if not observed.unread_ms and observed.ends.settled and rules.idle is Idle.ADVANCE:
@@ -85,12 +85,12 @@ def read_below(observed: Observed, rules: Rules) -> int | None:
 
 
 def is_caught_up(observed: Observed) -> bool:
-    """Nothing was unread when the ends were listed."""
+    """Returns whether nothing was unread when the ends were listed."""
     return _refusal(observed) is None and not observed.unread_ms and observed.ends.settled
 
 
 def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
-    """What is submitted for one partition."""
+    """Returns what is submitted for one partition."""
     refusal = _refusal(observed)
     progress_ms = UNKNOWN if refusal else _progress_ms(observed, listed_ms, rules)
     if refusal is None and not TIME_MIN_MS <= progress_ms <= TIME_MAX_MS:
@@ -110,10 +110,10 @@ def submission(
     partitions: Sequence[Observed],
     rules: Rules,
 ) -> Submission:
-    """What is submitted for a topic."""
-    reports = tuple(partition_report(one, listed_ms, rules) for one in partitions)
+    """Returns what is submitted for a topic."""
+    reports = tuple(partition_report(partition, listed_ms, rules) for partition in partitions)
     reason = _topic_reason(reports)
-    until_ms = None if reason else frontier(one.progress_ms for one in reports if one.progress_ms is not None)
+    until_ms = None if reason else frontier(report.progress_ms for report in reports if report.progress_ms is not None)
     return Submission(
         consumer=consumer,
         topic=topic,
@@ -123,12 +123,12 @@ def submission(
         partitions=reports,
         generation=generation,
         store_generation=store_generation,
-        caught_up=until_ms is not None and all(is_caught_up(one) for one in partitions),
+        caught_up=until_ms is not None and all(is_caught_up(partition) for partition in partitions),
     )
 
 
 def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str, before: Delay | None) -> Submission:
-    """What is submitted if nothing could be observed: unknown, with generations and partitions unchanged.
+    """Returns what is submitted if nothing could be observed: unknown, with generations and partitions unchanged.
 
     Leaving them out would mean that the partitions are gone, or that the consumer started over.
     """
@@ -140,14 +140,14 @@ def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str,
         listed_ms=listed_ms,
         consumed_until_ms=None,
         reason=reason,
-        partitions=tuple(PartitionReport(one.partition, None, None, reason) for one in known),
+        partitions=tuple(PartitionReport(report.partition, None, None, reason) for report in known),
         generation=NO_GENERATION if before is None else before.generation,
         store_generation=None if before is None else before.store_generation,
     )
 
 
 def _refusal(observed: Observed) -> str | None:
-    """Why no conclusion is possible, in the order of the table above."""
+    """Returns why no conclusion is possible, in the order of the table above."""
     ends, position = observed.ends, observed.position
     if observed.trouble is not None:
         return observed.trouble
@@ -202,7 +202,7 @@ def _why_no_time(observed: Observed, progress_ms: int) -> str:
 def _topic_reason(reports: Sequence[PartitionReport]) -> str | None:
     if not reports:
         return "the topic has no partitions"
-    unknown = [one for one in reports if one.progress_ms is None]
+    unknown = [report for report in reports if report.progress_ms is None]
     if not unknown:
         return None
     count = f"{len(unknown)} of {len(reports)} partitions unknown; " if len(reports) > 1 else ""

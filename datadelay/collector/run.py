@@ -67,7 +67,7 @@ _STORE_TIMEOUT_S = (2.0, 5.0)
 
 
 def collect(path: Path) -> int:
-    """Run once as configured by `path` (YAML); returns a `ExitCode`. All failures are logged."""
+    """Runs once as configured by `path` (YAML); returns an `ExitCode`. All failures are logged."""
     try:
         config = CollectorConfig.load(path)
         with _locked(config.lock_file) as locked:
@@ -82,7 +82,7 @@ def collect(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One consumer in one topic."""
+    """A consumer in a topic, to be looked at."""
 
     consumer: ConsumerSettings
     topic: TopicSettings
@@ -90,13 +90,13 @@ class Task:
 
     @property
     def name(self) -> str:
-        """CONSUMER/TOPIC, for log lines."""
+        """The name in log lines: CONSUMER/TOPIC."""
         return f"{self.consumer.consumer}/{self.topic.topic}"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """A thread's result: a submission, or why there is none."""
+    """The result of a task: a submission, or why there is none."""
 
     task: Task
     found: Submission | None
@@ -104,7 +104,7 @@ class TaskOutcome:
 
 
 def run(config: CollectorConfig) -> ExitCode:
-    """Collect and submit. Raises `ConfigInvalid` before anything is read."""
+    """Collects and submits. Raises `ConfigInvalid` before anything is read."""
     started, begun_ms = time.monotonic(), wall_ms()
     look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
     tasks = _tasks(config)
@@ -147,7 +147,7 @@ def _too_late(task: Task, config: CollectorConfig) -> str:
 
 
 def open_positions(consumer: ConsumerSettings, config: CollectorConfig) -> Positions:
-    """The positions that the settings name; connects on the first read. Raises `ConfigInvalid`."""
+    """Returns the positions that the settings name; connects on the first read. Raises `ConfigInvalid`."""
     settings = consumer.positions
     if isinstance(settings, GroupSettings):
         try:
@@ -200,7 +200,7 @@ def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Task
 
 
 def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
-    """Every failure becomes an outcome, so that every topic has one."""
+    """Observes a topic. Every failure becomes an outcome, so that every topic has one."""
     try:
         store_generation = _store_generation(task.consumer.store)
         seen = _observe(task, config)
@@ -229,7 +229,9 @@ def _observe(task: Task, config: CollectorConfig) -> Observation:
 
 
 def _store_generation(store: StoreSettings | None) -> str | None:
-    """Read before the positions: if the store is wiped in between, the next run shows it; otherwise no run would."""
+    """Returns the store's generation. It is read before the positions: if the store is wiped in between, the next
+    run shows it; otherwise no run would.
+    """
     if store is None:
         return None
     headers = {} if store.token is None else {"Authorization": f"Bearer {store.token}"}
@@ -245,7 +247,7 @@ def _store_generation(store: StoreSettings | None) -> str | None:
 
 
 def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
-    """Submit one topic and log what readers now see; a refusal is logged, too, because it is about this topic alone.
+    """Submits one topic and logs what readers now see; logs a refusal, too, because it is about this topic alone.
 
     Raises `DelayCallFailed` for anything else: no other topic would fare better.
     """
@@ -279,7 +281,7 @@ def _failure(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> Submissio
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Whether this process got the lock. The system releases it when the process ends, for whatever reason."""
+    """Yields whether this process got the lock. The system releases it when the process ends, for whatever reason."""
     try:
         file = path.open("a")
     except OSError as error:

@@ -45,16 +45,16 @@ class PositionPlan:
     @property
     def old(self) -> dict[int, int | None]:
         """The present position of each partition; None: there is none."""
-        return {one.partition: one.old for one in self.changes}
+        return {change.partition: change.old for change in self.changes}
 
     @property
     def new(self) -> dict[int, int]:
         """The position of each partition after the write."""
-        return {one.partition: one.new for one in self.changes}
+        return {change.partition: change.new for change in self.changes}
 
 
 def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends: Mapping[int, Ends]) -> PositionPlan:
-    """Old and new positions for each partition in `new`. Raises `PositionsRefused`."""
+    """Plans to set the partitions in `new`; reads their old positions. Raises `PositionsRefused`."""
     claimed = positions.claimed(topic, sorted(new))
     if claimed is not None:
         raise PositionsRefused(claimed)
@@ -73,7 +73,7 @@ def plan(positions: WritablePositions, topic: str, new: Mapping[int, int], ends:
 
 
 def apply_plan(wanted: PositionPlan, positions: WritablePositions, undo_file: Path, now_ms: int) -> None:
-    """Write a plan. Raises `PositionsRefused`: nothing was written, or it was written but does not read back."""
+    """Writes a plan. Raises `PositionsRefused`: nothing was written, or it was written but does not read back."""
     in_use = positions.in_use(wanted.topic, list(wanted.new))
     if in_use is not None:
         raise PositionsRefused(in_use)
@@ -87,28 +87,32 @@ def apply_plan(wanted: PositionPlan, positions: WritablePositions, undo_file: Pa
 def undo(
     undo_file: Path, positions: WritablePositions, ends: Mapping[int, Ends]
 ) -> tuple[PositionPlan, tuple[PositionChange, ...]]:
-    """The plan that restores an undo file's old positions, and the changes that cannot be undone.
+    """Returns the plan that restores an undo file's old positions, and the changes that cannot be undone.
 
     Raises `ConfigInvalid` if it is not an undo file, `PositionsRefused` if it belongs to another consumer.
     """
+    written = _written(undo_file)
+    if written.target != positions.target():
+        raise PositionsRefused(f"{undo_file} belongs to {written.target}, not to {positions.target()}")
+    back = {change.partition: change.old for change in written.changes if change.old is not None}
+    return plan(positions, written.topic, back, ends), tuple(c for c in written.changes if c.old is None)
+
+
+def undo_topic(undo_file: Path) -> str:
+    """Returns the topic of an undo file. Raises `ConfigInvalid`."""
+    return _written(undo_file).topic
+
+
+def _written(undo_file: Path) -> PositionPlan:
+    """Reads the plan whose undo file this is. Raises `ConfigInvalid`."""
     try:
         document = json.loads(undo_file.read_text(encoding="utf-8"))
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']!r}, this version reads {FORMAT}")
-        topic, target = str(document["topic"]), dict(document["target"])
-        changes = [PositionChange(one["partition"], one["old"], one["new"]) for one in document["changes"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigInvalid(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
-    if target != positions.target():
-        raise PositionsRefused(f"{undo_file} belongs to {target}, not to {positions.target()}")
-    back = {one.partition: one.old for one in changes if one.old is not None}
-    return plan(positions, topic, back, ends), tuple(one for one in changes if one.old is None)
-
-
-def undo_topic(undo_file: Path) -> str:
-    """The topic of an undo file. Raises `ConfigInvalid`."""
-    try:
-        return str(json.loads(undo_file.read_text(encoding="utf-8"))["topic"])
+        changes = tuple(
+            PositionChange(change["partition"], change["old"], change["new"]) for change in document["changes"]
+        )
+        return PositionPlan(str(document["topic"]), dict(document["target"]), changes)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigInvalid(f"{undo_file} is not an undo file: {type(error).__name__}: {error}") from error
 
@@ -119,7 +123,7 @@ def _save(wanted: PositionPlan, undo_file: Path, now_ms: int) -> None:
         "topic": wanted.topic,
         "target": dict(wanted.target),
         "written_ms": now_ms,
-        "changes": [asdict(one) for one in wanted.changes],
+        "changes": [asdict(change) for change in wanted.changes],
     }
     try:
         with undo_file.open("x", encoding="utf-8") as file:

@@ -67,7 +67,7 @@ def offsets_at(
     max_future_skew_ms: int = 60_000,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[OffsetAt, ...]:
-    """The offset of `time_ms` in each partition, in their order. Raises `kafkaio.errors.KafkaIOError`."""
+    """Returns the offset of `time_ms` in each partition, in their order. Raises `kafkaio.errors.KafkaIOError`."""
     count = log.partition_count()
     progress(f"{log.topic}: listing the ends of {count} partitions")
     ends = log.ends()
@@ -82,7 +82,7 @@ def offsets_at(
     at = log.valid_times({p: (offset, ends[p].stable) for p, offset in offsets.items()}, ceiling_ms, size)
     before = log.last_times(offsets, ceiling_ms, size)
     queried = {p: TimeFound(offset, ends[p].start, time_ms) for p, offset in offsets.items()}
-    behind = {p for p, one in look_back(log, queried, ceiling_ms).items() if one.whole_block}
+    behind = {p for p, seen in look_back(log, queried, ceiling_ms).items() if seen.whole_block}
     at_ms = {p: block[0][1] if block else None for p, block in at.items()}
     before_ms = {p: block[-1][1] if block else None for p, block in before.items()}
     return tuple(

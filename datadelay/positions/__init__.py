@@ -33,29 +33,29 @@ class Positions(Protocol):
     """One consumer's positions. Safe to use from several threads."""
 
     def read(self, topic: str, partitions: Collection[int]) -> Committed:
-        """What is committed for these partitions."""
+        """Returns what is committed for these partitions."""
 
     def close(self) -> None:
-        """Close connections."""
+        """Closes connections."""
 
 
 class WritablePositions(Positions, Protocol):
     """Positions that an operator may set while the consumer is stopped."""
 
     def target(self) -> dict[str, str]:
-        """What is written to, as texts that an undo file stores and compares."""
+        """Returns what is written to, as texts that an undo file stores and compares."""
 
     def claimed(self, topic: str, partitions: Collection[int]) -> str | None:
-        """Why these positions must not be set at all, and what to do instead; None if they may be."""
+        """Returns why these positions must not be set at all, and what to do instead; None if they may be."""
 
     def in_use(self, topic: str, partitions: Collection[int]) -> str | None:
-        """Why positions must not be written now; None if they may be."""
+        """Returns why positions must not be written now; None if they may be."""
 
     def write(self, topic: str, old: Mapping[int, int | None], new: Mapping[int, int]) -> None:
-        """Set positions, if they are still what `old` says. Raises `PositionsRefused` if they are not."""
+        """Sets positions, if they are still what `old` says. Raises `PositionsRefused` if they are not."""
 
 
 def check_unchanged(topic: str, old: Mapping[int, int | None], now: Mapping[int, int | None]) -> str | None:
-    """What has changed since `old` was read; None if nothing has."""
+    """Returns what has changed since `old` was read; None if nothing has."""
     moved = [f"partition {p}: {old[p]} -> {now[p]}" for p in sorted(old) if now[p] != old[p]]
     return f"positions in {topic!r} moved meanwhile ({'; '.join(moved[:5])}): the consumer is active" if moved else None

@@ -35,14 +35,14 @@ class SparkCheckpoint:
         return Committed(positions, f"checkpoint {generation}", store)
 
     def ends(self) -> list[Any]:
-        """The end of the newest committed batch for each source that had one, as JSON values."""
+        """Returns the end of the newest committed batch for each source that had one, as JSON values."""
         return self._read(lambda ends: ends)[1]
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: no connection stays open."""
 
     def _read(self, of_ends: Callable[[list[Any]], T]) -> tuple[str, T]:
-        """The generation, and what the ends of the newest committed batch say."""
+        """Returns the generation, and what the ends of the newest committed batch say."""
         try:
             logs = SparkLogs.at(self._location, self._options)
             generation, committed = logs.query_id(), logs.committed()
@@ -59,22 +59,22 @@ class SparkCheckpoint:
 
 
 def positions_in(ends: Iterable[Any], topic: str) -> dict[int, int]:
-    """The positions in one topic, from the ends of a query's sources. ValueError if no source reads the topic."""
+    """Returns the positions in one topic, from the ends of a query's sources. Raises ValueError if none reads it."""
     sources = [found for end in ends if (found := _of_source(end, topic)) is not None]
     if not sources:
         raise ValueError(f"no source of the query reads topic {topic!r}")
     # A partition counts only if all of the sources know it.
-    return {p: min(source[p] for source in sources) for p in set.intersection(*(set(one) for one in sources))}
+    return {p: min(source[p] for source in sources) for p in set.intersection(*(set(source) for source in sources))}
 
 
 def store_in(ends: Iterable[Any]) -> str | None:
-    """The generation of the store that was fed, if the query is one of our feeders."""
+    """Returns the generation of the store that was fed, if the query is one of our feeders."""
     stores = {end["store_generation"] for end in ends if isinstance(end, dict) and "store_generation" in end}
     return str(stores.pop()) if len(stores) == 1 else None
 
 
 def _of_source(end: Any, topic: str) -> dict[int, int] | None:
-    """The positions in one source's end; None if it does not read the topic."""
+    """Returns the positions in one source's end; None if it does not read the topic."""
     if not isinstance(end, dict):
         return None
     if "buckets" in end and "identity" in end:

@@ -24,17 +24,17 @@ _STORE = "store="
 
 
 def note_of_store(generation: str) -> str:
-    """The note that a feeder commits with its positions."""
+    """Returns the note that a feeder commits with its positions."""
     return _STORE + generation
 
 
 def store_in(note: str) -> str | None:
-    """The generation in such a note; None in any other."""
+    """Returns the generation in such a note; None in any other."""
     return note.removeprefix(_STORE) if note.startswith(_STORE) else None
 
 
 def whose(note: str) -> str | None:
-    """What positions with this note are, and what to do instead of setting them; None if they are not ours."""
+    """Returns what positions with this note are, and what to do instead of setting them; None if they are not ours."""
     store = store_in(note)
     if store is not None:
         return (

@@ -78,7 +78,7 @@ class SpoutPositions:
         }
 
     def claimed(self, topic: str, partitions: Collection[int]) -> None:
-        """A spout starts where its nodes say."""
+        """Returns None: a spout starts where its nodes say."""
 
     def in_use(self, topic: str, partitions: Collection[int]) -> str | None:
         now_ms = wall_ms()
@@ -127,7 +127,7 @@ class SpoutPositions:
         return f"{folder}/partition_{partition}"
 
     def _content(self, topic: str, partition: int, offset: int, node: _Node) -> dict[str, Any]:
-        """The node's content with another offset. A new node names no broker; spouts do not read it."""
+        """Returns the node's content with another offset. A new node names no broker; spouts do not read it."""
         fresh = {
             "topology": {"id": self._consumer_id, "name": self._consumer_id},
             "broker": {"host": "", "port": 0},

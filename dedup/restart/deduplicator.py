@@ -43,7 +43,7 @@ class Load:
 
 
 class Deduplicator:
-    """Used by one thread at a time."""
+    """Decides which rows have no result yet. Used by one thread at a time."""
 
     def __init__(self, config: DedupConfig, replay: ReplayRange) -> None:
         self.config = config
@@ -67,8 +67,9 @@ class Deduplicator:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Since creation: loads, calls of the filter, ids loaded, rows dropped, rows let through without an id, records
-        of other writers seen."""
+        """Counts since creation: loads, calls of the filter, ids loaded, rows dropped, rows let through without an id,
+        and records of other writers.
+        """
         return {
             "loads": self.loads,
             "filter_calls": self.filter_calls,
@@ -79,13 +80,13 @@ class Deduplicator:
         }
 
     def dormant(self, attempt: Attempt) -> bool:
-        """Whether it is off, and this attempt is no reason to change that."""
+        """Returns whether it is off, and this attempt is no reason to change that."""
         return not self.filtering and self._switch.reason(attempt) is None
 
     def begin(
         self, attempt: Attempt, now_ms: int, since_ms: int | None = None, batch: BatchTag | None = None
     ) -> Load | None:
-        """An attempt begins. Returns what must be loaded before it; None: nothing.
+        """Begins an attempt. Returns what must be loaded before it; None: nothing.
 
         since_ms   no result of its batch has a record time below it; None: what the driver knew at its start counts
         batch      the tag of its results; None: they have no tag
@@ -103,7 +104,7 @@ class Deduplicator:
         return Load(self.config.settled_at_ms(ended_ms), bounds, new_range)
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
-        """Add what the output holds; the clock is read once all of it is there."""
+        """Adds what the output holds; the clock is read once all of it is there."""
         self.loads += 1
         ids = 0
         for piece in pieces:
@@ -114,7 +115,7 @@ class Deduplicator:
         self._switch.count_loaded(ids, now_ms())
 
     def keep(self, ids: pl.Series, now_ms: int) -> Mask:
-        """Which rows have no result yet."""
+        """Returns which rows have no result yet."""
         self.filter_calls += 1
         fresh = fresh_rows(ids, self._seen, self._under_way if self._in_range else None)
         dropped = len(ids) - int(fresh.sum())
@@ -124,10 +125,10 @@ class Deduplicator:
         return fresh
 
     def durable(self) -> None:
-        """What this attempt kept is acknowledged."""
+        """Takes note that what this attempt kept is acknowledged."""
         self._seen.take_over(self._under_way)
 
     def changes(self) -> list[FilterChange]:
-        """The changes of state since the last call."""
+        """Returns the changes of state since the last call."""
         changes, self._switch.changes = self._switch.changes, []
         return changes

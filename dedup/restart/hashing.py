@@ -22,7 +22,7 @@ SEEDS = (0x7EAC0B, 0xD0D1E5)
 
 @dataclass(frozen=True, slots=True)
 class Hashes:
-    """The two halves, of equal length."""
+    """Hashes of ids, as two halves of equal length."""
 
     high: U64
     low: U64
@@ -31,12 +31,12 @@ class Hashes:
         return len(self.high)
 
     def at(self, mask: npt.NDArray[np.bool_] | npt.NDArray[np.int64]) -> Hashes:
-        """The hashes at these indices, or where this mask is true."""
+        """Returns the hashes at these indices, or where this mask is true."""
         return Hashes(self.high[mask], self.low[mask])
 
 
 def hashes_of(ids: pl.Series) -> Hashes:
-    """The hash of each id (binary or text). Raises ValueError if one is null."""
+    """Returns the hash of each id (binary or text). Raises ValueError if one is null."""
     if ids.null_count():
         raise ValueError(f"{ids.null_count()} of {len(ids)} ids are null; filter them out first")
     column = ids.cast(pl.Binary) if ids.dtype == pl.String else ids
@@ -45,7 +45,7 @@ def hashes_of(ids: pl.Series) -> Hashes:
 
 
 def first_ones(hashes: Hashes) -> Mask:
-    """Which rows are the first with their hash."""
+    """Returns which rows are the first with their hash."""
     order = np.lexsort((hashes.low, hashes.high))
     high, low = hashes.high[order], hashes.low[order]
     again = np.zeros(len(hashes), np.bool_)

@@ -9,7 +9,7 @@ from dedup.restart.states import FilterChange
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """What one worker's deduplicator, or several, have done since their last reports.
+    """What the deduplicator of a worker, or of several, has done since their last reports.
 
     filtering    how many of them filter
     loaded       ids that were read from the output
@@ -27,4 +27,4 @@ class FilterReport:
     changes: tuple[FilterChange, ...] = ()
 
     def __add__(self, other: FilterReport) -> FilterReport:
-        return FilterReport(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return FilterReport(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

@@ -25,7 +25,7 @@ class Known(Protocol):
     """Ids that were seen, however they are stored."""
 
     def contains(self, hashes: Hashes) -> Mask:
-        """For each hash whether it was seen."""
+        """Returns for each hash whether it was seen."""
         ...
 
 
@@ -44,13 +44,13 @@ class SeenIds:
         return sum(tier.high.nbytes + tier.low.nbytes for tier in self._tiers)
 
     def add(self, hashes: Hashes) -> None:
-        """Add all hashes."""
+        """Adds all hashes."""
         if not len(hashes):
             return
         self._put(hashes.at(np.argsort(hashes.high)))
 
     def take_over(self, other: SeenIds) -> None:
-        """Move all hashes from the other set, which is then empty: each is stored once."""
+        """Moves all hashes from the other set, which is then empty: each is stored once."""
         while other._tiers:
             self._put(other._tiers.pop())
 
@@ -60,7 +60,7 @@ class SeenIds:
         self._tiers.append(tier)
 
     def contains(self, hashes: Hashes) -> Mask:
-        """For each row whether its hash was added before."""
+        """Returns for each row whether its hash was added before."""
         found = np.zeros(len(hashes), np.bool_)
         if not len(hashes) or not self._tiers:
             return found
@@ -74,7 +74,7 @@ class SeenIds:
 
 
 def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
-    """Which rows have no result yet: neither seen nor under way. The new ones are added to `under_way`.
+    """Returns which rows have no result yet: neither seen nor under way. The new ones are added to `under_way`.
 
     under_way   None: rows are only compared with what was seen; repeats among them are not detected
 
@@ -92,7 +92,7 @@ def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
 
 
 def _in_tier(tier: Hashes, asked: Hashes) -> Mask:
-    """`asked` is sorted by the high half."""
+    """Returns which hashes the tier holds; `asked` is sorted by the high half."""
     last = len(tier) - 1
     at = np.searchsorted(tier.high, asked.high)
     in_reach = at <= last

@@ -36,7 +36,7 @@ _BATCH = "streaming.sql.batchId"
 
 
 def current_attempt() -> Attempt:
-    """The attempt that this task is. Raises `DedupError` outside a batch of a streaming query."""
+    """Returns the attempt that this task is. Raises `DedupError` outside a batch of a streaming query."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -47,7 +47,7 @@ def current_attempt() -> Attempt:
 
 
 def location_problem(checkpoint: str) -> str | None:
-    """Why a restart could not be detected with this checkpoint; None if it could. Connects to nothing."""
+    """Returns why a restart could not be detected with this checkpoint; None if it could. Connects to nothing."""
     if re.match(r"(?!file:)[a-z][a-z0-9+.-]+:/[^/]", checkpoint):
         return (
             "write it with two slashes and the host (scheme://host/path), or it would be looked for on this machine, "
@@ -62,7 +62,7 @@ def location_problem(checkpoint: str) -> str | None:
 
 
 def replay_of(checkpoint: str, since_of: Callable[[str], int | None] | None = None) -> ReplayRange:
-    """What may be a replay when a query starts on this checkpoint (a folder, or a URL that fsspec has a driver for).
+    """Returns what may be a replay when a query starts on this checkpoint (a folder, or a URL that fsspec can read).
 
     since_of   the source's offset (JSON) that a batch ends at -> the record time below which it has no result, if known
 
@@ -93,7 +93,7 @@ def restart_deduplicator(
     config: DedupConfig | None = None,
     since_of: Callable[[str], int | None] | None = None,
 ) -> DataFrame:
-    """The rows of a streaming DataFrame that have no result yet, for whatever sink follows.
+    """Returns the rows of a streaming DataFrame that have no result yet, for whatever sink follows.
 
     id          Spark SQL for what identifies a row's result, cast to binary; if it is null, the row goes through
     results     opens a reader of recent results, in the workers: `lambda: KafkaResults("out", kafka)`
@@ -124,7 +124,7 @@ def restart_deduplicator(
 def filtered(
     setup: Setup, batches: Iterable[pa.RecordBatch], columns: list[str], attempt: Callable[[], Attempt]
 ) -> Batches:
-    """Batches with an id column -> the rows that have no result yet, without that column."""
+    """Yields the rows that have no result yet, of batches with an id column, without that column."""
     deduplicator = open_deduplicator(setup)
     try:
         now = attempt()

@@ -55,7 +55,7 @@ class FilterChange:
     without_id: int = 0
 
     def to_json(self, name: str) -> dict[str, object]:
-        """name: of the job, as one log may hold those of several."""
+        """Returns a log line's content; `name` is the job's, as one log may hold those of several."""
         return {
             "event": "deduplicator",
             "name": name,
@@ -83,7 +83,7 @@ class Switch:
         self._quiet_since_ms = 0
 
     def reason(self, attempt: Attempt) -> Reason | None:
-        """Why this attempt needs the output loaded; None if it does not."""
+        """Returns why this attempt needs the output loaded; None if it does not."""
         if attempt.task:
             return Reason.TASK_ATTEMPT
         if not self._met_restart and self._replay.covers(attempt.batch):
@@ -91,11 +91,11 @@ class Switch:
         return None
 
     def in_range(self, batch: int) -> bool:
-        """Whether rows of this batch may be a replay."""
+        """Returns whether rows of this batch may be a replay."""
         return batch <= self._until_batch
 
     def begin(self, attempt: Attempt, now_ms: int) -> Reason | None:
-        """An attempt begins. Returns why the output has to be loaded before it; None if it does not."""
+        """Begins an attempt. Returns why the output has to be loaded before it; None if it does not."""
         reason = self.reason(attempt)
         if reason is None:
             self._rest(attempt.batch, now_ms)
@@ -111,12 +111,12 @@ class Switch:
         return reason
 
     def count_loaded(self, ids: int, now_ms: int) -> None:
-        """So many ids were read back from the output."""
+        """Counts ids that were read back from the output."""
         self.loaded += ids
         self._quiet_since_ms = now_ms  # no duplicate could come while loading
 
     def count_rows(self, dropped: int, without_id: int, now_ms: int) -> None:
-        """So many rows were dropped, and so many let through without an id."""
+        """Counts rows that were dropped, and rows that were let through without an id."""
         self.dropped += dropped
         self.without_id += without_id
         if dropped:

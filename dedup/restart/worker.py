@@ -44,7 +44,7 @@ class Setup:
 
 
 class WorkerDeduplicator:
-    """Used by one task at a time."""
+    """The deduplicator of a job in this process, with its reader of results. Used by one task at a time."""
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -54,7 +54,7 @@ class WorkerDeduplicator:
         self._changes: tuple[FilterChange, ...] = ()
 
     def begin(self, attempt: Attempt, since_ms: int | None = None, batch: BatchTag | None = None) -> bool:
-        """A task begins; returns whether its rows have to be filtered. Loads first if needed.
+        """Begins a task, and loads first if needed; returns whether its rows have to be filtered.
 
         since_ms   no result of its batch has a record time below it; None: unknown here, the driver may have known
         batch      the tag of its results; None: they have no tag
@@ -77,29 +77,29 @@ class WorkerDeduplicator:
         return self._core.filtering
 
     def keep(self, ids: pl.Series) -> Mask:
-        """Which rows have no result yet."""
+        """Returns which rows have no result yet."""
         return self._core.keep(ids, wall_ms())
 
     def durable(self) -> None:
-        """What `keep` let through since the last call is in the output now."""
+        """Takes note that what `keep` let through since the last call is in the output now."""
         self._core.durable()
 
     def report(self) -> FilterReport:
-        """For summaries: whether it filters, its state changes, and what it loaded and dropped since the last one."""
+        """Returns whether it filters, its changes of state, and what it loaded and dropped since the last report."""
         total = self._core.totals
         since = {name: total[name] - self._reported[name] for name in total}
         changes, self._changes, self._reported = self._changes, (), total
         return FilterReport(filtering=int(self._core.filtering), changes=changes, **since)
 
     def say_task(self, batch: int) -> None:
-        """Log a line about a task that has filtered, with counts since the last one: for users without summaries."""
+        """Logs a line about a task that has filtered, with counts since the last one: for users without summaries."""
         counts = self.report()
         counted = {name: getattr(counts, name) for name in ("loaded", "dropped", "without_id")}
         about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
         log.warning("%s", json.dumps({**about, "state": FilterState.FILTERING, **counted}, sort_keys=True))
 
     def close(self) -> None:
-        """Close the reader of results; the next load opens it again."""
+        """Closes the reader of results; the next load opens it again."""
         if self._results is not None:
             self._results.close()
             self._results = None
@@ -111,7 +111,7 @@ class WorkerDeduplicator:
 
 
 def wait_until_settled(name: str, settled_ms: int) -> None:
-    """Wait until nothing of an earlier attempt of this job can arrive."""
+    """Waits until nothing of an earlier attempt of this job can arrive."""
     rest_s = (settled_ms - wall_ms()) / 1000
     if rest_s > 0:
         log.info("%s: waits %.1f s until writes of the earlier attempt have arrived or were given up", name, rest_s)
@@ -122,10 +122,10 @@ _kept: PerProcess[tuple[str, str], WorkerDeduplicator] = PerProcess(4, WorkerDed
 
 
 def open_deduplicator(setup: Setup) -> WorkerDeduplicator:
-    """This process's deduplicator for a job and start of its driver."""
+    """Returns this process's deduplicator for a job and start of its driver."""
     return _kept.get((setup.name, setup.replay.run), lambda: WorkerDeduplicator(setup))
 
 
 def discard_deduplicator(setup: Setup) -> None:
-    """After a failure: the next task begins with a new one, which loads what it needs."""
+    """Drops this process's deduplicator after a failure: the next task creates one, which loads what it needs."""
     _kept.discard((setup.name, setup.replay.run))

@@ -63,7 +63,7 @@ class KafkaResults:
         ends = wait_until_readable(self._log, self._log.ends(), self._timeout_s)
         starts = self._positions or self._first_starts(ends, bounds)
         # Retention may have deleted what was read before.
-        spans = {p: (max(starts.get(p, one.start), one.start), one.stable) for p, one in ends.items()}
+        spans = {p: (max(starts.get(p, end.start), end.start), end.stable) for p, end in ends.items()}
         total = sum(max(end - start, 0) for start, end in spans.values())
         read, report = 0, Every(SAY_EVERY_S)
         log.info("loads recent results of %s: %d records", self._topic, total)
@@ -82,12 +82,12 @@ class KafkaResults:
         self._reader.close()
 
     def _first_starts(self, ends: Mapping[int, Ends], bounds: LoadLimits) -> dict[int, int]:
-        starts = {p: one.start for p, one in ends.items()}
+        starts = {p: end.start for p, end in ends.items()}
         if bounds.since_ms is not None:
             found = self._log.estimate(dict.fromkeys(ends, bounds.since_ms))
-            tails = fair_shares({p: one.stable - one.start for p, one in ends.items()}, self._tail)
-            starts = {p: max(min(found[p], one.stable - tails[p]), one.start) for p, one in ends.items()}
-        sizes = {p: one.stable - starts[p] for p, one in ends.items()}
+            tails = fair_shares({p: end.stable - end.start for p, end in ends.items()}, self._tail)
+            starts = {p: max(min(found[p], end.stable - tails[p]), end.start) for p, end in ends.items()}
+        sizes = {p: end.stable - starts[p] for p, end in ends.items()}
         shares = fair_shares(sizes, bounds.limit)
         if sum(sizes.values()) > bounds.limit:
             log.warning(
@@ -98,4 +98,4 @@ class KafkaResults:
                 sum(sizes.values()),
                 bounds.limit,
             )
-        return {p: max(starts[p], one.stable - shares[p]) for p, one in ends.items()}
+        return {p: max(starts[p], end.stable - shares[p]) for p, end in ends.items()}

@@ -95,7 +95,7 @@ class LakeResults:
         self._read.update(new)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no file stays open."""
 
     def _refuse_logs(self) -> None:
         for name, whose in _LOGS.items():
@@ -111,7 +111,7 @@ class LakeResults:
         return self._files.modified(path), path
 
     def _rows_of(self, path: str) -> int:
-        """How many rows a file has; also checks that it has the columns needed."""
+        """Returns how many rows a file has; also checks that it has the columns needed."""
         try:
             with self._files.open(path) as file:
                 metadata = pq.read_metadata(file)

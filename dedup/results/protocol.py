@@ -31,9 +31,9 @@ class RecentResults(Protocol):
         ...
 
     def load(self, bounds: LoadLimits) -> Iterator[Loaded]:
-        """What the output holds within the bounds; from the second call on only what was added since."""
+        """Yields what the output holds within the bounds; from the second call on only what was added since."""
         ...
 
     def close(self) -> None:
-        """Close connections."""
+        """Closes connections."""
         ...

@@ -17,7 +17,7 @@ FRAMED = b"\x00"
 
 
 def check_values(topic: str, identity: Identity, kafka: Mapping[str, str]) -> None:
-    """Raise `DedupConfigInvalid` if the id is in JSON values, and the newest values are Avro or Protobuf.
+    """Raises `DedupConfigInvalid` if the id is in JSON values, and the newest values are Avro or Protobuf.
 
     Raises `KafkaIOError`.
     """
@@ -25,7 +25,8 @@ def check_values(topic: str, identity: Identity, kafka: Mapping[str, str]) -> No
         return
     with closing(BrokerLog(topic, kafka)) as source, closing(PointReader(topic, committed_only(kafka))) as reader:
         spans = {p: (max(ends.start, ends.stable - SAMPLE), ends.stable) for p, ends in source.ends().items()}
-        values = [one.value for some in reader.take(spans, SAMPLE).values() for one in some if one.value is not None]
+        taken = reader.take(spans, SAMPLE).values()
+        values = [record.value for records in taken for record in records if record.value is not None]
     if values and all(value.startswith(FRAMED) for value in values):
         raise DedupConfigInvalid(
             f"id: {identity.key} is a field of JSON values, and those of {topic!r} have a schema registry's frame "

@@ -11,7 +11,11 @@ from dedup.replayrange import DedupConfig, ReplayRange
 
 @dataclass(frozen=True, slots=True)
 class TopicJob:
-    """One topic into another. config: `limit` and `settle_ms` are used; window_ms: of record times in the output."""
+    """Deduplicates a topic into another.
+
+    window_ms  how far back ids of the output count, by record time
+    config     only `limit` and `settle_ms` are used
+    """
 
     name: str
     source: str
@@ -34,7 +38,8 @@ class TopicJob:
 class TopicSummary:
     """What a task did with its range.
 
-    read      = written + dropped; skipped: offsets that were deleted before they could be read
+    read      written + dropped
+    skipped   offsets that were deleted before they could be read
     loaded, known, forgotten   ids of the output's window
     """
 

@@ -47,7 +47,7 @@ class OutputWindow:
         self.seen = SeenWindow(job.window_ms, job.config.limit)
 
     def catch_up(self) -> int:
-        """Read what was added to the output; returns how many ids that brought."""
+        """Reads what was added to the output; returns how many ids that brought."""
         p = self._partition
         ends = wait_until_readable(self._log, {p: self._log.ends()[p]}, TRANSACTION_TIMEOUT_S)[p]
         now_ms = wall_ms()
@@ -77,7 +77,7 @@ class OutputWindow:
         return loaded
 
     def _start(self, ends: Ends, now_ms: int) -> tuple[int, int]:
-        """Where the window begins in the output, and how long it is."""
+        """Returns where the window begins in the output, and how long it is."""
         p, window_ms, size = self._partition, self._job.window_ms, block_size(self._log.outliers)
         block = self._log.last_times({p: ends.stable}, now_ms + FUTURE_SKEW_MS, size)[p]
         if len(block) < size:
@@ -88,11 +88,11 @@ class OutputWindow:
         return min(max(self._log.estimate({p: since_ms})[p], ends.start), ends.stable), kept_ms
 
     def close(self) -> None:
-        """Close the clients."""
+        """Closes the clients."""
         self._log.close()
         self._reader.close()
 
 
 def valid_times(records: pa.RecordBatch, now_ms: int) -> I64:
-    """The time of each record; `NO_TIME` if it has no valid one."""
+    """Returns the time of each record; `NO_TIME` if it has no valid one."""
     return with_valid_times(records.column("timestamp").to_numpy(), now_ms + FUTURE_SKEW_MS)

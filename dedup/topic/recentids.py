@@ -30,12 +30,12 @@ _BLOCK = 2 * OUTLIERS + 1
 
 
 def with_valid_times(times: I64, ceiling_ms: int) -> I64:
-    """The times, with `NO_TIME` in place of invalid ones: negative, or in the future."""
+    """Returns the times, with `NO_TIME` in place of invalid ones: negative, or in the future."""
     return np.where((times >= 0) & (times <= ceiling_ms), times, NO_TIME)
 
 
 class SeenWindow:
-    """limit   ids kept at most. Times are valid ones, or `NO_TIME`."""
+    """The ids of a window, at most `limit`. Times are valid ones, or `NO_TIME`."""
 
     def __init__(self, window_ms: int, limit: int) -> None:
         self._window_ms, self._limit = window_ms, limit
@@ -48,7 +48,7 @@ class SeenWindow:
         return sum(len(part) for parts in self._buckets.values() for part in parts)
 
     def add(self, hashes: Hashes, times: I64) -> int:
-        """Add ids of records with these times, in the order of the log.
+        """Adds ids of records with these times, in the order of the log.
 
         Returns how many ids were forgotten early because of the limit.
         """
@@ -58,12 +58,12 @@ class SeenWindow:
         at[(times == NO_TIME) | (at < oldest)] = self._clock_ms // self._width_ms
         for bucket in np.unique(at).tolist():
             self._put(bucket, hashes.at(at == bucket))
-        for bucket in [one for one in self._buckets if one < oldest]:
+        for bucket in [bucket for bucket in self._buckets if bucket < oldest]:
             del self._buckets[bucket]
         return self._keep_within_limits()
 
     def contains(self, hashes: Hashes, times: I64) -> Mask:
-        """Whether each id is known to a row of this time."""
+        """Returns whether each id is known to a row of this time."""
         found = np.zeros(len(hashes), np.bool_)
         for bucket, parts in self._buckets.items():
             in_reach = (times == NO_TIME) | (times - self._window_ms < (bucket + 1) * self._width_ms)
@@ -73,11 +73,11 @@ class SeenWindow:
         return found
 
     def to_rows_at(self, times: I64) -> Known:
-        """What is known to rows with these times, one per row."""
+        """Returns what is known to rows with these times, one per row."""
         return _ToRowsAt(self, times)
 
     def _see(self, times: I64) -> None:
-        """Fewer records than a block prove no more than the smallest of their times."""
+        """Advances the clock. Fewer records than a block prove no more than the smallest of their times."""
         self._tail = np.concatenate([self._tail, times[-_BLOCK:]])[-_BLOCK:]
         if len(self._tail):
             block: list[int] = self._tail.tolist()

@@ -20,7 +20,7 @@ WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` reads what is le
 
 
 def losses_of(on_data_loss: str) -> Losses:
-    """What is done about lost records of the source: "stop" or "continue"."""
+    """Returns what is done about lost records of the source: "stop" or "continue"."""
     return Losses(RecordsGone, REMEDY, on_data_loss == CONTINUE)
 
 
@@ -28,7 +28,7 @@ class Remaining:
     """Reads ranges of a partition, and counts the offsets that were deleted (`skipped`)."""
 
     def __init__(self, read: Callable[[int, int], Iterator[pa.RecordBatch]], on_data_loss: str) -> None:
-        """read: the records of [start, end) in offset order, in batches."""
+        """Takes `read`, which gives the records of [start, end) in offset order, in batches."""
         self._read, self._losses = read, losses_of(on_data_loss)
         self.skipped = 0
 

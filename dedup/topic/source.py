@@ -37,7 +37,7 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """Records in [start, end) of one partition: the part of a batch that one task does, one of `parts`."""
+    """Records in [start, end) of a partition: the part of a batch that a task does; there are `parts` of them."""
 
     number: int
     parts: int
@@ -48,7 +48,11 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is read. start: "earliest" or "latest", in a new checkpoint; on_data_loss: "stop" or "continue"."""
+    """What is read.
+
+    start         where a new checkpoint starts: "earliest" or "latest"
+    on_data_loss  "stop" or "continue"
+    """
 
     topic: str
     kafka: Mapping[str, str]
@@ -61,7 +65,7 @@ RangeStage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
 
 
 def range_source(name: str, ranges: Ranges, stage: RangeStage, control: ReaderControl) -> type[DataSource]:
-    """A data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
+    """Returns a data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
     of_range = pickled(lambda values: chain.from_iterable(stage(BatchPart(*value)) for value in values))
     return stream_source("ranges", name, SUMMARY_SCHEMA, lambda: RangesReader(name, ranges, control, of_range))
 
@@ -97,8 +101,9 @@ class RangesReader(StreamReader):
 
 
 def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], log: TopicLog, ranges: Ranges) -> None:
-    """Raise `RecordsGone` if the topic is not any more what it was up to a batch's end: recreated, or truncated, even
-    if it has grown beyond it since. Raises `SourceChanged` for another job's checkpoint.
+    """Raises `RecordsGone` if the topic was recreated, or truncated below a batch's end, even if it has grown since.
+
+    Raises `SourceChanged` for another job's checkpoint.
     """
     _check_belongs(end, topic_id, ranges)
     losses, where = replace(losses_of(ranges.on_data_loss), continues=True), f"source partition {ranges.topic}"
@@ -109,7 +114,7 @@ def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], l
 
 
 def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], ranges: Ranges) -> dict[str, Any]:
-    """The offset after `start`; `start` itself if there is nothing to read. Raises `SourceChanged`, `RecordsGone`."""
+    """Returns the offset after `start`; `start` if there is nothing to read. Raises `SourceChanged`, `RecordsGone`."""
     if start:
         _check_belongs(start, topic_id, ranges)
     losses = losses_of(ranges.on_data_loss)
@@ -119,7 +124,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         position = at.get(p, 0)  # a partition that is new to a running job is read from its start
         lost = losses.of(f"source partition {ranges.topic}-{p}", position, ends.get(p))
         at[p], skipped = position + lost.unread, skipped + lost.unread
-    rests = {p: max(one.stable - at[p], 0) for p, one in ends.items()}
+    rests = {p: max(end.stable - at[p], 0) for p, end in ends.items()}
     shares = fair_shares(rests, ranges.max_records)
     spans = {str(p): [at[p], at[p] + shares[p]] for p in sorted(ends)}
     if start and all(a == b for a, b in spans.values()):
@@ -150,5 +155,5 @@ def _check_belongs(end: Mapping[str, Any], topic_id: str, ranges: Ranges) -> Non
 
 
 def _first(ends: Mapping[int, Ends], ranges: Ranges) -> dict[int, int]:
-    """Where a new checkpoint starts."""
-    return {p: one.stable if ranges.start == "latest" else one.start for p, one in ends.items()}
+    """Returns where a new checkpoint starts."""
+    return {p: end.stable if ranges.start == "latest" else end.start for p, end in ends.items()}

@@ -47,16 +47,16 @@ _windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDO
 
 
 def topic_stage(job: TopicJob) -> RangeStage:
-    """A range -> one `TopicSummary`, as a row."""
+    """Returns the stage that gives a `TopicSummary` for a range, as a row."""
 
     def summaries(span: BatchPart) -> Iterator[pa.RecordBatch]:
-        return summary_rows((_settled(job, one) for one in (span,)), RecordTooLarge)
+        return summary_rows((_settled(job, part) for part in (span,)), RecordTooLarge)
 
     return summaries
 
 
 def _settled(job: TopicJob, span: BatchPart) -> TopicSummary:
-    """Deduplicate a range once the writes of an earlier attempt are settled."""
+    """Deduplicates a range once the writes of an earlier attempt are settled."""
     key = (job.name, job.replay.run, span.partition)
     try:
         settled_ms = _settled_at_ms(job, current_attempt())
@@ -128,13 +128,13 @@ def _source(job: TopicJob, span: BatchPart) -> Remaining:
 
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
-    """The time from which nothing of an earlier attempt can arrive any more; None: there was none."""
+    """Returns the time from which nothing of an earlier attempt can arrive any more; None: there was none."""
     if attempt.task:
         return job.config.settled_at_ms(wall_ms())
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
 
 
 def _first_ms(job: TopicJob, span: BatchPart) -> int | None:
-    """The smallest time in a range, valid or not: from there on an earlier attempt may have written."""
+    """Returns the smallest time in a range, valid or not: from there on an earlier attempt may have written."""
     batches = _source(job, span).of(span.start, span.end)
     return min((int(pc.min(batch.column("timestamp")).as_py()) for batch in batches), default=None)

@@ -14,7 +14,7 @@ from benchmarks.nexmark_query import QUERIES, SPAN_MS
 
 def generated(events: int) -> Events:
     found = list(chunks(events))
-    return Events(*(pl.concat([getattr(one, topic) for one in found]) for topic in TOPICS))
+    return Events(*(pl.concat([getattr(chunk, topic) for chunk in found]) for topic in TOPICS))
 
 
 def test_proportions_and_references_are_those_of_nexmark() -> None:

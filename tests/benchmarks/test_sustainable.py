@@ -12,7 +12,7 @@ CLICKS = 5_000
 
 
 def trial(first_ms: float, last_ms: float, *, asked: int = 900, rows: int = CLICKS) -> Trial:
-    """Ten seconds at 900 records per second, of which latency goes from one value to the other."""
+    """Returns ten seconds at 900 records per second, of which latency goes from one value to the other."""
     frame = pl.DataFrame({"part": np.linspace(0, 1, rows), "latency": np.linspace(first_ms, last_ms, rows)})
     return Trial(asked, 10.0, Produced(CLICKS, 0, 0.0), frame)
 

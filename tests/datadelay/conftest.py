@@ -11,6 +11,6 @@ from tests.datadelay.zookeeper_server import running_zookeeper
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of one real ZooKeeper server for the whole session."""
+    """Yields the address of one real ZooKeeper server for the whole session."""
     with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as address:
         yield address

@@ -20,7 +20,7 @@ DEADLINE_S = 60.0
 
 @contextmanager
 def running_zookeeper(folder: Path) -> Iterator[str]:
-    """Start one on a free port with its data in `folder`; yields `host:port`."""
+    """Starts a ZooKeeper on a free port with its data in `folder`; yields `host:port`."""
     port = free_port()
     jars = Path(pyspark.__file__).parent / "jars"
     command = [find_java(), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.admin.enableServer=false"]

@@ -74,7 +74,7 @@ def test_the_id_of_a_row_to_be_written_is_that_of_its_record():
         ids = identity.in_batch(identity.of_positions(rows), TAG).to_list()
         assert ids == identity.of_records(records_with(written)).to_list()
         assert len({*ids}) == 2
-        assert all(one.startswith(str(TAG).encode()) for one in ids)
+        assert all(row_id.startswith(str(TAG).encode()) for row_id in ids)
     by_header = Identity("event", within=Within.BATCH)
     given_ids = by_header.in_batch(pl.Series([b"\xff\x00", None]), TAG).to_list()
 
@@ -98,8 +98,8 @@ def test_records_of_other_batches_have_no_id():
     ids = identity.of_records(records_with(headers), since=TAG).to_list()
     both = Identity(within=Within.BATCH).of_records(records_with(headers), since=TAG).to_list()
 
-    assert [one is not None for one in ids] == [True, False, True, False, False, False, True]
-    assert [one is not None for one in both] == [True, False, True, False, False, False, False]
+    assert [row_id is not None for row_id in ids] == [True, False, True, False, False, False, True]
+    assert [row_id is not None for row_id in both] == [True, False, True, False, False, False, False]
 
 
 @pytest.mark.parametrize("identity", [Identity("event"), Identity(key=KeyOf())])
@@ -141,7 +141,7 @@ class Job:
         self.new_checkpoint(0)
 
     def new_checkpoint(self, number):
-        """Also with recreated topics: offsets count from 0 again."""
+        """Starts with a new checkpoint, also with recreated topics: offsets count from 0 again."""
         self.generation, self.number, self.at, self.tried = f"{number}", 0, 0, False
         self.start()
 
@@ -150,7 +150,7 @@ class Job:
         self.dedup = Deduplicator(DedupConfig(quiet_ms=2, settle_ms=0), replay)
 
     def batch(self, size, writes, now_ms):
-        """Try a batch with this many records; with `writes` only the first of them get out, and the driver dies."""
+        """Tries a batch with this many records; with `writes` only the first of them get out, and the driver dies."""
         tag = BatchTag.of(self.name, self.generation, self.number)
         lefts = [f"0:{self.at + i}" for i in range(size)]
         load = self.dedup.begin(Attempt(self.number), now_ms, batch=tag)

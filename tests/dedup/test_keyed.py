@@ -155,12 +155,12 @@ def test_many_keys_are_intended_in_pieces():
 def test_writers_of_one_store_count_for_themselves():
     """Scopes keep the transaction numbers separate."""
     store = Memory()
-    one, other = (KeyedResults(store, add_int, opaque=True, scope=scope) for scope in (b"0", b"1"))
-    one.apply(5, {b"a": b"1"})
+    first, other = (KeyedResults(store, add_int, opaque=True, scope=scope) for scope in (b"0", b"1"))
+    first.apply(5, {b"a": b"1"})
 
     other.apply(0, {b"b": b"1"})
 
-    assert (one.committed(), other.committed()) == (5, 0)
+    assert (first.committed(), other.committed()) == (5, 0)
 
 
 def test_a_value_of_somebody_else_is_not_taken_for_ours():

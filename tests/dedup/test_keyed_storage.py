@@ -45,7 +45,7 @@ def test_sums_survive_interrupted_batches_and_replays_that_differ(tmp_path):
                 with suppress(Interrupted):
                     other = {b"%c" % (97 + (txid + i) % 4): b"9" for i in range(3)}
                     KeyedResults(Interruptible(values, items), add_int, opaque=True).apply(txid, other)
-            KeyedResults(values, add_int, opaque=True).apply(txid, {key: b"%d" % one for key, one in final.items()})
+            KeyedResults(values, add_int, opaque=True).apply(txid, {key: b"%d" % value for key, value in final.items()})
             truth.update(final)
 
         found = KeyedResults(values, add_int, opaque=True).read([b"a", b"b", b"c", b"d"])

@@ -24,7 +24,7 @@ _FILES = {
 
 
 def router() -> APIRouter:
-    """The page's routes. They contain no data, so they need no token."""
+    """Returns the page's routes. They contain no data, so they need no token."""
     routes = APIRouter(include_in_schema=False)
     for path, (name, media_type) in _FILES.items():
         routes.add_api_route(path, _file(name, media_type), methods=["GET"], response_class=Response)

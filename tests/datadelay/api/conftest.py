@@ -16,14 +16,14 @@ from tests.support.postgresql import PostgresServer, postgres_server
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresServer]:
-    """One for the whole session; a test that kills it starts it again."""
+    """Runs a PostgreSQL for the whole session; a test that kills it starts it again."""
     with postgres_server() as running:
         yield running
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, of both kinds."""
+    """Returns the URL of an empty database, of both kinds."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'delay.db'}"
     server: PostgresServer = request.getfixturevalue("postgresql")
@@ -32,14 +32,14 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server for this test alone."""
+    """Runs a server for this test alone."""
     with running_server(tmp_path) as running:
         yield running
 
 
 @pytest.fixture
 def submission() -> Callable[..., Submission]:
-    """`submission(consumed_until_ms, position=10, listed_ms=NOON_MS)`: with one partition unless given otherwise."""
+    """Gives `submission(consumed_until_ms, position=10, listed_ms=NOON_MS)`, with one partition by default."""
 
     def make(consumed_until_ms: int | None = NOON_MS - 5_000, **changes: Any) -> Submission:
         position = changes.pop("position", 10)

@@ -117,7 +117,7 @@ def test_ignores_a_netrc_file(
 
 @contextmanager
 def scripted(*answers: Answer | None) -> Iterator[tuple[str, list[str]]]:
-    """A server that gives these answers in turn, the last one for ever; None: it closes the connection instead."""
+    """Runs a server that gives these answers in turn, the last one for ever; at None it closes the connection."""
     left, seen = list(answers), []
 
     class Handler(BaseHTTPRequestHandler):
@@ -141,7 +141,7 @@ def scripted(*answers: Answer | None) -> Iterator[tuple[str, list[str]]]:
         do_GET = do_PUT = do_POST = do_DELETE = answer
 
         def log_message(self, *_: object) -> None:
-            """Nothing."""
+            """Logs nothing."""
 
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})

@@ -28,7 +28,7 @@ class Writer:
     acknowledged: list[int] = field(default_factory=list)
 
     def run(self, url: str, server: subprocess.Popen[bytes]) -> None:
-        """Submit until the server is gone; one missing answer, on a machine that stalled, does not end it."""
+        """Submits until the server is gone; one missing answer, on a machine that stalled, does not end it."""
         with DelayClient(url, TOKEN, retries=0) as client:
             while True:
                 self.sent += 1
@@ -75,9 +75,9 @@ def test_nothing_acknowledged_is_lost_by_kill_9(database: str, tmp_path: Path) -
 
 
 def assert_kept(url: str, writers: list[Writer]) -> None:
-    """All that was acknowledged, and at most one submission more of each writer that has begun."""
+    """Asserts that all is there that was acknowledged, and at most one submission more of each writer."""
     with DelayClient(url, TOKEN) as client:
-        for writer in (one for one in writers if one.acknowledged):
+        for writer in (writer for writer in writers if writer.acknowledged):
             delay = client.read("feeder", writer.topic)
             history = client.history("feeder", writer.topic, limit=2_000)
             kept = {(point.consumed_until_ms or 0) - writer.begin_ms for point in history.points}

@@ -37,7 +37,7 @@ OPERATIONS = [
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One server for all requests, with a delay at /v1/delays/0/0 and without a rate limit."""
+    """Runs one server for all requests, with a delay at /v1/delays/0/0 and without a rate limit."""
     with running_server(tmp_path_factory.mktemp("fuzzed"), requests_per_s=MANY, burst=MANY) as running:
         reports = (PartitionReport(0, 5, NOON_MS), PartitionReport(1, None, None, "gone"))
         running.client().submit(
@@ -56,7 +56,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def description(fuzzed: RunningServer) -> OpenApiSchema:
-    """The description as the server returns it."""
+    """Returns the API's description, as the server sends it."""
     import schemathesis
 
     return schemathesis.openapi.from_url(f"{fuzzed.url}/openapi.json", wait_for_schema=20)

@@ -47,7 +47,7 @@ STATE_TEXT = {"ok": "ok", "caught_up": "caught up", "unknown": "unknown", "stale
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """One headless Chromium; `tests/install-browser.sh` installs it."""
+    """Runs a headless Chromium, which `tests/install-browser.sh` installs."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     assert binary, "chromium is missing: run tests/install-browser.sh"
     assert driver, "chromedriver is missing: run tests/install-browser.sh"
@@ -63,7 +63,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def open_server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server that anybody may read."""
+    """Runs a server that anybody may read."""
     with running_server(tmp_path, anonymous=["read"]) as running:
         yield running
 
@@ -74,18 +74,18 @@ def resize(browser: webdriver.Chrome, width: int, height: int) -> None:
 
 
 def wait(browser: webdriver.Chrome, condition: Callable[[], Any]) -> Any:
-    """Wait until the condition holds."""
+    """Waits until the condition holds."""
     waiting = WebDriverWait(browser, 30, 0.05, ignored_exceptions=[StaleElementReferenceException])
     return waiting.until(lambda _: condition())
 
 
 def cards(browser: webdriver.Chrome) -> dict[str, Shown]:
-    """What the page shows, by topic."""
+    """Returns what the page shows, by topic."""
     return {card["topic"]: card for card in browser.execute_script(READ_CARDS)}
 
 
 def api(server: RunningServer) -> dict[str, dict[str, Any]]:
-    """What the API says, by topic."""
+    """Returns what the API says, by topic."""
     headers = server.headers("reader")
     delays = requests.get(f"{server.url}/v1/delays", headers=headers, timeout=5).json()["delays"]
     return {delay["topic"]: delay for delay in delays}
@@ -96,7 +96,7 @@ def numbers(value: int | None) -> str:
 
 
 def assert_equal(shown: Shown, said: dict[str, Any]) -> None:
-    """Every field that the page takes from the API, unchanged."""
+    """Compares every field that the page takes from the API, unchanged."""
     assert shown["consumer"] == said["consumer"]
     assert (shown["state"], shown["state_text"]) == (said["state"], STATE_TEXT[said["state"]])
     assert shown["reason"] == said["reason"]
@@ -108,7 +108,7 @@ def assert_equal(shown: Shown, said: dict[str, Any]) -> None:
 
 
 def submit_every_state(server: RunningServer, submission: Make) -> None:
-    """Four topics, each with a history of three submissions, which end in the four states."""
+    """Submits for four topics, each with a history of three submissions, which end in the four states."""
     client = server.client()
     start_ms = NOON_MS
     for minute in range(3):

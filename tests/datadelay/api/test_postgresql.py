@@ -42,7 +42,7 @@ class Collector:
     acknowledged: set[int] = field(default_factory=set)
 
     def run(self, stop: threading.Event) -> None:
-        """What another one has made late is refused; that is no fault."""
+        """Submits until stopped. A submission that another collector has made late is refused; that is no fault."""
         with DelayClient(self.url, TOKEN, retries=0) as client:
             while not stop.wait(0.005):
                 time_ms = wall_ms()
@@ -63,7 +63,7 @@ class Collector:
 
 
 def progress(collectors: Sequence[Collector]) -> None:
-    """Until each has ten more acknowledgements."""
+    """Waits until each has ten more acknowledgements."""
     goals = [len(each.acknowledged) + 10 for each in collectors]
     wait_until(lambda: all(len(each.acknowledged) >= goal for each, goal in zip(collectors, goals, strict=True)))
 
@@ -75,8 +75,8 @@ def test_nothing_acknowledged_is_lost_when_a_server_and_the_database_are_killed(
     database = postgresql.new_database()
     stop = threading.Event()
     topics = ("a", "b")
-    with server_process(database, tmp_path) as (_, other), server_process(database, tmp_path) as (first, one):
-        collectors = [Collector(url, topic) for url in (one, other) for topic in topics]
+    with server_process(database, tmp_path) as (_, other), server_process(database, tmp_path) as (first, url):
+        collectors = [Collector(server, topic) for server in (url, other) for topic in topics]
         threads = [threading.Thread(target=each.run, args=(stop,)) for each in collectors]
         for thread in threads:
             thread.start()
@@ -106,21 +106,21 @@ def test_nothing_acknowledged_is_lost_when_a_server_and_the_database_are_killed(
 def test_a_store_shows_what_another_one_wrote(postgresql: PostgresServer, submission: Make) -> None:
     """Also that it was deleted, and submitted again; what has not changed is not read again."""
     database = postgresql.new_database()
-    with open_store(database) as one, open_store(database) as other:
-        put(one, submission(topic="a"), NOON_MS)
+    with open_store(database) as first, open_store(database) as other:
+        put(first, submission(topic="a"), NOON_MS)
         put(other, submission(topic="b"), NOON_MS)
-        before = one.all()
+        before = first.all()
 
         other.change("feeder", "b", lambda entry: rewind(entry or pytest.fail("gone"), now_ms=NOON_MS), NOON_MS)
-        rewound = one.all()
+        rewound = first.all()
         other.forget("feeder", "b")
-        without = one.all()
+        without = first.all()
         again = put(other, submission(topic="b"), NOON_MS)
 
         assert [entry.last.topic for entry in before] == ["a", "b"]
         assert rewound[0] is before[0]
         assert (rewound[1].value_ms, without) == (None, [before[0]])
-        assert one.get("feeder", "b") == again
+        assert first.get("feeder", "b") == again
 
 
 def test_servers_that_start_together_migrate_once(postgresql: PostgresServer) -> None:
@@ -137,11 +137,11 @@ def test_servers_that_start_together_migrate_once(postgresql: PostgresServer) ->
 def test_of_two_first_submissions_at_once_one_comes_second(postgresql: PostgresServer, submission: Make) -> None:
     """There is no row yet that could be locked."""
     database = postgresql.new_database()
-    with open_store(database) as one, open_store(database) as other, ThreadPoolExecutor(2) as pool:
+    with open_store(database) as first, open_store(database) as other, ThreadPoolExecutor(2) as pool:
         for number in range(10):
             made = submission(topic=f"t{number}")
-            list(pool.map(partial(put, submission=made, now_ms=NOON_MS), (one, other)))
-            history = one.history("feeder", made.topic, limit=9, before=None, since_ms=None)
+            list(pool.map(partial(put, submission=made, now_ms=NOON_MS), (first, other)))
+            history = first.history("feeder", made.topic, limit=9, before=None, since_ms=None)
 
             assert [point.sequence for point in history] == [1]
 
@@ -163,7 +163,7 @@ def test_a_connection_that_became_read_only_is_replaced(postgresql: PostgresServ
 
 
 def set_read_only(database: str, state: str) -> None:
-    """For the next connections."""
+    """Makes the database read-only, or writable again, for the next connections."""
     engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text("SET default_transaction_read_only = off"))

@@ -29,7 +29,7 @@ class Consumer:
     generation: int = 0
 
     def progress(self) -> list[int]:
-        """The time of the next unread record: no unread record is older."""
+        """Returns the time of the next unread record: no unread record is older."""
         return [10 * position + number for number, position in enumerate(self.positions)]
 
 
@@ -52,23 +52,23 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, PARTITIONS - 1), records=st.integers(1, 5))
     def read(self, partition: int, records: int) -> None:
-        """The consumer advances in one partition."""
+        """Lets the consumer advance in one partition."""
         self.consumer.positions[partition] += records
 
     @rule(partition=st.integers(0, PARTITIONS - 1), records=st.integers(1, 20))
     def go_back(self, partition: int, records: int) -> None:
-        """The consumer goes back within its generation."""
+        """Lets the consumer go back within its generation."""
         self.consumer.positions[partition] = max(0, self.consumer.positions[partition] - records)
 
     @rule(back=st.integers(0, 20))
     def start_over(self, back: int) -> None:
-        """The consumer starts with a new generation, anywhere."""
+        """Lets the consumer start with a new generation, anywhere."""
         self.consumer.generation += 1
         self.consumer.positions = [max(0, position - back) for position in self.consumer.positions]
 
     @rule(fails=st.booleans(), caught_up=st.booleans())
     def collect(self, fails: bool, caught_up: bool) -> None:
-        """A collector runs; its submission is under way."""
+        """Runs a collector; its submission is under way."""
         self.now_ms += 7
         reason = "fails" if fails else None
         reports = tuple(
@@ -93,7 +93,7 @@ class Publishing(RuleBasedStateMachine):
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), keep=st.booleans())
     def arrive(self, data: st.DataObject, keep: bool) -> None:
-        """One of the submissions under way arrives, perhaps not for the last time."""
+        """Lets a submission that is under way arrive, perhaps not for the last time."""
         number = data.draw(st.integers(0, len(self.under_way) - 1))
         submission = self.under_way[number] if keep else self.under_way.pop(number)
         before = self.published
@@ -109,7 +109,7 @@ class Publishing(RuleBasedStateMachine):
             self.promised_ms = after.value_ms
 
     def check_step(self, before: Published | None, submission: Submission, after: Published) -> None:
-        """What one accepted submission may and may not change."""
+        """Checks what an accepted submission may and may not change."""
         if before is not None and submission == before.last:
             assert after == before
             return
@@ -130,7 +130,7 @@ class Publishing(RuleBasedStateMachine):
     @precondition(lambda self: self.published is not None)
     @rule()
     def operator_rewinds(self) -> None:
-        """An operator reports that the consumer went back on purpose."""
+        """Reports, as an operator does, that the consumer went back on purpose."""
         assert self.published is not None
         self.now_ms += 1
         self.published = rewind(self.published, now_ms=self.now_ms)
@@ -138,12 +138,12 @@ class Publishing(RuleBasedStateMachine):
 
     @rule(ms=st.integers(1, 3 * STALE_AFTER_MS))
     def time_passes(self, ms: int) -> None:
-        """Nothing else happens."""
+        """Lets time pass, and nothing else happen."""
         self.now_ms += ms
 
     @invariant()
     def a_state_has_a_value_exactly_when_it_is_not_unknown(self) -> None:
-        """And every reason is there when it is needed."""
+        """Checks also that every reason is there when it is needed."""
         if self.published is None:
             return
         delay = view(self.published, now_ms=self.now_ms, stale_after_ms=STALE_AFTER_MS)

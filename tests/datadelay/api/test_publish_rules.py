@@ -20,7 +20,7 @@ T0 = 1_795_176_000_000
 
 
 def run(*submissions: Submission, before: Published | None = None) -> Published:
-    """Accept all, each a second after its ends were listed."""
+    """Accepts all, each a second after its ends were listed."""
     for submission in submissions:
         before = accept(before, submission, now_ms=submission.listed_ms + 1_000, stale_after_ms=STALE_AFTER_MS)
     assert before is not None

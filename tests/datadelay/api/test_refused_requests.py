@@ -20,7 +20,7 @@ ONE = "/v1/delays/feeder/impressions"
 
 
 def pointers(answer: requests.Response) -> list[str]:
-    """At what the answer points."""
+    """Returns what the answer points at."""
     return [part["pointer"] for part in assert_problem(answer, 422, "invalid")["errors"]]
 
 
@@ -62,7 +62,7 @@ def test_points_at_the_value_that_is_not_allowed(server: RunningServer, submissi
 
     found = [pointers(call(server, "PUT", ONE, json=body_of(submission()) | change)) for change, _ in changes]
 
-    assert [one for one, at in zip(changes, found, strict=True) if one[1] not in at] == []
+    assert [change for change, at in zip(changes, found, strict=True) if change[1] not in at] == []
 
 
 def test_points_at_a_note_that_is_not_allowed(server: RunningServer, submission: Make) -> None:
@@ -142,7 +142,7 @@ def test_readers_may_not_write_and_strangers_may_nothing(server: RunningServer, 
 
 @pytest.fixture
 def small_server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A server with tight limits, open to readers."""
+    """Runs a server with tight limits, open to readers."""
     with running_server(tmp_path, max_body_bytes=10_000, requests_per_s=0.5, burst=20, anonymous=["read"]) as running:
         yield running
 

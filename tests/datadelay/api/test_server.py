@@ -154,11 +154,11 @@ def test_metrics_have_no_sample_for_an_unknown_delay(server: RunningServer, subm
     call(server, "PUT", ONE, json=body_of(lost))
     unknown = samples(server)
 
-    one = ("feeder", "impressions")
-    assert known["teacup_data_delay_seconds", *one] == 5
-    assert ("teacup_data_delay_seconds", *one) not in unknown
-    assert unknown["teacup_data_delay_last_success_age_seconds", *one] == 60
-    assert unknown["teacup_data_delay_last_submission_age_seconds", *one] == 0
+    labels = ("feeder", "impressions")
+    assert known["teacup_data_delay_seconds", *labels] == 5
+    assert ("teacup_data_delay_seconds", *labels) not in unknown
+    assert unknown["teacup_data_delay_last_success_age_seconds", *labels] == 60
+    assert unknown["teacup_data_delay_last_submission_age_seconds", *labels] == 0
     for found, state in ((known, "ok"), (unknown, "unknown")):
         one_hot = {key[2]: value for key, value in found.items() if key[0] == "teacup_data_delay_state"}
         assert one_hot == {each: float(each == state) for each in ("ok", "caught_up", "unknown", "stale")}

@@ -11,7 +11,7 @@ from tests.support.stepped import Stepped
 
 @pytest.fixture
 def stepped(kafka: dict[str, str]) -> Iterator[Callable[[str], Stepped]]:
-    """`stepped(topic)`: a consumer of the topic, closed with the test."""
+    """Gives `stepped(topic)`: a consumer of the topic, closed with the test."""
     made: list[Stepped] = []
 
     def make(topic: str) -> Stepped:
@@ -19,5 +19,5 @@ def stepped(kafka: dict[str, str]) -> Iterator[Callable[[str], Stepped]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for log in made:
+        log.close()

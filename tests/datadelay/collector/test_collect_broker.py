@@ -26,7 +26,7 @@ Consumers = Callable[[str], Stepped]
 
 
 def by_clock(found: Submission) -> int:
-    """The progress of a caught-up consumer."""
+    """Returns the progress of a caught-up consumer."""
     return found.listed_ms - RULES.producer_delay_ms
 
 
@@ -49,7 +49,7 @@ def test_each_step_of_a_consumer_moves_the_value(
         assert found.partitions[0].progress_ms == found.consumed_until_ms
         assert typical(times[step:]) - D <= found.consumed_until_ms <= min(times[step:])
         assert not found.caught_up
-        assert [one.progress_ms for one in found.partitions[1:]] == [by_clock(found)] * 2
+        assert [report.progress_ms for report in found.partitions[1:]] == [by_clock(found)] * 2
 
     consumer.read(0, 1)
     found = consumer.collected(RULES)
@@ -366,7 +366,7 @@ def consumer_at(consumer: Stepped, offset: int) -> Stepped:
 
 
 def recreate(admin: AdminClient, topic: str) -> None:
-    """Deletion continues in the background: create the topic as soon as the broker allows it."""
+    """Creates a topic that was deleted, as soon as the broker allows it: deletion continues in the background."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

@@ -69,9 +69,9 @@ ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # as many records of a block may be wron
 )
 def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str, Any], progress_ms: int) -> None:
     """Each observation that allows a conclusion gives exactly its progress, and no reason."""
-    one = Observed(**{"partition": 3, "ends": SETTLED, **observed})
+    partition = Observed(**{"partition": 3, "ends": SETTLED, **observed})
 
-    report = partition_report(one, LISTED_MS, rules)
+    report = partition_report(partition, LISTED_MS, rules)
 
     assert report == PartitionReport(3, observed["position"], progress_ms), what
 
@@ -100,9 +100,9 @@ def test_what_does_not_allow_a_conclusion_is_unknown_with_its_reason(
     rules: Rules, observed: dict[str, Any], reason: str
 ) -> None:
     """Nothing is guessed: there is no progress, and the reason says what was observed."""
-    one = Observed(**{"partition": 3, "ends": SETTLED, **observed})
+    partition = Observed(**{"partition": 3, "ends": SETTLED, **observed})
 
-    report = partition_report(one, LISTED_MS, rules)
+    report = partition_report(partition, LISTED_MS, rules)
 
     assert report.progress_ms is None
     assert report.position == observed["position"]
@@ -153,8 +153,8 @@ def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
     )
 
     assert found.consumed_until_ms == 7_000
-    assert [one.progress_ms for one in found.partitions] == [BY_CLOCK, 7_000, 8_000]
-    assert [one.position for one in found.partitions] == [50, 20, 21]
+    assert [report.progress_ms for report in found.partitions] == [BY_CLOCK, 7_000, 8_000]
+    assert [report.position for report in found.partitions] == [50, 20, 21]
 
 
 def test_one_unknown_partition_makes_the_topic_unknown_and_keeps_the_others() -> None:

@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "collector.yaml"
 
 
 def document(tmp_path: Path) -> dict[str, Any]:
-    """A small valid configuration."""
+    """Returns a small valid configuration."""
     return {
         "api": {"url": "http://127.0.0.1:8710", "token": "secret-token-of-the-api"},
         "kafka": {"bootstrap.servers": "127.0.0.1:9"},
@@ -36,7 +36,7 @@ def write(tmp_path: Path, content: dict[str, Any]) -> Path:
 
 
 def put(content: dict[str, Any], place: str, value: Any) -> None:
-    """Set the value at `a.0.b`."""
+    """Sets the value at `a.0.b`."""
     *steps, last = place.split("/")
     inner: Any = content
     for step in steps:
@@ -134,7 +134,7 @@ def test_the_example_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     config = CollectorConfig.load(EXAMPLE)
 
     assert isinstance(config.consumers[0].positions, GroupSettings)
-    assert {one.positions.kind for one in config.consumers} == {"group", "checkpoint", "zookeeper"}
+    assert {consumer.positions.kind for consumer in config.consumers} == {"group", "checkpoint", "zookeeper"}
 
 
 def test_a_wrong_file_ends_with_its_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

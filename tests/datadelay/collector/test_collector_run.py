@@ -38,7 +38,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """A Data Delay API for this test alone, which uses the machine's clock."""
+    """Runs a Data Delay API for this test alone, which uses the machine's clock."""
     with running_server(tmp_path) as running:
         running.clock.now_ms = wall_ms()
         yield running
@@ -46,7 +46,7 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 
 @pytest.fixture
 def settings(server: RunningServer, kafka: dict[str, str], tmp_path: Path) -> dict[str, Any]:
-    """A configuration without consumers."""
+    """Returns a configuration without consumers."""
     return {
         "api": {"url": server.url, "token": server.secrets["writer"]},
         "kafka": kafka,
@@ -57,7 +57,7 @@ def settings(server: RunningServer, kafka: dict[str, str], tmp_path: Path) -> di
 
 @pytest.fixture
 def run(server: RunningServer, settings: dict[str, Any], tmp_path: Path) -> Run:
-    """`run(consumer, ...)`: a whole run over these consumers; returns its exit code."""
+    """Gives `run(consumer, ...)`: a whole run over these consumers, which returns its exit code."""
 
     def once(*consumers: dict[str, Any], **changes: Any) -> int:
         server.clock.now_ms = wall_ms() + 1_000  # a little ahead, as clocks are
@@ -73,7 +73,7 @@ def write(folder: Path, content: dict[str, Any]) -> Path:
 
 
 def of_group(consumer: Stepped, *topics: str, name: str = "feeder", **more: Any) -> dict[str, Any]:
-    """The configuration of a consumer."""
+    """Returns the configuration of a consumer."""
     return {
         "consumer": name,
         "positions": {"from": "group", "group": consumer.group},
@@ -115,15 +115,15 @@ def test_the_crontabs_line_publishes_the_delay_of_a_stepped_consumer(
     assert behind.state is DelayState.OK
     assert behind.consumed_until_ms == BASE_MS + 6_000
     assert behind.partitions is not None
-    assert [one.position for one in behind.partitions] == [1, None]
+    assert [report.position for report in behind.partitions] == [1, None]
     assert done.state is DelayState.CAUGHT_UP
     assert done.consumed_until_ms == done.listed_ms - 10_000
 
 
 def as_cron(server: RunningServer, folder: Path) -> int:
-    """Run the crontab's line with files in `folder`, and with `teacup` on the PATH."""
+    """Runs the crontab's line with files in `folder`, and with `teacup` on the PATH."""
     crontab = (REPOSITORY / "deploy" / "manifests" / "crontab.example").read_text().splitlines()
-    line = next(one for one in crontab if one.startswith("* * * * * "))
+    line = next(line for line in crontab if line.startswith("* * * * * "))
     command = line.removeprefix("* * * * * ").replace("/etc/teacup", str(folder))
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
@@ -184,8 +184,8 @@ def test_positions_of_all_kinds_give_the_same_value(
 
     assert code == ExitCode.DONE
     found = {name: read(server, topic, name) for name in ("group", "spark", "storm")}
-    assert {one.consumed_until_ms for one in found.values()} == {BASE_MS + 6_000}
-    assert len({one.generation for one in found.values()}) == 3
+    assert {delay.consumed_until_ms for delay in found.values()} == {BASE_MS + 6_000}
+    assert len({delay.generation for delay in found.values()}) == 3
 
 
 def test_a_topic_that_fails_is_unknown_and_hides_no_other(
@@ -298,7 +298,7 @@ class generations:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Silent."""
+                """Logs nothing."""
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)

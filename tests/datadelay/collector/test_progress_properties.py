@@ -41,7 +41,7 @@ class Remembered:
         return Committed({partition: self.positions[partition] for partition in partitions}, "first")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Case:
         )
 
     def unread_ms(self, partition: int) -> list[int]:
-        """The times of all records that the consumer has yet to read, whenever they come."""
+        """Returns the times of all records that the consumer has yet to read, whenever they come."""
         return [
             record.time_ms
             for record in self.history.partitions[partition][self.positions[partition] :]
@@ -91,7 +91,9 @@ class Case:
 def cases(draw: st.DrawFn) -> Case:
     spec = draw(specs())
     history = draw(histories(spec)).right
-    times = sorted({one.readable_ms for one in history.events()} | {one.appended_ms for one in history.events()})
+    times = sorted(
+        {record.readable_ms for record in history.events()} | {record.appended_ms for record in history.events()}
+    )
     now_ms = draw(st.sampled_from(times or [1_000_000_000])) + draw(st.sampled_from((0, 0, 1, 5_000, 1_000_000)))
     ends = SimulatedLog(history, Clock(now_ms)).ends()
     positions = {
@@ -113,9 +115,9 @@ def test_canary_without_its_margin_the_published_time_is_beyond(broken: str, mon
     """The property above does not hold then."""
     usual = reports.partition_report
 
-    def optimistic(one: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
+    def optimistic(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
         less = {"disorder_ms": 0} if broken == "no disorder" else {"producer_delay_ms": 0}
-        return usual(one, listed_ms, replace(rules, **less))
+        return usual(observed, listed_ms, replace(rules, **less))
 
     monkeypatch.setattr(reports, "partition_report", optimistic)
 
@@ -166,7 +168,7 @@ def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
     for report in found.partitions:
         end = case.log().ends()[report.partition]
         readable = case.history.partitions[report.partition][: end.stable]
-        usable = [one for one in readable if one.kind is EventKind.DATA and one.time_ms <= ceiling_ms]
+        usable = [record for record in readable if record.kind is EventKind.DATA and record.time_ms <= ceiling_ms]
         if len(usable) > case.spec.outliers or (end.settled and case.spec.idle is Idle.ADVANCE):
             assert report.progress_ms is not None, report
 
@@ -184,9 +186,9 @@ def test_no_wrong_time_moves_the_published_time(
 ) -> None:
     """Late, ahead, without a time, from the future and since reached by the clock: the published time is never beyond a
     timely unread record, and never below what was read proves. It is unknown if no unread record has a time."""
-    one = drawn_times(random.Random(seed), length, outliers, from_the_start=True)
-    now_ms = data.draw(st.sampled_from(one.appended_ms), label="now") + data.draw(st.sampled_from((0, 1, 500, 3_000)))
-    log = simulated([one], outliers, payload=payload, now_ms=now_ms)
+    drawn = drawn_times(random.Random(seed), length, outliers, from_the_start=True)
+    now_ms = data.draw(st.sampled_from(drawn.appended_ms), label="now") + data.draw(st.sampled_from((0, 1, 500, 3_000)))
+    log = simulated([drawn], outliers, payload=payload, now_ms=now_ms)
     end = log.ends()[0].stable
     rules = Rules(
         disorder_ms=DISORDER_MS,
@@ -200,7 +202,7 @@ def test_no_wrong_time_moves_the_published_time(
         seen = observe(log, Remembered({0: position}), rules, lambda: now_ms)
         report = partition_report(seen.partitions[0], now_ms, rules)
 
-        timely = [at for offset, at in enumerate(one.times_ms) if offset >= position and offset in one.timely]
+        timely = [at for offset, at in enumerate(drawn.times_ms) if offset >= position and offset in drawn.timely]
         read = log.last_times({0: position}, now_ms + 1_000, block_size(outliers))[0]
         read_ms = proven([at for _, at in read], outliers)
         unread = {0: (position, end)}

@@ -20,7 +20,7 @@ NOW_MS = BASE_MS + 10_000_000
 
 
 def log_of(*partitions: list[int], start: dict[int, int] | None = None, exact_index: bool = True) -> SimulatedLog:
-    """A topic with these times, all readable."""
+    """Returns the log of a topic with these times, all readable."""
     events = tuple(
         tuple(
             Event(partition=p, offset=o, time_ms=at, key=None, value=b"{}", appended_ms=BASE_MS, readable_ms=BASE_MS)
@@ -47,21 +47,21 @@ def test_each_case_has_its_word_and_its_offset() -> None:
 
     found = offsets_at(log, BASE_MS + 10, now_ms=NOW_MS, disorder_ms=0)
 
-    assert [(one.offset, one.found) for one in found] == [
+    assert [(answer.offset, answer.found) for answer in found] == [
         (1, OffsetKind.RECORD),
         (2, OffsetKind.LOG_START),
         (2, OffsetKind.PAST_END),
         (0, OffsetKind.EMPTY),
         (0, OffsetKind.RECORD),
     ]
-    assert [(one.before_ms, one.at_ms) for one in found] == [
+    assert [(answer.before_ms, answer.at_ms) for answer in found] == [
         (BASE_MS, BASE_MS + 10),
         (None, BASE_MS + 20),
         (BASE_MS + 5, None),
         (None, None),
         (None, BASE_MS + 50),
     ]
-    assert all(one.verified for one in found)
+    assert all(answer.verified for answer in found)
 
 
 class Wrong(SimulatedLog):
@@ -101,7 +101,7 @@ def test_offsets_without_a_time_are_not_called_empty() -> None:
 
     found = offsets_at(log, BASE_MS, now_ms=NOW_MS)
 
-    assert [(one.offset, one.found) for one in found] == [(3, OffsetKind.NO_TIME), (0, OffsetKind.EMPTY)]
+    assert [(answer.offset, answer.found) for answer in found] == [(3, OffsetKind.NO_TIME), (0, OffsetKind.EMPTY)]
 
 
 def test_progress_is_reported() -> None:
@@ -117,8 +117,8 @@ def test_progress_is_reported() -> None:
 def cases(draw: st.DrawFn) -> tuple[JoinSpec, TopicHistory, int, int]:
     spec = draw(specs())
     history = draw(histories(spec)).left
-    moments = [one.readable_ms for one in history.events()] or [BASE_MS]
-    times = [one.time_ms for one in history.records()] or [BASE_MS]
+    moments = [record.readable_ms for record in history.events()] or [BASE_MS]
+    times = [record.time_ms for record in history.records()] or [BASE_MS]
     return (
         spec,
         history,
@@ -139,16 +139,16 @@ def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinS
         log, time_ms, now_ms=now_ms, disorder_ms=side.disorder_ms, max_future_skew_ms=spec.max_future_skew_ms
     )
 
-    for one in found:
+    for answer in found:
         readable = [
             record
-            for record in history.partitions[one.partition][: one.ends.stable]
+            for record in history.partitions[answer.partition][: answer.ends.stable]
             if record.kind is EventKind.DATA and record.time_ms <= ceiling_ms
         ]
-        assert all(record.time_ms < time_ms for record in readable if record.offset < one.offset)
-        assert one.verified
-        if one.found in (OffsetKind.PAST_END, OffsetKind.NO_TIME, OffsetKind.EMPTY):
-            assert one.offset == one.ends.stable
-        elif one.at_ms is not None:
-            assert one.at_ms >= time_ms - side.disorder_ms
-        event(one.found)
+        assert all(record.time_ms < time_ms for record in readable if record.offset < answer.offset)
+        assert answer.verified
+        if answer.found in (OffsetKind.PAST_END, OffsetKind.NO_TIME, OffsetKind.EMPTY):
+            assert answer.offset == answer.ends.stable
+        elif answer.at_ms is not None:
+            assert answer.at_ms >= time_ms - side.disorder_ms
+        event(answer.found)

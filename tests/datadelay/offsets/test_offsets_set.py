@@ -29,7 +29,7 @@ Teacup = Callable[..., Result]
 
 @pytest.fixture
 def teacup(kafka: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Teacup:
-    """`teacup("set", "--topic", ...)` with the broker's address, in the test's folder."""
+    """Gives `teacup("set", "--topic", ...)`, with the broker's address and in the test's folder."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Result:
@@ -40,7 +40,7 @@ def teacup(kafka: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def topic(kafka: dict[str, str], topic_factory: TopicFactory) -> str:
-    """Three partitions: ten records one second apart, two of the first seconds, none."""
+    """Writes three partitions: ten records one second apart, two of the first seconds, none."""
     name = topic_factory(3)
     produce(kafka, name, [BASE_MS + 1_000 * second for second in range(10)], 0)
     produce(kafka, name, [BASE_MS, BASE_MS + 1_000], 1)
@@ -270,6 +270,6 @@ def test_a_storm_spout_is_set_and_undone(teacup: Teacup, topic: str, zookeeper: 
 
 
 def stopped_a_minute_ago(client: KazooClient, node: str, hosts: str) -> None:
-    """As if the spout's last write were old: the mark of our own writes makes a node count as idle."""
+    """Makes the spout's last write look old: with the mark of our own writes a node counts as idle."""
     content = json.loads(client.get(node)[0])
     client.set(node, json.dumps({**content, "teacup": "offsets set"}).encode())

@@ -23,14 +23,14 @@ KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 
 
 def admission(*buckets: Bucket) -> dict[str, Any]:
-    """The offset of one of our jobs, which joins clicks with impressions."""
+    """Returns the offset of one of our jobs, which joins clicks with impressions."""
     spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
     topics = {"left": ("id-l", 2), "right": ("id-r", 2)}
     return Admission("gen", 3, 1, 0, 1, spec.identity(), topics, {b.number: b for b in buckets}).to_json()
 
 
 def bucket(number: int, left: dict[int, tuple[int, int]], right: dict[int, tuple[int, int]]) -> Bucket:
-    """A bucket that reads these ranges."""
+    """Returns a bucket that reads these ranges."""
     return Bucket(
         number,
         {p: Reading(*span, bounds=(Bound(0),)) for p, span in left.items()},
@@ -39,7 +39,7 @@ def bucket(number: int, left: dict[int, tuple[int, int]], right: dict[int, tuple
 
 
 def write(root: str, batches: dict[int, str], committed: list[int], generation: str = "gen-1") -> None:
-    """A checkpoint with these files in its offset log, and these batches committed."""
+    """Writes a checkpoint with these files in its offset log, and these batches committed."""
     files, path = fsspec.core.url_to_fs(root)
     for folder in ("offsets", "commits"):
         files.makedirs(f"{path}/{folder}", exist_ok=True)
@@ -53,7 +53,7 @@ def write(root: str, batches: dict[int, str], committed: list[int], generation: 
 
 
 def v1(*ends: Any) -> str:
-    """A file of the offset log; "-" where a source has nothing."""
+    """Returns a file of the offset log, with "-" where a source has nothing."""
     return "\n".join(["v1", '{"batchWatermarkMs":0}', *(end if end == "-" else json.dumps(end) for end in ends)])
 
 
@@ -159,7 +159,7 @@ def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
 
 
 def given_end_source() -> type[DataSource]:
-    """A source that offers the end in its option, once. Defined here, so that workers get it by value."""
+    """Returns a source that offers the end in its option, once; defined here, so that workers get it by value."""
 
     class Reader(DataSourceStreamReader):
         def __init__(self, end: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ TOPIC = "impressions"
 
 @pytest.fixture
 def spout(zookeeper: str) -> Iterator[Spout]:
-    """A spout that writes below a root of this test."""
+    """Returns a spout that writes below a root of this test."""
     client = KazooClient(zookeeper)
     client.start(30)
     yield Spout(zookeeper, client, f"/spouts-{uuid.uuid4().hex[:8]}")

@@ -37,7 +37,7 @@ class Reader:
         start = max(len(self.output.log) - bounds.limit, 0) if self.at is None else self.at
         self.at = len(self.output.log)
         part = self.output.log[start : self.at]
-        ids = [one for one in part if one is not None]
+        ids = [row_id for row_id in part if row_id is not None]
         yield Loaded(pl.Series(ids, dtype=pl.String), len(part) - len(ids))
 
     def close(self):
@@ -51,7 +51,7 @@ class Worker:
         self.output, self.dedup, self.reader = output, Deduplicator(config, replay), None
 
     def run(self, attempt, rows, writes, now_ms):
-        """Try the rows; only the first `writes` of them get out before it fails (None: all, and it succeeds)."""
+        """Tries the rows; only the first `writes` of them get out before it fails (None: all, and it succeeds)."""
         kept = rows
         if not self.dedup.dormant(attempt):
             load = self.dedup.begin(attempt, now_ms)
@@ -130,7 +130,7 @@ def check_output(batches, pause_ms):
             workers = [Worker(output, ReplayRange(last_batch=number, started_ms=now)) for _ in range(2)]
             workers[1 - where].run(Attempt(number), rows, None, now)
 
-    assert [one for one in output.log if one is not None] == expected
+    assert [row_id for row_id in output.log if row_id is not None] == expected
 
 
 def test_off_costs_neither_a_load_nor_a_filter_call():
@@ -225,7 +225,7 @@ def test_what_is_delivered_after_the_range_is_not_seen():
         assert worker.dedup.seen == 2
     worker.run(Attempt(10), ["a"], None, CONFIG.quiet_ms)
 
-    assert output.log == ["a", "b", *(one for n in range(1, 10) for one in ("k", "k", f"{n}")), "a"]
+    assert output.log == ["a", "b", *(row_id for n in range(1, 10) for row_id in ("k", "k", f"{n}")), "a"]
     assert not worker.dedup.filtering
     assert worker.dedup.seen == 0
 

@@ -27,12 +27,12 @@ from tests.support.waiting import run_to_its_end
 
 
 def source_of(spark, folder):
-    """A stream of text lines, one batch per file."""
+    """Returns a stream of text lines, one batch per file."""
     return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder))
 
 
 def run(spark, folder, failing=None, **options):
-    """Read all files of `in`, deduplicate, and append to `out` as Parquet; `failing` may then fail a batch."""
+    """Reads all files of `in`, deduplicates them, and appends to `out` as Parquet; `failing` may then fail a batch."""
     checkpoint, out = str(folder / "checkpoint"), str(folder / "out")
     frame = restart_deduplicator(
         source_of(spark, folder / "in"),
@@ -86,8 +86,8 @@ def test_off_loads_nothing_and_filters_nothing(tmp_path, monkeypatch):
 
 
 def passed(setup, attempt, ids):
-    """What the stage lets through of rows with these ids, one batch each."""
-    batches = [pa.record_batch({"value": [one], "__teacup_id": pa.array([one], pa.string())}) for one in ids]
+    """Returns what the stage lets through of rows with these ids, one batch each."""
+    batches = [pa.record_batch({"value": [row_id], "__teacup_id": pa.array([row_id], pa.string())}) for row_id in ids]
     rows = filtered(setup, batches, ["value"], lambda: attempt)
     return [value for batch in rows for value in batch.column("value").to_pylist()]
 
@@ -147,7 +147,7 @@ class RememberedFiles(LocalFileSystem):
     def ls(self, path, detail=False, **options):
         if path not in self.dircache:
             self.dircache[path] = super().ls(path, detail=True, **options)
-        return [one if detail else one["name"] for one in self.dircache[path]]
+        return [entry if detail else entry["name"] for entry in self.dircache[path]]
 
     def invalidate_cache(self, path=None):
         self.dircache.clear()
@@ -266,7 +266,7 @@ def test_a_topic_is_a_sink_as_well(spark, kafka, topic_factory, tmp_path):
         for batch in batches:
             ids = batch.column("value").to_pylist()
             if ids:
-                writer.write(topic, None, ids, headers=[[("event-id", one.encode())] for one in ids])
+                writer.write(topic, None, ids, headers=[[("event-id", event_id.encode())] for event_id in ids])
         writer.flush()
         writer.close()
         yield from ()

@@ -31,12 +31,12 @@ def result(left, right=None):
 
 
 def ids_of(results, bounds=EVERYTHING):
-    return sorted(one.decode() for piece in results.load(bounds) for one in piece.ids.to_list())
+    return sorted(row_id.decode() for piece in results.load(bounds) for row_id in piece.ids.to_list())
 
 
 @pytest.fixture
 def results(kafka):
-    """`results(topic, ...)`: a reader that is closed at the end."""
+    """Gives `results(topic, ...)`: a reader that is closed at the end."""
     opened = []
 
     def make(topic, *more, kafka=kafka, **options):
@@ -44,8 +44,8 @@ def results(kafka):
         return opened[-1]
 
     yield make
-    for one in opened:
-        one.close()
+    for results in opened:
+        results.close()
 
 
 def test_ids_come_from_all_partitions_and_foreign_records_are_counted(kafka, topic_factory, results):
@@ -56,7 +56,7 @@ def test_ids_come_from_all_partitions_and_foreign_records_are_counted(kafka, top
 
     pieces = list(results(topic).load(EVERYTHING))
 
-    assert sorted(one for piece in pieces for one in piece.ids.to_list()) == [b"0:1|0:7", b"1:1|"]
+    assert sorted(row_id for piece in pieces for row_id in piece.ids.to_list()) == [b"0:1|0:7", b"1:1|"]
     assert sum(piece.foreign for piece in pieces) == 2
 
 
@@ -189,7 +189,7 @@ def test_positions_in_columns_and_in_headers_are_the_same_ids():
     )
     headers = pa.array([None, [("x", b"y"), *result("0:5", "1:9")], result("3:6")], HEADERS)
 
-    both, left = (one.of_headers(headers.slice(1)).to_list() for one in (Identity(), Identity(LEFT)))
+    both, left = (identity.of_headers(headers.slice(1)).to_list() for identity in (Identity(), Identity(LEFT)))
 
     assert both == Identity().of_positions(rows).to_list() == [b"0:5|1:9", b"3:6|"]
     assert left == Identity(LEFT).of_positions(rows).to_list() == [b"0:5", b"3:6"]

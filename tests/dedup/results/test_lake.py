@@ -13,7 +13,7 @@ from dedup.results.lake import LakeResults
 
 
 def put(folder, name, ids, times=None, modified_s=1_000):
-    """Write a file of results."""
+    """Writes a file of results."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(
@@ -23,7 +23,7 @@ def put(folder, name, ids, times=None, modified_s=1_000):
 
 
 def ids_of(results, bounds):
-    return sorted(one.decode() for piece in results.load(bounds) for one in piece.ids.to_list())
+    return sorted(row_id.decode() for piece in results.load(bounds) for row_id in piece.ids.to_list())
 
 
 def test_ids_come_from_all_files_but_hidden_ones(tmp_path):

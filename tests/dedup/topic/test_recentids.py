@@ -17,15 +17,15 @@ RECORD = st.tuples(st.integers(0, 8), st.integers(0, 300))
 
 
 def hashes(ids):
-    return Hashes(*(np.array([zlib.crc32(f"{half}{one}".encode()) for one in ids], np.uint64) for half in "ab"))
+    return Hashes(*(np.array([zlib.crc32(f"{half}{number}".encode()) for number in ids], np.uint64) for half in "ab"))
 
 
 def add(window, ids, times):
     return window.add(hashes(ids), np.array(times, np.int64))
 
 
-def knows(window, one, at_ms):
-    return bool(window.contains(hashes([one]), np.array([at_ms], np.int64))[0])
+def knows(window, record_id, at_ms):
+    return bool(window.contains(hashes([record_id]), np.array([at_ms], np.int64))[0])
 
 
 @given(st.lists(st.lists(RECORD, min_size=1, max_size=60), max_size=8), st.integers(0, 40))
@@ -40,7 +40,7 @@ def test_an_id_is_known_for_the_window_and_at_most_a_quarter_longer(steps, ahead
         seen += [(number, at) for (number, _), at in zip(piece, times, strict=True)]
         now_ms += 200
         for number in range(9):
-            times_of = [at for one, at in seen if one == number]
+            times_of = [at for seen_number, at in seen if seen_number == number]
             for row_ms in (now_ms, now_ms + 300):
                 if any(at >= row_ms - WINDOW_MS for at in times_of):
                     assert knows(window, number, row_ms)
@@ -90,7 +90,7 @@ def test_scattered_times_do_not_make_buckets_without_end():
     """Each look-up searches all of them."""
     window = SeenWindow(WINDOW_MS, 1_000_000)
 
-    forgotten = add(window, range(1_000), [one * WINDOW_MS for one in range(1_000)])
+    forgotten = add(window, range(1_000), [number * WINDOW_MS for number in range(1_000)])
 
     assert len(window._buckets) <= 256
     assert len(window) + forgotten <= 1_000

@@ -39,11 +39,11 @@ BY_KEY = Identity(key=KeyOf())
 
 def put(kafka, topic, ids, at_ms):
     """Records with these ids as keys."""
-    put_records(kafka, topic, len(ids), keys=[one.encode() for one in ids], times_ms=[at_ms] * len(ids))
+    put_records(kafka, topic, len(ids), keys=[record_id.encode() for record_id in ids], times_ms=[at_ms] * len(ids))
 
 
 def summary(job, part):
-    """What the driver sees of a task."""
+    """Returns what the driver sees of a task."""
     (batch,) = topic_stage(job)(part)
     (found,) = summaries_in(zip(*(batch.column(i).to_pylist() for i in (0, 1)), strict=True), TopicSummary)
     return found
@@ -56,7 +56,7 @@ def known(window, *ids, at_ms=None):
 
 @pytest.fixture
 def output_window(kafka):
-    """`output_window(topic)`: the window of its partition 0, closed at the end."""
+    """Gives `output_window(topic)`: the window of its partition 0, closed at the end."""
     opened = []
 
     def make(topic, kafka=kafka, since_ms=None, **config):
@@ -66,8 +66,8 @@ def output_window(kafka):
         return opened[-1]
 
     yield make
-    for one in opened:
-        one.close()
+    for window in opened:
+        window.close()
 
 
 def test_results_behind_another_writers_transaction_are_waited_for(
@@ -168,7 +168,7 @@ def test_a_range_that_retention_has_overtaken_stops_the_job_or_gives_what_is_lef
     found = summary(continues, BatchPart(1, 1, 0, 0, 6))
 
     assert (found.read, found.dropped, found.skipped) == (4, 2, 2)
-    assert sorted(one["key"].decode() for one in records(kafka, out)) == [*"abcdef"]
+    assert sorted(record["key"].decode() for record in records(kafka, out)) == [*"abcdef"]
 
 
 @pytest.mark.parametrize(("reads_back", "dropped"), [(True, 2), (False, 0)])
@@ -227,8 +227,8 @@ def test_a_range_that_is_tried_again_is_known_whatever_its_times(kafka, topic_fa
     """Old records, one clock that is ahead, and old ones again: all of them may have been written before."""
     topic, start_ms = topic_factory(), wall_ms() - 20 * WINDOW_MS
     window = output_window(topic, since_ms=start_ms)
-    for one, at_ms in (("a", start_ms), ("ahead", wall_ms() + 50 * 60_000), ("b", start_ms + 1)):
-        put(kafka, topic, [one], at_ms)
+    for record_id, at_ms in (("a", start_ms), ("ahead", wall_ms() + 50 * 60_000), ("b", start_ms + 1)):
+        put(kafka, topic, [record_id], at_ms)
         window.catch_up()
 
     assert known(window, "a", "ahead", "b", at_ms=start_ms) == [True, True, True]

@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create both tables."""
+    """Creates both tables."""
     op.create_table(
         "published",
         sa.Column("id", sa.Integer, primary_key=True),
@@ -52,6 +52,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop both tables."""
+    """Drops both tables."""
     op.drop_table("history")
     op.drop_table("published")
