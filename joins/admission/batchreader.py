@@ -10,15 +10,14 @@ The same ticket gives the same records and the same facts, however often it is r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from datadelay.progress import UNKNOWN
 from joins.admission.facts import BucketFacts, PartitionFacts
-from joins.admission.passage import Limit, expiry_of, frontier_of
 from joins.admission.ranges import OpenRange, Read, from_log
+from joins.admission.rules import Limit, expiry, left_limit, right_watermark
 from joins.admission.ticket import Ticket
 from joins.rows.intake import Intake
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinSpec
 from kafkaio.times import LATEST_MS
 
 
@@ -41,17 +40,16 @@ class BatchReader:
     @property
     def frontier_ms(self) -> int:
         """How far right is read; to be called after `take_right`."""
-        return frontier_of(self._bucket, self.right.values())
+        progress = (facts.progress_ms for facts in self.right.values())
+        return right_watermark(progress, self._bucket.frontier_ms, self._bucket.outside_ms)
 
     @property
     def limit(self) -> Limit:
         """No left record goes without right while right has records left unread because of the byte limit."""
-        if self._spec.path is JoinPath.SHUFFLED:
-            return Limit.of(self._spec, self._bucket, self._bucket.known_frontier_ms)
         bucket = self._bucket
-        if any(facts.end < bucket.right[p].end for p, facts in self.right.items()):
-            bucket = replace(bucket, give_up_ms=None)
-        return Limit.of(self._spec, bucket, self.frontier_ms)
+        is_cut = any(facts.end < bucket.right[p].end for p, facts in self.right.items())
+        give_up_ms = None if is_cut else bucket.give_up_ms
+        return left_limit(self._spec, bucket.known_frontier_ms, self.frontier_ms, give_up_ms)
 
     def take_left(self) -> Iterator[tuple[int, Intake]]:
         """The left records that may go, by partition."""
@@ -69,7 +67,7 @@ class BatchReader:
     @property
     def expiry_ms(self) -> int:
         """No right record below it matches a left record still to come; to be called after `take_left`."""
-        return expiry_of(self._spec, self._bucket, self.left)
+        return expiry(self._spec, (facts.progress_ms for facts in self.left.values()), self._bucket.expiry_ms)
 
 
 def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from joins.admission.keysample import Sample, example, nothing_in_common
+from joins.admission.rules import earliest_right, latest_right
 from joins.decoded import decoder
 from joins.rows.reading import find
 from joins.spec import JoinSpec, Side
@@ -76,7 +77,7 @@ def _of_their_time(
     if not times:
         return {}
     tenth = len(times) // 10
-    lowest_ms, highest_ms = times[tenth] - spec.before_ms, times[-1 - tenth] + spec.after_ms
+    lowest_ms, highest_ms = earliest_right(spec, times[tenth]), latest_right(spec, times[-1 - tenth])
     first = right.estimate(dict.fromkeys(ends, lowest_ms))
     last = right.estimate(dict.fromkeys(ends, highest_ms + 1))
     spans = {p: (max(first[p], start), min(last[p], end)) for p, (start, end) in ends.items()}

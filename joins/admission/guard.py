@@ -9,6 +9,7 @@ from dataclasses import replace
 from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bound, low_end, starting_at
 from joins.admission.listing import Listing
+from joins.admission.rules import left_watermark
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
@@ -69,10 +70,9 @@ def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, t
     (bucket,) = state.buckets.values()
     if all(len(bucket.side(side)) == count for side, (_, count) in topics.items()):
         return state
-    left_ms = UNKNOWN if bucket.expiry_ms == UNKNOWN else bucket.expiry_ms + spec.before_ms
     added = {
         side: replace(Reading.starting_at(0), progress_ms=progress_ms)
-        for side, progress_ms in (("left", left_ms), ("right", bucket.frontier_ms))
+        for side, progress_ms in (("left", left_watermark(spec, bucket.expiry_ms)), ("right", bucket.frontier_ms))
     }
     sides = {
         side: {p: bucket.side(side).get(p, added[side]) for p in range(count)} for side, (_, count) in topics.items()
@@ -87,11 +87,10 @@ def _with_new_buckets(spec: JoinSpec, state: Admission, topics: Mapping[str, tup
     if not added:
         return state
     expiry_ms = min((bucket.expiry_ms for bucket in state.buckets.values()), default=UNKNOWN)
-    left_ms = UNKNOWN if expiry_ms == UNKNOWN else expiry_ms + spec.before_ms
     begun = {
         p: Bucket(
             number=p,
-            left={p: replace(Reading.starting_at(0), progress_ms=left_ms)},
+            left={p: replace(Reading.starting_at(0), progress_ms=left_watermark(spec, expiry_ms))},
             right={},
             expiry_ms=expiry_ms,
             moved_ms=state.listed_ms,

@@ -8,18 +8,16 @@ longer match.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from datadelay.progress import UNKNOWN, frontier
+from datadelay.progress import UNKNOWN
 from joins.admission.evidence import Evidence
 from joins.admission.facts import PartitionFacts
-from joins.admission.state import Bucket, Reading
+from joins.admission.state import Reading
 from joins.rows.chunks import I64
 from joins.rows.intake import Intake
-from joins.spec import JoinSpec
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 
@@ -110,34 +108,6 @@ class Passage:
         timely = times[times >= self.reading.progress_ms]
         if len(timely):
             self._smallest_held_ms = min(self._smallest_held_ms, int(timely.min()))
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Left records below `limit_ms` may go; from `stalled_from_ms` on only because right stalled for `max_wait`."""
-
-    limit_ms: int
-    stalled_from_ms: int | None = None
-
-    @classmethod
-    def of(cls, spec: JoinSpec, bucket: Bucket, frontier_ms: int) -> Limit:
-        """Of a bucket whose right is read, or stored, up to `frontier_ms`."""
-        limit_ms = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
-        if bucket.give_up_ms is not None and bucket.give_up_ms > limit_ms:
-            return cls(bucket.give_up_ms, limit_ms)
-        return cls(limit_ms)
-
-
-def frontier_of(bucket: Bucket, right: Iterable[PartitionFacts]) -> int:
-    """How far right is read or, in the lookup join, stored by the feeder."""
-    progress = [one.progress_ms for one in right] if bucket.outside_ms is None else [bucket.outside_ms]
-    return frontier(progress, bucket.frontier_ms)
-
-
-def expiry_of(spec: JoinSpec, bucket: Bucket, left: Mapping[int, PartitionFacts]) -> int:
-    """No right record below this time matches a left record still to come."""
-    left_frontier = frontier(one.progress_ms for one in left.values())
-    return bucket.expiry_ms if left_frontier == UNKNOWN else max(left_frontier - spec.before_ms, bucket.expiry_ms)
 
 
 def lags_of(times: I64, newest_ms: int | None) -> tuple[I64, int | None]:

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from datadelay.progress import UNKNOWN, Idle, frontier
+from datadelay.progress import UNKNOWN, Idle
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Asking
 from joins.admission.readable import Expected, Readable, look, read_left, read_right
+from joins.admission.rules import expiry, give_up, latest_right, left_limit, right_watermark
 from joins.admission.state import Bucket, Reading
 from joins.admission.target import search_target
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinSpec
 from kafkaio.times import LATEST_MS
 
 
@@ -49,7 +50,7 @@ def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, wa
     waiting_since_ms  the wall clock time from which `max_wait` counts, unless the frontier has moved since
     """
     left, right = yield from look(spec, bucket, listing, "left", "right")
-    cap = min(_reach_of_left(spec, bucket, listing, left) + spec.after_ms + right.disorder_ms, LATEST_MS)
+    cap = min(latest_right(spec, _reach_of_left(spec, bucket, listing, left)) + right.disorder_ms, LATEST_MS)
     target = cap
     if listing.unread(bucket) > share:
         target = yield from search_target(spec, bucket, left, right, share, cap)
@@ -118,25 +119,19 @@ def _admit_left(
 
     may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
     """
-    progress = [one.progress_ms for one in right.values()] if bucket.outside_ms is None else [bucket.outside_ms]
-    frontier_ms = frontier(progress, bucket.frontier_ms)
+    frontier_ms = right_watermark((e.progress_ms for e in right.values()), bucket.frontier_ms, bucket.outside_ms)
     moved_ms = listing.listed_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
-    admits_ms = bucket.known_frontier_ms if spec.path is JoinPath.SHUFFLED else frontier_ms
-    limit = admits_ms - spec.after_ms if admits_ms > UNKNOWN else UNKNOWN
-    stuck_since = max(moved_ms, waiting_since_ms)
-    if spec.max_wait_ms is not None and may_give_up and listing.listed_ms - stuck_since >= spec.max_wait_ms:
-        bucket = replace(bucket, give_up_ms=listing.listed_ms - spec.max_wait_ms)
-        limit = max(limit, listing.listed_ms - spec.max_wait_ms)
-    after = yield from read_left(left, bucket.left, limit, share)
-    left_frontier = frontier(one.progress_ms for one in after.values())
-    expiry_ms = max(left_frontier - spec.before_ms, bucket.expiry_ms) if left_frontier > UNKNOWN else bucket.expiry_ms
+    if may_give_up:
+        bucket = replace(bucket, give_up_ms=give_up(spec, listing.listed_ms, max(moved_ms, waiting_since_ms)))
+    limit = left_limit(spec, bucket.known_frontier_ms, frontier_ms, bucket.give_up_ms)
+    after = yield from read_left(left, bucket.left, limit.limit_ms, share)
     return Plan(
         replace(bucket, left={p: one.reading for p, one in after.items()}),
         BucketFacts(
             left={p: _facts(one) for p, one in after.items()},
             right={p: _facts(one) for p, one in right.items()},
             frontier_ms=frontier_ms,
-            expiry_ms=expiry_ms,
+            expiry_ms=expiry(spec, (e.progress_ms for e in after.values()), bucket.expiry_ms),
         ),
     )
 

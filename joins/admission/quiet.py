@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from joins.admission.listing import Listing
 from joins.admission.plan import Plan
+from joins.admission.rules import latest_left, latest_right
 from joins.spec import JoinSpec
 from kafkaio.topiclog import Ends
 
@@ -48,8 +49,8 @@ def _due(spec: JoinSpec, listing: Listing, plan: Plan, expires_from_ms: int) -> 
     if waiting and (spec.max_wait_ms is not None or bucket.outside_ms is not None):
         return [now_ms]
     clock_ms = spec.producer_delay_ms + 1
-    due = [now_ms if held_ms is None else held_ms + spec.after_ms + clock_ms for held_ms in waiting]
+    due = [now_ms if held_ms is None else latest_right(spec, held_ms) + clock_ms for held_ms in waiting]
     if bucket.oldest_ms is not None:
-        expires_ms = now_ms if plan.expires() else bucket.oldest_ms + spec.before_ms + clock_ms
+        expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + clock_ms
         due.append(max(expires_ms, expires_from_ms))
     return due

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from datadelay.progress import UNKNOWN, Idle
 from joins.admission.guard import check_counts
 from joins.admission.listing import Listing
+from joins.admission.rules import earliest_right, latest_left
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
 from joins.spec import JoinPath, JoinSpec
@@ -204,7 +205,7 @@ def _right_start(
     ceiling_ms: int,
     say: Say = nobody,
 ) -> dict[int, int]:
-    wanted = {p: max(start.smallest_ms[p] - spec.before_ms, 0) for p in ends}
+    wanted = {p: max(earliest_right(spec, start.smallest_ms[p]), 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
     starts = {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
     setting = f"`right.disorder` ({spec.right.disorder_ms} ms)"
@@ -227,7 +228,7 @@ def _never_readable(
     firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
     # Deleted records lie before the first remaining one: their times are at most the disorder above its time.
     reach = {
-        p: (t if t is not None else listing.listed_ms) + spec.right.disorder_ms + spec.before_ms
+        p: latest_left(spec, (t if t is not None else listing.listed_ms) + spec.right.disorder_ms)
         for p, t in firsts.items()
     }
     short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}

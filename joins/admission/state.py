@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from datadelay.progress import UNKNOWN, frontier
+from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bound, Bounds, thinned
 from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.admission.rules import earliest_left, earliest_right, right_watermark
 from joins.belonging import Wording, check_identity, in_python
 from joins.errors import SpecChanged
 from joins.sides import BothSides
@@ -159,7 +160,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
     @property
     def known_frontier_ms(self) -> int:
         """The frontier that is known before the batch has run."""
-        return frontier((reading.before_ms for reading in self.right.values()), self.frontier_ms)
+        return right_watermark((reading.before_ms for reading in self.right.values()), self.frontier_ms)
 
     def schemas(self, side: str) -> set[int]:
         """With which records of a side were decoded before the batch."""
@@ -179,7 +180,8 @@ def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
     """
     if expiry_ms == UNKNOWN:
         return UNKNOWN, UNKNOWN
-    return expiry_ms - spec.after_ms, expiry_ms - spec.after_ms - spec.before_ms
+    left_ms = earliest_left(spec, expiry_ms)
+    return left_ms, earliest_right(spec, left_ms)
 
 
 @dataclass(frozen=True, slots=True)
