@@ -4,20 +4,18 @@ One bucket, one batch, with H a target time and D the disorder of a side:
 
     right partition    is read until its records prove that H is reached, and its progress is H - D; one that has no
                        such record is read to its end, and its progress is what its records and the clock prove
-    right frontier F   the minimum of right's progress
-    left               may go where `time + after < F`: each partition up to its first record at or above F - after
+    right frontier     the minimum of right's progress
+    left               goes up to the limit that this frontier allows: each partition up to its first record at or above
     left progress      of the records from there on: no timely one has a smaller time
-    expiry E           the minimum of left's progress, less `before`: right records with time < E match nothing to come
+    expiry             follows from left's progress
 
-The driver plans ranges by asking the log where times begin. That is a hint. F, E, the progress and where left stops are
-what the task finds in the records (`joins.window.batch`); they come back as facts, and the next plan starts from them.
+`joins.admission.rules` has the formulas, and why they prevent the deadlock. The driver plans ranges by asking the log
+where times begin. That is a hint. The frontier, the expiry, the progress and where left stops are what the task finds
+in the records (`joins.window.batch`); they come back as facts, and the next plan starts from them.
 
 H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
-is never read further than left needs it. Left's progress covers records that are *not yet read*. This is the article's
-report, which prevents the deadlock: when right is far behind, E is already near left's position, and old right records
-pass through without filling the window. F, E and every progress never go back.
-
-The arithmetic is one generator per bucket (`plan`); all of them run in lockstep.
+is never read further than left needs it. The plan of a bucket is a generator (`joins.admission.plan`); all of them run
+in lockstep.
 """
 
 from __future__ import annotations
@@ -85,76 +83,65 @@ class Planned:
         return replace(self, admission=replace(self.admission, buckets=buckets))
 
 
-def admit(
-    spec: JoinSpec,
-    state: Admission,
-    listing: Listing,
-    left: TopicLog,
-    right: TopicLog,
-    watch: Watch | None = None,
-) -> Planned | Held:
-    """The admission after `state`; with nothing to read and nothing to expire, what left waits for.
+@dataclass(frozen=True, slots=True)
+class SyncBolt:
+    """Plans the batches of a join, so that left advances in step with right.
 
-    state  as the previous batch left it (`Admission.after`)
+    logs   the topics that the batches read, by side: both, or left alone if a feeder reads right
     watch  remembers looks that led to no admission; without it, `max_wait` counts from the last admission
     """
-    watch = watch or Watch(UNKNOWN)
-    shares = _shares(spec, state, listing)
-    plans = {
-        number: plan_bucket(spec, bucket, listing, shares[number], watch.since_ms(number))
-        for number, bucket in state.buckets.items()
-    }
-    return _next_admission(spec, state, listing, plans, {"left": left, "right": right}, watch)
 
+    spec: JoinSpec
+    logs: Mapping[str, TopicLog]
+    watch: Watch = field(default_factory=lambda: Watch(UNKNOWN))
 
-def admit_by_frontier(
-    spec: JoinSpec, state: Admission, listing: Listing, left: TopicLog, frontier_ms: int, watch: Watch
-) -> Planned | Held:
-    """Like `admit`, for a right topic that the feeder reads: `frontier_ms` says how far, `UNKNOWN` if not known."""
-    shares = _shares(spec, state, listing)
-    plans = {
-        number: plan_left(spec, bucket, listing, frontier_ms, shares[number], watch.since_ms(number))
-        for number, bucket in state.buckets.items()
-    }
-    return _next_admission(spec, state, listing, plans, {"left": left}, watch)
+    def plan(self, state: Admission, listing: Listing) -> Planned | Held:
+        """Returns the admission after `state`; with nothing to read and nothing to expire, what left waits for.
 
+        state  as the previous batch left it (`Admission.after`)
+        """
+        spec, since_ms, shares = self.spec, self.watch.since_ms, self._shares(state, listing)
+        plans = {n: plan_bucket(spec, b, listing, shares[n], since_ms(n)) for n, b in state.buckets.items()}
+        return self._next_admission(state, listing, plans)
 
-def _next_admission(
-    spec: JoinSpec,
-    state: Admission,
-    listing: Listing,
-    plans: Mapping[int, Asking[Plan]],
-    logs: Mapping[str, TopicLog],
-    watch: Watch,
-) -> Planned | Held:
-    """Make the plans with the logs' answers; with nothing to read and nothing to expire, what left waits for.
+    def plan_left(self, state: Admission, listing: Listing, stored_ms: int) -> Planned | Held:
+        """Does the same for a right topic that a feeder stores: up to `stored_ms`, `UNKNOWN` if that is not known."""
+        spec, since_ms, shares = self.spec, self.watch.since_ms, self._shares(state, listing)
+        plans = {n: plan_left(spec, b, listing, stored_ms, shares[n], since_ms(n)) for n, b in state.buckets.items()}
+        return self._next_admission(state, listing, plans)
 
-    A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
-    """
-    made = in_lockstep(plans, logs, listing.listed_ms + spec.max_future_skew_ms)
-    watch.saw(state.buckets, made, listing.listed_ms)
-    reads = any(plan.bucket.reads for plan in made.values())
-    waited_ms = listing.listed_ms - state.listed_ms
-    expires = waited_ms >= spec.frontier_every_ms and any(plan.expires() for plan in made.values())
-    renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
-    if not (reads or expires or renews):
-        waits = (why_left_waits(spec, plan.bucket, plan.expected, listing) for plan in made.values())
-        until_ms = quiet_until(spec, listing, made.values(), state.listed_ms + spec.frontier_every_ms)
-        return Held(listing.listed_ms, tuple(one for one in waits if one is not None), until_ms, highs_of(listing))
-    admission = replace(
-        state,
-        number=state.number + 1,
-        listed_ms=listing.listed_ms,
-        skew_ms=spec.max_future_skew_ms,
-        right_bytes=spec.max_right_bytes,
-        buckets={number: plan.bucket for number, plan in made.items()},
-        parts=state.parts and (spec.buckets or state.parts),
-    )
-    ahead = frozenset().union(*(plan.ahead for plan in made.values()))
-    return Planned(admission, {number: plan.expected for number, plan in made.items()}, ahead)
+    def _next_admission(self, state: Admission, listing: Listing, plans: Mapping[int, Asking[Plan]]) -> Planned | Held:
+        """Makes the plans with the logs' answers.
 
+        A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
+        """
+        spec = self.spec
+        made = in_lockstep(plans, self.logs, listing.listed_ms + spec.max_future_skew_ms)
+        self.watch.saw(state.buckets, made, listing.listed_ms)
+        reads = any(plan.bucket.reads for plan in made.values())
+        waited_ms = listing.listed_ms - state.listed_ms
+        expires = waited_ms >= spec.frontier_every_ms and any(plan.expires() for plan in made.values())
+        renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
+        if not (reads or expires or renews):
+            return self._held(state, listing, made)
+        admission = replace(
+            state,
+            number=state.number + 1,
+            listed_ms=listing.listed_ms,
+            skew_ms=spec.max_future_skew_ms,
+            right_bytes=spec.max_right_bytes,
+            buckets={number: plan.bucket for number, plan in made.items()},
+            parts=state.parts and (spec.buckets or state.parts),
+        )
+        ahead = frozenset().union(*(plan.ahead for plan in made.values()))
+        return Planned(admission, {number: plan.expected for number, plan in made.items()}, ahead)
 
-def _shares(spec: JoinSpec, state: Admission, listing: Listing) -> dict[int, int]:
-    """How many records the batch may read of each bucket, one at least."""
-    shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, spec.max_records)
-    return {number: max(share, 1) for number, share in shares.items()}
+    def _held(self, state: Admission, listing: Listing, made: Mapping[int, Plan]) -> Held:
+        waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
+        until_ms = quiet_until(self.spec, listing, made.values(), state.listed_ms + self.spec.frontier_every_ms)
+        return Held(listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing))
+
+    def _shares(self, state: Admission, listing: Listing) -> dict[int, int]:
+        """Returns how many records the batch may read of each bucket: at least one."""
+        shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, self.spec.max_records)
+        return {number: max(share, 1) for number, share in shares.items()}

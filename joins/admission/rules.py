@@ -109,8 +109,7 @@ def expiry(spec: JoinSpec, progress_ms: Iterable[int], known_ms: int) -> int:
     progress_ms  of each left partition: no unread record of it, gone or held back, is below it
     known_ms     the expiry that is known already
     """
-    left_ms = frontier(progress_ms)
-    return known_ms if left_ms == UNKNOWN else max(earliest_right(spec, left_ms), known_ms)
+    return max(earliest_right(spec, frontier(progress_ms)), known_ms)
 
 
 def left_watermark(spec: JoinSpec, expiry_ms: int) -> int:
