@@ -28,7 +28,7 @@ from joins.admission.facts import BucketFacts
 from joins.admission.holding import Held, why_left_waits
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Asking, in_lockstep
-from joins.admission.plan import Plan, plan_bucket, plan_left, rebased
+from joins.admission.plan import BucketPlanner, Plan, rebased
 from joins.admission.quiet import highs_of, quiet_until
 from joins.admission.state import Admission, Bucket
 from joins.spec import JoinSpec
@@ -40,7 +40,7 @@ RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the
 
 @dataclass(slots=True)
 class Watch:
-    """Since when right has made no progress, as seen by one process: `max_wait` counts from there.
+    """Remembers since when right has made no progress, as one process has seen it: `max_wait` counts from there.
 
     A frontier that follows the clock over an idle topic moves at each look, although it leads to no admission. Time
     before the process started to look does not count.
@@ -50,11 +50,11 @@ class Watch:
     _moved: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def since_ms(self, bucket: int) -> int:
-        """Since when (ms) right has made no progress in a bucket."""
+        """Returns since when (ms) right has made no progress in a bucket."""
         return self._moved[bucket][1] if bucket in self._moved else self.started_ms
 
     def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, Plan], now_ms: int) -> None:
-        """Note which frontiers the plans of one look (by bucket) advance, at `now_ms`."""
+        """Notes which frontiers the plans of one look (by bucket) advance, at `now_ms`."""
         for number, plan in plans.items():
             known_ms = self._moved[number][0] if number in self._moved else state[number].frontier_ms
             if plan.expected.frontier_ms > known_ms:
@@ -74,11 +74,11 @@ class Planned:
 
     @classmethod
     def nothing(cls, begun: Admission) -> Planned:
-        """The first batch of a join with nothing to read yet."""
+        """Returns the first batch of a join with nothing to read yet."""
         return cls(replace(begun, number=begun.number + 1), {})
 
     def rebased(self, state: Admission) -> Planned:
-        """The same ranges, planned with expected facts, applied to the `state` that the previous batch really left."""
+        """Applies these ranges, planned with expected facts, to the `state` that the previous batch really left."""
         buckets = {n: rebased(self.admission.buckets[n], bucket) for n, bucket in state.buckets.items()}
         return replace(self, admission=replace(self.admission, buckets=buckets))
 
@@ -100,15 +100,21 @@ class SyncBolt:
 
         state  as the previous batch left it (`Admission.after`)
         """
-        spec, since_ms, shares = self.spec, self.watch.since_ms, self._shares(state, listing)
-        plans = {n: plan_bucket(spec, b, listing, shares[n], since_ms(n)) for n, b in state.buckets.items()}
+        plans = {n: planner.plan() for n, planner in self._planners(state, listing).items()}
         return self._next_admission(state, listing, plans)
 
     def plan_left(self, state: Admission, listing: Listing, stored_ms: int) -> Planned | Held:
         """Does the same for a right topic that a feeder stores: up to `stored_ms`, `UNKNOWN` if that is not known."""
-        spec, since_ms, shares = self.spec, self.watch.since_ms, self._shares(state, listing)
-        plans = {n: plan_left(spec, b, listing, stored_ms, shares[n], since_ms(n)) for n, b in state.buckets.items()}
+        plans = {n: planner.plan_left(stored_ms) for n, planner in self._planners(state, listing).items()}
         return self._next_admission(state, listing, plans)
+
+    def _planners(self, state: Admission, listing: Listing) -> dict[int, BucketPlanner]:
+        """Returns a planner for each bucket, with its share of the records that the batch may read: at least one."""
+        shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, self.spec.max_records)
+        return {
+            n: BucketPlanner(self.spec, bucket, listing, max(shares[n], 1), self.watch.since_ms(n))
+            for n, bucket in state.buckets.items()
+        }
 
     def _next_admission(self, state: Admission, listing: Listing, plans: Mapping[int, Asking[Plan]]) -> Planned | Held:
         """Makes the plans with the logs' answers.
@@ -140,8 +146,3 @@ class SyncBolt:
         waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
         until_ms = quiet_until(self.spec, listing, made.values(), state.listed_ms + self.spec.frontier_every_ms)
         return Held(listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing))
-
-    def _shares(self, state: Admission, listing: Listing) -> dict[int, int]:
-        """Returns how many records the batch may read of each bucket: at least one."""
-        shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, self.spec.max_records)
-        return {number: max(share, 1) for number, share in shares.items()}
