@@ -48,11 +48,11 @@ class Passage:
 
     @property
     def cut(self) -> int | None:
-        """The offset of the first record that is held back; None while there is none."""
+        """Returns the offset of the first record that is held back; None while there is none."""
         return self._end
 
     def admit(self, taken: Intake) -> Intake:
-        """The part of a batch that may go now."""
+        """Returns the part of a batch that may go now."""
         if self._end is None:
             times = taken.records["time"].to_numpy()
             beyond = times >= self.limit_ms if self.limit_ms < LATEST_MS else None
@@ -68,11 +68,11 @@ class Passage:
         return going
 
     def stop(self, end: int) -> None:
-        """Records from this offset on are not examined: what holds beyond the range does not hold for them."""
+        """Ends the range here: what holds beyond the planned range does not hold for records from this offset on."""
         self._end, self._stopped = end if self._end is None else self._end, True
 
     def facts(self) -> PartitionFacts:
-        """What the range has left. To be called once all of its batches were seen."""
+        """Returns the facts of the range. To be called once all of its batches were seen."""
         reading = self.reading
         if not reading.records:
             progress_ms = max(reading.progress_ms, reading.claim_ms)
@@ -111,7 +111,7 @@ class Passage:
 
 
 def lags_of(times: I64, newest_ms: int | None) -> tuple[I64, int | None]:
-    """How far each record lies below the largest time up to it, and the largest time after all of them."""
+    """Returns how far each record lies below the largest time up to it, and the largest time after all of them."""
     if not len(times):
         return times, newest_ms
     running = np.maximum.accumulate(times)

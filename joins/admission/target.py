@@ -15,7 +15,7 @@ SEARCH_ROUNDS = 5
 
 
 def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, share: int, cap: int) -> Asking[int]:
-    """A target time H whose batch has at most `share` records, and not many fewer; by secants over the time index.
+    """Finds a target time H whose batch has at most `share` records, and not many fewer: secants over the index.
 
     Half a share of each side is never too much, a whole share of each is enough: the target lies in between.
     """
@@ -54,13 +54,13 @@ def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readabl
 
 
 def _ahead(readings: Mapping[int, Reading], ends: Mapping[int, int], records: int) -> dict[int, int]:
-    """The offset that each partition with unread records reaches after its part of this many records."""
+    """Returns the offset that each partition with unread records reaches after its part of this many records."""
     each = max(records // len(readings), 1)
     return {p: min(r.end + each, ends[p]) for p, r in readings.items() if r.end < ends[p]}
 
 
 def _count(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, target: int) -> Asking[int]:
-    """About how many records a batch with this target reads. On the shuffled path right's target admits no left."""
+    """Estimates how many records a batch with this target reads."""
     reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
     progress = [
         max(r.progress_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
