@@ -68,7 +68,7 @@ class Passage:
         return going
 
     def stop(self, end: int) -> None:
-        """Ends the range here: what holds beyond the planned range does not hold for records from this offset on."""
+        """Ends the range before `end`: records from there on are not examined, so the clock's claim does not hold."""
         self._end, self._stopped = end if self._end is None else self._end, True
 
     def facts(self) -> PartitionFacts:

@@ -35,7 +35,7 @@ class Fetch:
     @classmethod
     def all_of(cls, spec: JoinSpec, ticket: Ticket) -> list[Fetch]:
         """Of every partition that has something to read."""
-        known_ms = ticket.bucket.known_frontier_ms
+        known_ms = ticket.bucket.known_frontier_ms  # nothing of right is read yet
         limit_ms = left_limit(spec, known_ms, known_ms, ticket.bucket.give_up_ms).limit_ms
         return [
             cls(side, one, limit_ms, ticket.parts or 1)
