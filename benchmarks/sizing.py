@@ -35,7 +35,7 @@ import numpy as np
 
 from benchmarks.commandline import machine
 from benchmarks.workload import BEGIN_MS, DISORDER_MS
-from joins.admission.admission import Planned, Watch, admit
+from joins.admission.admission import Planned, SyncBolt, Watch
 from joins.admission.committed import state_after
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.factsfolder import keep_facts
@@ -158,7 +158,7 @@ class Planning:
         self.left, self.right = (FormulaLog(side, partitions, every_ms) for side in ("left", "right"))
         self._folder = folder
         self.now_ms = BEGIN_MS
-        self._watch = Watch(self.now_ms)
+        self._bolt = SyncBolt(self.spec, {"left": self.left, "right": self.right}, Watch(self.now_ms))
 
     def write(self, records: int) -> None:
         """Adds so many records to both topics together, and lets time pass until the last of them."""
@@ -169,7 +169,7 @@ class Planning:
     def begun(self) -> str:
         listing = list_ends(self.left, self.right, self.now_ms)
         begun = begin(self.spec, listing, self.left, self.right)
-        found = admit(self.spec, begun, listing, self.left, self.right, self._watch)
+        found = self._bolt.plan(begun, listing)
         planned = self._handed_over(found) or Planned.nothing(begun)
         self.carry_out(planned)
         return json.dumps(planned.admission.to_json())
@@ -181,7 +181,7 @@ class Planning:
         check_topics(self.spec, state, topics)
         listing = list_ends(self.left, self.right, self.now_ms)
         state = check_ends(self.spec, state, listing)
-        planned = self._handed_over(admit(self.spec, state, listing, self.left, self.right, self._watch))
+        planned = self._handed_over(self._bolt.plan(state, listing))
         return (start if planned is None else json.dumps(planned.admission.to_json())), planned
 
     def tickets(self, start: str, end: str) -> list[str]:

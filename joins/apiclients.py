@@ -10,7 +10,7 @@ from storage.client import StorageClient
 
 
 def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, **more: Any) -> StorageClient:
-    """`attempts` at most, for `give_up_after_s` at most. more: what else a `StorageClient` takes."""
+    """Returns a client that makes `attempts` at most, for `give_up_after_s` at most. more: as `StorageClient` takes."""
     return StorageClient(
         at.url,
         at.token,
@@ -24,7 +24,7 @@ def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, *
 
 
 def delay_client(at: DelayAt) -> DelayClient:
-    """With one retry: whoever waits for the delay asks again anyway."""
+    """Returns a client with one retry: whoever waits for the delay asks again anyway."""
     return DelayClient(
         at.url,
         at.token,

@@ -1,4 +1,4 @@
-"""An API refuses a job: which of its answers waiting does not help against, and what to correct."""
+"""An API refuses a job: which of its errors waiting does not help against, and what to correct."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DELAY_REFUSED = (DelayAccessDenied, DelayWrongServer)
 
 
 def refused(name: str, error: StorageError) -> CallRefused:
-    """The error for the storage API's answer to the job `name`, with what to do about it."""
+    """Returns the error for the storage API's answer to the job `name`, with what to do about it."""
     if isinstance(error, WrongServer):
         return CallRefused(f"no storage API for {name!r}: {error}; correct `storage.url`")
     return CallRefused(
@@ -24,7 +24,7 @@ def refused(name: str, error: StorageError) -> CallRefused:
 
 
 def delay_refused(name: str, error: DelayError) -> CallRefused:
-    """The error for the Data Delay API's answer to the job `name`, with what to do about it."""
+    """Returns the error for the Data Delay API's answer to the job `name`, with what to do about it."""
     if isinstance(error, DelayWrongServer):
         return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`")
     return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")

@@ -11,7 +11,7 @@ from joins.errors import SpecChanged
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """A message about what differs, in the words of whoever described the job: in Python, or in a file.
+    """Words a message about what differs as whoever described the job knows it: in Python, or in a file.
 
     named    the name of a value, and the value as it is written there
     remedy   what to do, unless the old values are put back
@@ -22,12 +22,12 @@ class Wording:
 
 
 def in_python(remedy: str) -> Wording:
-    """As the description has it."""
+    """Returns the words for a job that is described in Python."""
     return Wording(lambda name, value: (name, repr(value)), remedy)
 
 
 def identity_of(spec: object, names: Iterable[str]) -> dict[str, object]:
-    """The values of a description by name, as a checkpoint has them in JSON; `right.topic` is a value of its side."""
+    """Returns values of a description by name, as checkpoints hold them in JSON; `right.topic` is one of its side."""
     return {name: _as_json(name, attrgetter(name)(spec)) for name in names}
 
 
@@ -40,7 +40,7 @@ def _as_json(name: str, value: object) -> object:
 def check_identity(
     what: str, name: str, was: Mapping[str, object], now: Mapping[str, object], wording: Wording
 ) -> None:
-    """Raise `SpecChanged`, naming every value that differs.
+    """Raises `SpecChanged`, naming every value that differs.
 
     what, name   the kind of the job ("join") and its name
     was, now     of the job that wrote the checkpoint, and of this one

@@ -32,7 +32,7 @@ Decode = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class SideReader:
-    """A range reader (`kafkaio.rangereader`) of one side's topic."""
+    """Reads ranges (`kafkaio.rangereader`) of one side's topic."""
 
     def __init__(self, side: Side, kafka: Mapping[str, str], registry: Mapping[str, str]) -> None:
         self._topic, self._kafka = side.topic, kafka
@@ -53,11 +53,11 @@ class SideReader:
 
     def give_back(self, partition: int, records: list[pa.RecordBatch]) -> None:
         """As in `RangeReader`."""
-        self._reader.give_back(partition, [as_read(one) for one in records])
+        self._reader.give_back(partition, [as_read(batch) for batch in records])
 
 
 def decoder(side: Side, registry: Mapping[str, str], unreachable_for_s: float = 0) -> Decode | None:
-    """What makes JSON of a batch of the side; None if its values are used as they are.
+    """Returns what makes JSON of a batch of the side; None if its values are used as they are.
 
     unreachable_for_s   how long it waits for the registry before it raises `RegistryUnreachable`
     """
@@ -67,7 +67,7 @@ def decoder(side: Side, registry: Mapping[str, str], unreachable_for_s: float = 
 
 
 def expect_schemas(side: Side, registry: Mapping[str, str], numbers: Iterable[int]) -> None:
-    """Other tasks have decoded records of the side with these schemas: what this process knew before does not count.
+    """Expects schemas with which other tasks have decoded records: what this process knew before does not count.
 
     Otherwise a record that comes after one of them could be a dead letter here, and take part where it is read again.
     """
@@ -81,7 +81,7 @@ def expect_schemas(side: Side, registry: Mapping[str, str], numbers: Iterable[in
 def json_values(
     side: Side, registry: Mapping[str, str], columns: tuple[str, ...] | None, unreachable_for_s: float = 0
 ) -> Callable[[pa.Array], tuple[pa.Array, pa.Array]]:
-    """What makes JSON text of values (binary), and says why where it cannot; columns: as in `kafkaio.framed`."""
+    """Returns what makes JSON text of values (binary), or says why it cannot; columns: as in `kafkaio.framed`."""
 
     def decode(values: pa.Array) -> tuple[pa.Array, pa.Array]:
         from kafkaio.framed import json_of  # these need an extra
@@ -94,7 +94,7 @@ def json_values(
 
 
 def times_as_json(side: Side, registry: Mapping[str, str]) -> Callable[[pa.Array], pa.Array] | None:
-    """What makes JSON of values in which only the time is looked for; None if they are used as they are."""
+    """Returns what makes JSON of values in which only the time is looked for; None if they are used as they are."""
     if not side.format.framed or not side.payload_time:
         return None
     decode = json_values(side, registry, _fields((side.time,)))
@@ -107,7 +107,7 @@ def wait_for_registry(
     stopped: Callable[[], bool] = lambda: False,
     give_up_after_s: float = UNREACHABLE_FOR_S,
 ) -> None:
-    """Return once the schema registry has answered, or `stopped()`; at once if no side needs it.
+    """Returns once the schema registry has answered, or `stopped()`; at once if no side needs it.
 
     Raises `RegistryUnreachable`, `RegistryRefused`, `ConfigError`.
     """
@@ -117,10 +117,10 @@ def wait_for_registry(
     from kafkaio.errors import RegistryUnreachable
     from kafkaio.registry import Registry
 
-    one, began_s = Registry(registry, min(kinds), unreachable_for_s=0), time.monotonic()
+    client, began_s = Registry(registry, min(kinds), unreachable_for_s=0), time.monotonic()
     while not stopped():
         try:
-            return one.ask()
+            return client.ask()
         except RegistryUnreachable as error:
             if time.monotonic() - began_s > give_up_after_s:
                 raise
@@ -129,7 +129,7 @@ def wait_for_registry(
 
 
 def needed(side: Side) -> tuple[str, ...] | None:
-    """The top-level fields that are needed of a side's values; None: all."""
+    """Returns the top-level fields that are needed of a side's values; None: all."""
     paths = None if side.kept is None else side.kept.paths
     if paths is None:
         return None
@@ -138,14 +138,14 @@ def needed(side: Side) -> tuple[str, ...] | None:
 
 
 def _fields(paths: Sequence[str]) -> tuple[str, ...] | None:
-    """The top-level fields that these paths begin with; None if one begins with an item of an array."""
+    """Returns the top-level fields that these paths begin with; None if one begins with an item of an array."""
     if any(path.startswith("$[") for path in paths):
         return None
     return tuple(sorted(set(map(first_name, paths))))
 
 
 def as_read(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch as it was before its values became JSON."""
+    """Returns a batch as it was before its values became JSON."""
     if RAW not in batch.schema.names:
         return batch
     at = batch.schema.get_field_index("value")

@@ -38,7 +38,7 @@ class Flavour:
     shuffles: bool = False
 
     def repeats_in_order(self, spec: JoinSpec) -> bool:
-        """Whether a batch that runs again always has the same number of rows, about the same left records in order.
+        """Returns whether a batch that runs again has as many rows again, about the same left records in order.
 
         With every policy but `all` a left record has one row, even if right records have reached a store late
         meanwhile.
@@ -88,7 +88,7 @@ LOOKUP = Flavour(("left",), repeats_exactly=False, reader=_lookup_reader, stage=
 
 
 def flavour_of(spec: JoinSpec) -> Flavour:
-    """The flavour that a specification asks for."""
+    """Returns the flavour that a specification asks for."""
     if isinstance(spec, LookupSpec):
         return LOOKUP
     return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
@@ -101,11 +101,11 @@ def stage_frame(
     schema: str,
     control: JoinControl | None = None,
 ) -> DataFrame:
-    """The streaming DataFrame of the rows of `schema` that `stage` makes of tickets (JSON texts), inside the source.
+    """Returns the streaming DataFrame of the rows of `schema` that `stage` makes of tickets (JSON texts).
 
-    Inside, because a `mapInArrow` over a DataFrame of tickets would need a second Python worker for each task. On the
-    shuffled path, behind the shuffle, `stage` is given parts of a ticket with their records
-    (`joins.shuffle.pieces.ShuffledPart`).
+    It makes them inside the source, because a `mapInArrow` over a DataFrame of tickets would need a second Python
+    worker for each task. On the shuffled path, behind the shuffle, `stage` is given parts of a ticket with their
+    records (`joins.shuffle.pieces.ShuffledPart`).
     """
     from joins.admission.control import JoinControl
     from joins.admission.source import ticket_source
@@ -128,7 +128,7 @@ def result_frame(
     windows: Path | None = None,
     copies: str | None = None,
 ) -> DataFrame:
-    """The streaming DataFrame of all rows of a join."""
+    """Returns the streaming DataFrame of all rows of a join."""
     from joins.itemrows import ROW_SCHEMA, result_rows
 
     stage = flavour_of(spec).stage(spec, windows, copies)

@@ -52,14 +52,14 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def result_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
-    """The rows alone, in `ROW_SCHEMA`."""
+    """Passes on the rows alone, in `ROW_SCHEMA`."""
     for item in items:
         if isinstance(item, Rows):
             yield from _batches(item.frame)
 
 
 def item_rows(items: Iterable[Item[BucketSummary]], *final: type[Exception]) -> Batches:
-    """All items, in `ITEM_SCHEMA`.
+    """Encodes all items, in `ITEM_SCHEMA`.
 
     final   errors of ours that no further attempt could avoid: the further stage raises `TaskEnded` instead
     """
@@ -75,7 +75,7 @@ def item_rows(items: Iterable[Item[BucketSummary]], *final: type[Exception]) -> 
 
 
 def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]:
-    """The items that these rows stand for; columns that Spark has added stay in the frames. Raises `TaskEnded`."""
+    """Returns the items that these rows stand for; columns that Spark added stay in the frames. Raises `TaskEnded`."""
     for batch in batches:
         rows = pl.DataFrame(pl.from_arrow(batch))
         controls, rows = rows[ITEM], rows.drop(ITEM)

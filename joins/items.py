@@ -31,17 +31,17 @@ class RowCounts(Protocol):
 
     @property
     def lefts_read(self) -> int:
-        """How many left records the rows are about."""
+        """Returns how many left records the rows are about."""
         ...
 
     @property
     def rows(self) -> Mapping[str, int]:
-        """How many rows there are, by outcome."""
+        """Returns how many rows there are, by outcome."""
         ...
 
     @property
     def ended(self) -> str:
-        """How far the batch went."""
+        """Returns how far the batch went."""
         ...
 
 
@@ -50,7 +50,7 @@ C = TypeVar("C", bound=RowCounts)
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The rows of a ticket follow.
+    """Says that the rows of a ticket follow.
 
     digest          covers everything that decides them: another batch with the same number has another digest
     left_since_ms   no left record of the batch, in any bucket, has a time below it, except late ones; None: unknown
@@ -66,7 +66,7 @@ class Begin:
 
     @classmethod
     def of(cls, ticket: Ticket, spec: JoinSpec) -> Begin:
-        """What opens the rows of a ticket of this join."""
+        """Returns what opens the rows of a ticket of this join."""
         digest = digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
         return cls(
             ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms, ticket.bucket.since
@@ -82,7 +82,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class End(Generic[C]):
-    """There are no more rows of the ticket."""
+    """Says that there are no more rows of the ticket."""
 
     summary: C
 
@@ -90,5 +90,5 @@ class End(Generic[C]):
 Item = Begin | Rows | End[C]
 
 Stage = Callable[[Iterable[Any]], Iterator[Item[C]]]
-"""Tickets as JSON texts -> their items, one ticket after the other; on the shuffled path, parts of a ticket with their
-records (`joins.shuffle.pieces`)."""
+"""Makes the items of tickets (JSON texts), one ticket after the other; on the shuffled path, of parts of a ticket with
+their records (`joins.shuffle.pieces`)."""

@@ -18,7 +18,7 @@ log = logging.getLogger("teacup.joins.pathchoice")
 
 
 def with_path(spec: JoinSpec, planned: Admission | None = None, moved: Moved | None = None) -> JoinSpec:
-    """The same join with its path, and on the shuffled one with its number of buckets.
+    """Returns the same join with its path, and on the shuffled one with its number of buckets.
 
     planned   the newest admission of the checkpoint, whose path it continues; None: a new checkpoint
     moved     what a new checkpoint knows of the one that it goes on after
@@ -45,7 +45,7 @@ def with_path(spec: JoinSpec, planned: Admission | None = None, moved: Moved | N
 
 
 def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Moved | None = None) -> str | None:
-    """Why the topics may not take the direct path; None if they may, as far as is known.
+    """Says why the topics may not take the direct path; None if they may, as far as is known.
 
     Unless it is asked for, the join key must be Kafka's, and left must not have more partitions than the checkpoint
     that the join goes on after knew: right records that it needs may be where their keys belonged before.

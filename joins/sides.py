@@ -16,6 +16,6 @@ class BothSides(Generic[T_co]):
     __slots__ = ()
 
     def side(self, name: str) -> T_co:
-        """The one of the side called "left" or "right"."""
+        """Returns the attribute of the side called "left" or "right"."""
         found: T_co = getattr(self, name)
         return found

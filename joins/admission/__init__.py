@@ -1,6 +1,6 @@
 """SyncBolt: how far each batch may read, so that left advances in step with right.
 
-admission.py    how far a batch may read: a hint
+admission.py    SyncBolt: how far a batch may read, a hint
 batchreader.py  one bucket's batch is read: right first, then left as far as right has come
 bounds.py       what earlier batches saw in a partition, in a few numbers (pure)
 clockcheck.py   before a batch is logged, its records are checked against the clock
@@ -28,6 +28,7 @@ quiet.py        how long a look that found nothing to do stays right (pure)
 ranges.py       a partition's range of a batch, from the log to the records that may go
 readable.py     one side of a bucket when a batch is planned (pure)
 reader.py       the Spark reader of a join, whichever flavour
+rules.py        how far right is complete, how far left may go, what expires (pure)
 source.py       the in-memory join as a streaming data source that emits tickets, not records
                 (`joins.admission.reader`)
 start.py        where a new checkpoint starts (pure)

@@ -39,7 +39,7 @@ class Bound(NamedTuple):
     expiry_ms: int = EARLIEST_MS
 
     def short(self) -> list[int]:
-        """What `Bound(*short)` is made of again: without the last two fields if nothing was rejected, or late."""
+        """Returns the fields for `Bound(*short)`, without the last two if nothing was rejected, or late."""
         return list(self[:2] if self[2:] == (LATEST_MS, EARLIEST_MS) else self)
 
 
@@ -48,7 +48,7 @@ Bounds = tuple[Bound, ...]
 
 
 def low_end(bounds: Bounds, time_ms: int) -> int:
-    """The largest known offset below which every record that took part has a time below `time_ms`."""
+    """Returns the largest known offset below which every record that took part has a time below `time_ms`."""
     low = bounds[0].offset
     for bound in bounds[1:]:
         if bound.below_ms > time_ms:
@@ -58,7 +58,7 @@ def low_end(bounds: Bounds, time_ms: int) -> int:
 
 
 def below_within(bounds: Bounds, start: int, end: int) -> int:
-    """Every record of the offsets [start, end) that took part has a time below it; `EARLIEST_MS`: none took part."""
+    """Returns a time that every record of [start, end) that took part is below; `EARLIEST_MS`: none took part."""
     below_ms, first = EARLIEST_MS, 0
     for bound in bounds:
         if first < end and bound.offset > start:
@@ -68,7 +68,7 @@ def below_within(bounds: Bounds, start: int, end: int) -> int:
 
 
 def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
-    """Only what a window from `needed_from_ms` on may need; segments less than the spacing apart are merged."""
+    """Returns what a window from `needed_from_ms` on may need; merges segments less than the spacing apart."""
     low = low_end(bounds, needed_from_ms)
     too_many = len(bounds) > MOST_SEGMENTS
     kept = [Bound(low)]
@@ -87,18 +87,18 @@ def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
 
 
 def starting_at(bounds: Bounds, start: int) -> Bounds:
-    """The bounds without the offsets before `start`, which the log has lost."""
+    """Returns the bounds without the offsets before `start`, which the log has lost."""
     before = [bound.below_ms for bound in bounds if bound.offset <= start]
     return (Bound(start, max(before, default=EARLIEST_MS)), *(bound for bound in bounds if bound.offset > start))
 
 
 def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each offset the time from which a record was rejected as from the future when it was read."""
+    """Returns for each offset the time from which a record was rejected as from the future when it was read."""
     return _of_segments(bounds, "future_ms", offsets, LATEST_MS)
 
 
 def expiry_at(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each left offset the time below which right records were not candidates; `EARLIEST_MS`: all were."""
+    """Returns for each left offset the time below which right records were not candidates; `EARLIEST_MS`: all were."""
     return _of_segments(bounds, "expiry_ms", offsets, EARLIEST_MS)
 
 

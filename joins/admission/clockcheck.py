@@ -21,7 +21,7 @@ class BrokersClock:
     """Compares each listing with the append times of the records that came after it."""
 
     def __init__(self, logs: Mapping[str, TopicLog], tolerance_ms: int) -> None:
-        """logs: by side, those whose event times are the broker's append times."""
+        """Takes by side the topics whose event times are the broker's append times."""
         self._logs, self._tolerance_ms = logs, tolerance_ms
         self._before: Listing | None = None
 
@@ -43,7 +43,7 @@ class BrokersClock:
 
 
 def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_ms: int, clock_ms: int) -> None:
-    """Look at the last records of the ranges [start, end) that are about to be read, by partition.
+    """Looks at the last records of the ranges [start, end) that are about to be read, by partition.
 
     Raises `ClockBehind` if too many of them are ahead of the clock, and `KafkaIOError`.
     """
@@ -53,7 +53,7 @@ def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_
 
 
 def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: int, clock_ms: int) -> None:
-    """Raise `ClockBehind` if in some partition more than `outliers` of the last records are from the future.
+    """Raises `ClockBehind` if in some partition more than `outliers` of the last records are from the future.
 
     lasts   by partition, the times of the last block of records that are to be read, valid or not
     """

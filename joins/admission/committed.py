@@ -25,7 +25,7 @@ log = logging.getLogger("teacup.joins.admission.committed")
 
 
 def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | None]) -> Admission:
-    """The state between a committed batch and the next one.
+    """Returns the state between a committed batch and the next one.
 
     folders   where its facts may be kept; missing ones are found by reading again
 
@@ -55,7 +55,7 @@ def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | N
 
 
 def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
-    """Up to where a batch has read, by topic and partition; where it started if its facts are not known."""
+    """Returns up to where a batch has read, by topic and partition; where it started if its facts are not known."""
     spots: dict[Spot, int] = {}
     for number, bucket in admission.buckets.items():
         known = facts.get(number)
@@ -66,6 +66,6 @@ def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, Bucke
 
 
 def commit_positions(spec: JoinSpec, group: str, admission: Admission, folders: Iterable[Path | None]) -> None:
-    """Commit a batch's positions, from the facts in these folders, to a consumer group; raises `KafkaIOError`."""
+    """Commits a batch's positions, from the facts in these folders, to a consumer group. Raises `KafkaIOError`."""
     facts = known_facts(spec.name, admission, folders)
     GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, facts), JOB_NOTE)

@@ -10,7 +10,7 @@ from sparkio.control import ReaderControl
 
 @dataclass(frozen=True, kw_only=True)
 class JoinControl(ReaderControl):
-    """Beside what every reader has:
+    """Controls the planner of a join. Beside what every reader has:
 
     generation   of a new checkpoint, if it is known before the first admission; None: a new one
     windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
@@ -27,5 +27,5 @@ class JoinControl(ReaderControl):
 
     @property
     def facts_folders(self) -> tuple[Path | None, ...]:
-        """Where the facts of a batch may be; None: this user's own folder."""
+        """Returns where the facts of a batch may be; None: this user's own folder."""
         return tuple(dict.fromkeys((self.facts, self.windows)))

@@ -36,12 +36,12 @@ STRAY = 3  # fewer keys in wrong partitions prove nothing about the others
 Keys = Mapping[int, Iterable[bytes]]
 """Sampled join keys by partition."""
 Samples = Mapping[str, Sequence[Keys]]
-"""Some by side."""
+"""Samples by side."""
 Partitioner = Callable[[bytes], int]
 
 
 def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
-    """What contradicts that both topics keep a join key in the same partition; None if nothing does.
+    """Finds what contradicts that both topics keep a join key in the same partition; None if nothing does.
 
     Raises `DataLoss`, `KafkaIOError`.
     """
@@ -59,7 +59,7 @@ def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
 
 
 def newest(spec: JoinSpec, left: TopicLog, right: TopicLog) -> dict[str, list[Keys]]:
-    """By side a sample of its newest records. Raises `KafkaIOError`."""
+    """Takes by side a sample of its newest records. Raises `KafkaIOError`."""
     logs, ceiling_ms = {"left": left, "right": right}, wall_ms() + spec.max_future_skew_ms
     return {
         side: [sample_newest(spec.side(side), log, spec.kafka, spec.registry, ceiling_ms).given_keys]
@@ -68,28 +68,31 @@ def newest(spec: JoinSpec, left: TopicLog, right: TopicLog) -> dict[str, list[Ke
 
 
 def are_enough(samples: Samples, partitions: int) -> bool:
-    """Whether a sample of each side has so many keys that a partitioner shows, or so many records that more may not
-    help: a topic may have few keys."""
-    return all(any(_is_enough(one, partitions) for one in some) for some in samples.values())
+    """Returns whether a sample of each side is large enough.
+
+    It is if it has so many keys that a partitioner shows, or so many records that more may not help: a topic may have
+    few keys.
+    """
+    return all(any(_is_enough(sample, partitions) for sample in some) for some in samples.values())
 
 
 def disagreement(samples: Samples, partitions: int) -> str | None:
-    """What in some samples of each side contradicts co-partitioning; None if nothing does."""
+    """Finds what in some samples of each side contradicts co-partitioning; None if nothing does."""
     seen: dict[bytes, tuple[str, int]] = {}
     for side, some in samples.items():
-        for p, key in ((p, key) for one in some for p, keys in one.items() for key in keys):
+        for p, key in ((p, key) for sample in some for p, keys in sample.items() for key in keys):
             where, was = seen.setdefault(key, (side, p))
             if was != p:
                 return f"key {key!r} is in {where} partition {was} and in {side} partition {p}"
     for name, partitioner in PARTITIONERS.items():
-        groups = {side: [_Group.of(one, partitioner) for one in some] for side, some in samples.items()}
-        every = [one for some in groups.values() for one in some if one.keys]
-        if all(one.fitting(partitions) == one.keys for one in every):
+        groups = {side: [_Group.of(sample, partitioner) for sample in some] for side, some in samples.items()}
+        every = [group for some in groups.values() for group in some if group.keys]
+        if all(group.fitting(partitions) == group.keys for group in every):
             continue
         for count in range(partitions, 0, -1):
-            if any(one.is_put(count, partitions) for one in every):
+            if any(group.is_put(count, partitions) for group in every):
                 fits = " and ".join(
-                    f"{sum(one.fitting(count) for one in some)} of {sum(one.keys for one in some)} of {side}"
+                    f"{sum(group.fitting(count) for group in some)} of {sum(group.keys for group in some)} of {side}"
                     for side, some in groups.items()
                 )
                 now = "" if count == partitions else f", and there are {partitions}"
@@ -98,18 +101,19 @@ def disagreement(samples: Samples, partitions: int) -> str | None:
 
 
 def is_plain(samples: Samples, partitions: int) -> bool:
-    """Whether more than a few stray records contradict co-partitioning.
+    """Returns whether more than a few stray records contradict co-partitioning.
 
     Half of the keys that both sides have are in other partitions; or a partitioner put the keys of one side, and not
     those of the other.
     """
-    stands = {key: p for one in samples["left"] for p, keys in one.items() for key in keys}
-    apart = [stands[k] != p for one in samples["right"] for p, keys in one.items() for k in set(keys) & stands.keys()]
+    stands = {key: p for sample in samples["left"] for p, keys in sample.items() for key in keys}
+    right = [(p, set(keys)) for sample in samples["right"] for p, keys in sample.items()]
+    apart = [stands[key] != p for p, keys in right for key in keys & stands.keys()]
     if sum(apart) >= STRAY and 2 * sum(apart) >= len(apart):
         return True
     for partitioner in PARTITIONERS.values():
-        shown = [one for some in samples.values() for one in some if _is_enough(one, partitions)]
-        put = {_Group.of(one, partitioner).is_put(partitions, partitions) for one in shown}
+        shown = [sample for some in samples.values() for sample in some if _is_enough(sample, partitions)]
+        put = {_Group.of(sample, partitioner).is_put(partitions, partitions) for sample in shown}
         if put == {True, False}:
             return True
     return False
@@ -137,11 +141,11 @@ class _Group:
         return len(self.hashes)
 
     def fitting(self, count: int) -> int:
-        """How many keys are where the partitioner puts them in so many partitions."""
+        """Counts the keys that are where the partitioner puts them in so many partitions."""
         return int(np.count_nonzero(self.hashes % count == self.places))
 
     def is_put(self, count: int, partitions: int) -> bool:
-        """Whether these are more of the keys than by chance. partitions: how many there are now."""
+        """Returns whether these are more of the keys than by chance. partitions: how many there are now."""
         share, chance = self.fitting(count) / self.keys, 1 / count
         if count == 1:  # any partitioner puts them there: it counts if all keys are in the first of several partitions
             return share == 1 and float(partitions) ** -self.keys < BY_CHANCE
@@ -152,7 +156,7 @@ class _Group:
 
 
 def murmur2(key: bytes) -> int:
-    """The hash of the Java client's default partitioner, made positive (`Utils.murmur2`, `toPositive`)."""
+    """Returns the hash of the Java client's default partitioner, made positive (`Utils.murmur2`, `toPositive`)."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(key)) & mask
     whole = len(key) & ~3

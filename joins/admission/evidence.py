@@ -43,11 +43,11 @@ class Evidence:
 
     @classmethod
     def carried(cls, outliers: int, tail: Sequence[int]) -> Evidence:
-        """Goes on after the times that an earlier batch left over."""
+        """Starts after the times that an earlier batch left over."""
         return cls(outliers, np.array(tail, dtype=np.int64))
 
     def see(self, times: I64) -> None:
-        """Take in the times of the next valid records, in offset order."""
+        """Takes in the times of the next valid records, in offset order."""
         if len(times) == 0:
             return
         block = block_size(self.outliers)
@@ -61,5 +61,5 @@ class Evidence:
         self.tail = waiting[full:]
 
     def copy(self) -> Evidence:
-        """The same evidence, to go on from twice."""
+        """Returns the same evidence, to go on from twice."""
         return Evidence(self.outliers, self.tail, self.proved_ms)

@@ -51,7 +51,7 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
     oldest_ms: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As summaries and files hold them."""
+        """Returns the facts as summaries and files hold them."""
         return {
             "expiry": self.expiry_ms,
             "frontier": self.frontier_ms,
@@ -62,16 +62,17 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
 
     @classmethod
     def of_parts(cls, parts: Iterable[BucketFacts]) -> BucketFacts:
-        """What the parts of a bucket found out: the same of its partitions, which the first part tells in full, and
-        each of its own window.
+        """Puts together what the parts of a bucket found out.
+
+        All found the same of its partitions, which the first part tells in full, and each of its own window.
         """
         first, *others = parts
-        oldest = [one.oldest_ms for one in (first, *others) if one.oldest_ms is not None]
+        oldest = [part.oldest_ms for part in (first, *others) if part.oldest_ms is not None]
         return replace(first, oldest_ms=min(oldest, default=None))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BucketFacts:
-        """What `to_json` wrote."""
+        """Reads what `to_json` wrote."""
 
         def partitions(rows: list[list[Any]]) -> dict[int, PartitionFacts]:
             return {
@@ -85,13 +86,15 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
 
 
 def pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
-    """Schemas and their first offsets, from JSON."""
+    """Reads schemas and their first offsets from JSON."""
     return tuple((number, first) for number, first in rows)
 
 
 def _rows(partitions: Mapping[int, PartitionFacts]) -> list[list[Any]]:
-    """By partition, its number and the fields of its facts in their order; not by `asdict`, which takes ten times as
-    long, and a batch may have thousands of them."""
+    """Returns for each partition its number and the fields of its facts, in their order.
+
+    `asdict` takes ten times as long, and a batch may have thousands of partitions.
+    """
     return [
         [p, f.end, f.progress_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late, list(map(list, f.schemas))]
         for p, f in sorted(partitions.items())

@@ -40,7 +40,7 @@ class FactsFolder:
         self._folder = folder
 
     def save(self, number: int, digest: str, facts: BucketFacts) -> None:
-        """Keep the facts of batch `number`, and remove old ones. If this fails, they are only read again later."""
+        """Keeps the facts of batch `number`, and removes old ones. If this fails, they are only read again later."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(number, digest)
@@ -55,7 +55,7 @@ class FactsFolder:
             log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
 
     def load(self, number: int, digest: str) -> BucketFacts | None:
-        """None if they are lost, or the file is damaged."""
+        """Returns the facts of a batch; None if they are lost, or the file is damaged."""
         try:
             return BucketFacts.from_json(from_checked_text(self._path(number, digest).read_text()))
         except FileNotFoundError:
@@ -69,8 +69,8 @@ class FactsFolder:
 
 
 def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary]) -> None:
-    """Keep the facts in the summaries of a batch where the driver finds them when it plans the next one."""
-    for number, generation in {(one.number, one.generation) for one in summaries}:
+    """Keeps the facts in the summaries of a batch where the driver finds them when it plans the next one."""
+    for number, generation in {(summary.number, summary.generation) for summary in summaries}:
         content = _by_bucket(summaries)
         folder = generation_folder(windows or own_folder(), job, generation)
         try:
@@ -84,15 +84,15 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary
 
 
 def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:
-    """The digest and the facts of each ticket; of a divided one those of all its parts together."""
-    if not any(one.is_part for one in summaries):
-        return {str(one.bucket): [one.ticket, one.facts.to_json()] for one in summaries}
-    parts = sorted(summaries, key=lambda one: one.bucket)
-    return {"0": [parts[0].ticket, BucketFacts.of_parts(one.facts for one in parts).to_json()]}
+    """Returns the digest and the facts of each ticket; of a divided one those of all its parts together."""
+    if not any(summary.is_part for summary in summaries):
+        return {str(summary.bucket): [summary.ticket, summary.facts.to_json()] for summary in summaries}
+    parts = sorted(summaries, key=lambda summary: summary.bucket)
+    return {"0": [parts[0].ticket, BucketFacts.of_parts(part.facts for part in parts).to_json()]}
 
 
 def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
-    """The facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
+    """Finds the facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
     found: dict[int, BucketFacts] = {}
     missing = Ticket.all_of(admission)
     for windows in folders:
@@ -107,10 +107,10 @@ def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) 
 
 
 def _by_tasks(folder: Path, ticket: Ticket) -> BucketFacts | None:
-    """Those that tasks on this machine have kept; None if those of a part are missing."""
+    """Loads the facts that tasks on this machine have kept; None if those of a part are missing."""
     parts = []
-    for one in ticket.divided():
-        facts = FactsFolder(folder / one.name_of_part).load(one.number, one.digest)
+    for part in ticket.divided():
+        facts = FactsFolder(folder / part.name_of_part).load(part.number, part.digest)
         if facts is None:
             return None
         parts.append(facts)
@@ -122,7 +122,7 @@ def _of_all(folder: Path, number: int) -> Path:
 
 
 def _loaded(path: Path) -> dict[tuple[int, str], BucketFacts]:
-    """By bucket and digest; nothing if the file is lost or damaged."""
+    """Loads facts by bucket and digest; nothing if the file is lost or damaged."""
     try:
         content = from_checked_text(path.read_text())
         return {(int(bucket), digest): BucketFacts.from_json(facts) for bucket, (digest, facts) in content.items()}

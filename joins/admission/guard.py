@@ -9,6 +9,7 @@ from dataclasses import replace
 from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bound, low_end, starting_at
 from joins.admission.listing import Listing
+from joins.admission.rules import left_watermark
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.spec import JoinPath, JoinSpec
@@ -26,12 +27,12 @@ WAY_OUT = (
 
 
 def losses_of(spec: JoinSpec) -> Losses:
-    """What the join does about lost records."""
+    """Returns what the join does about lost records."""
     return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
 
 
 def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
-    """Raise DataLoss if a topic was recreated, or its number of partitions differs from the checkpoint's."""
+    """Raises `DataLoss` if a topic was recreated, or its number of partitions differs from the checkpoint's."""
     check_not_recreated(spec, state, topics)
     for side, (_, count) in topics.items():
         name, known_count = spec.side(side).topic, state.topics[side][1]
@@ -43,7 +44,7 @@ def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[st
 
 
 def may_grow(spec: JoinSpec, topics: Iterable[str]) -> bool:
-    """Whether topics may get partitions while the join goes on: where a key may be in any of them anyway.
+    """Returns whether topics may get partitions while the join goes on: where a key may be in any of them anyway.
 
     topics   the sides whose topics the join reads; a lookup join reads left alone
     """
@@ -51,16 +52,16 @@ def may_grow(spec: JoinSpec, topics: Iterable[str]) -> bool:
 
 
 def check_not_recreated(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
-    """Raise DataLoss if a topic was recreated. All that a batch needs that is only to be completed."""
+    """Raises `DataLoss` if a topic was recreated. A batch that is only to be completed needs no other check."""
     for side, (topic_id, _) in topics.items():
         losses_of(spec).check_topic(f"{side} topic {spec.side(side).topic!r}", state.topics[side][0], topic_id)
 
 
 def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
-    """The state with the partitions that were added since, where they may be (`may_grow`), each read from its start.
+    """Returns the state with the partitions that were added since, where they may be (`may_grow`): read from the start.
 
-    What the batches before rested on holds for them, too: a right record below the frontier, and a left one that may
-    have matched right records that expired, count as late.
+    What the batches before rested on holds for them, too: a right record below the frontier counts as late, and so does
+    a left record that may have matched right records that expired.
     """
     if "right" not in topics:
         return _with_new_buckets(spec, state, topics)
@@ -69,10 +70,9 @@ def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, t
     (bucket,) = state.buckets.values()
     if all(len(bucket.side(side)) == count for side, (_, count) in topics.items()):
         return state
-    left_ms = UNKNOWN if bucket.expiry_ms == UNKNOWN else bucket.expiry_ms + spec.before_ms
     added = {
         side: replace(Reading.starting_at(0), progress_ms=progress_ms)
-        for side, progress_ms in (("left", left_ms), ("right", bucket.frontier_ms))
+        for side, progress_ms in (("left", left_watermark(spec, bucket.expiry_ms)), ("right", bucket.frontier_ms))
     }
     sides = {
         side: {p: bucket.side(side).get(p, added[side]) for p in range(count)} for side, (_, count) in topics.items()
@@ -82,16 +82,15 @@ def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, t
 
 
 def _with_new_buckets(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
-    """A lookup join has a bucket for each left partition: one that is new begins with the next batch."""
+    """Adds buckets: a lookup join has one for each left partition, and a new one begins with the next batch."""
     added = set(range(topics["left"][1])) - state.buckets.keys()
     if not added:
         return state
     expiry_ms = min((bucket.expiry_ms for bucket in state.buckets.values()), default=UNKNOWN)
-    left_ms = UNKNOWN if expiry_ms == UNKNOWN else expiry_ms + spec.before_ms
     begun = {
         p: Bucket(
             number=p,
-            left={p: replace(Reading.starting_at(0), progress_ms=left_ms)},
+            left={p: replace(Reading.starting_at(0), progress_ms=left_watermark(spec, expiry_ms))},
             right={},
             expiry_ms=expiry_ms,
             moved_ms=state.listed_ms,
@@ -103,20 +102,20 @@ def _with_new_buckets(spec: JoinSpec, state: Admission, topics: Mapping[str, tup
 
 
 def different_counts(spec: JoinSpec, left: int, right: int) -> str | None:
-    """The topics' numbers of partitions, if they differ."""
+    """Says how many partitions the topics have, if they differ."""
     if left == right:
         return None
     return f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}"
 
 
 def check_counts(spec: JoinSpec, left: int, right: int) -> None:
-    """Raise NotCoPartitioned if the topics' numbers of partitions differ."""
+    """Raises `NotCoPartitioned` if the topics' numbers of partitions differ."""
     if (why := different_counts(spec, left, right)) is not None:
         raise not_direct(spec, why)
 
 
 def not_direct(spec: JoinSpec, why: str) -> NotCoPartitioned:
-    """The error of a join that asks for the direct path, and may not take it."""
+    """Returns the error of a join that asks for the direct path, and may not take it."""
     keys = "" if spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas else ", with the join key as Kafka's key,"
     return NotCoPartitioned(
         f"topics {spec.left.topic!r} and {spec.right.topic!r} do not keep a join key in the same partition: {why}. "
@@ -126,7 +125,7 @@ def not_direct(spec: JoinSpec, why: str) -> NotCoPartitioned:
 
 
 def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:
-    """Raise DataLoss if compaction may remove records that the join still needs.
+    """Raises `DataLoss` if compaction may remove records that the join still needs.
 
     A batch that runs again must see the same records, and a lost window is read again from the log. So compaction must
     not touch records for the length of the window plus the longest downtime.
@@ -138,7 +137,7 @@ def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> N
 
 
 def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who: str, what: str) -> None:
-    """Raise DataLoss if compaction may remove records of a topic within `needed_ms`."""
+    """Raises `DataLoss` if compaction may remove records of a topic within `needed_ms`."""
     if "compact" not in config.get("cleanup.policy", "delete").split(","):
         return
     lag_ms = int(config.get("min.compaction.lag.ms", "0"))
@@ -151,7 +150,7 @@ def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who
 
 
 def check_leaders(spec: JoinSpec, state: Admission, listing: Listing, logs: Mapping[str, TopicLog]) -> None:
-    """Raise `DataLoss` if a partition was truncated below a reading's end, even if it has grown beyond it since."""
+    """Raises `DataLoss` if a partition was truncated below a reading's end, even if it has grown beyond it since."""
     for side, log in logs.items():
         ends = {p: reading.end for bucket in state.buckets.values() for p, reading in bucket.side(side).items()}
         where = f"{side} partition {spec.side(side).topic}"
@@ -159,7 +158,7 @@ def check_leaders(spec: JoinSpec, state: Admission, listing: Listing, logs: Mapp
 
 
 def check_ends(spec: JoinSpec, state: Admission, listing: Listing, *, copied: bool = False) -> Admission:
-    """The state as of this listing; with `on_data_loss: continue`, with positions moved to what is left of the log.
+    """Returns the state as of this listing; `on_data_loss: continue` moves positions to what is left of the log.
 
     `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
     cannot be read again.
@@ -188,7 +187,7 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing, *, copied: bo
 
 
 def is_whole(spec: JoinSpec, planned: Admission, listing: Listing, *, copied: bool = False) -> bool:
-    """Whether the log still holds what a batch that was planned, and (unless it is `copied`) its window are read from.
+    """Returns whether the log still holds a planned batch and (unless it is `copied`) its window.
 
     Raises `DataLoss` where it was truncated.
     """
@@ -214,8 +213,10 @@ def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
 
 
 def _moved_to(side: str, reading: Reading, start: int) -> Reading:
-    """Left keeps its bounds: what was read still says which right records were joined. What is lost took no part: as
-    if all of it had been rejected, so that its segment is not merged with those whose marks may be needed.
+    """Moves a reading to where the log starts now.
+
+    Left keeps its bounds: what was read still says which right records were joined. What is lost took no part: as if
+    all of it had been rejected, so that its segment is not merged with those whose marks may be needed.
     """
     end = max(reading.end, start)
     held_ms = reading.held_ms if end == reading.end else None

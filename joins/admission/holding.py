@@ -56,7 +56,7 @@ USUAL_MS: dict[Cause, float] = {
 
 @dataclass(frozen=True, slots=True)
 class LeftWaits:
-    """One bucket's left waits. Equal values: for the same thing.
+    """Says what the left of one bucket waits for. Equal values name the same thing.
 
     partition, offset  the right partition that is waited for, and up to where it is read
     stored_ms          data delay: every right record below it is stored
@@ -77,7 +77,7 @@ class LeftWaits:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """No admission: nothing may be read now.
+    """Says that nothing may be read now: there is no admission.
 
     waits     empty where left is read to its end
     until_ms  no plan before this time finds anything, unless a topic has grown (`joins.admission.quiet`)
@@ -91,17 +91,17 @@ class Held:
 
     @property
     def left_waits(self) -> bool:
-        """Whether left has unread records that may not go yet."""
-        return any(one.waiting for one in self.waits)
+        """Returns whether left has unread records that may not go yet."""
+        return any(waits.waiting for waits in self.waits)
 
 
 def unread_left(bucket: Bucket, listing: Listing) -> dict[int, int]:
-    """How many readable left records a bucket has not read yet, by partition."""
+    """Counts the readable left records that a bucket has not read yet, by partition."""
     return {p: listing.left[p].stable - r.end for p, r in bucket.left.items() if listing.left[p].stable > r.end}
 
 
 def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listing: Listing) -> LeftWaits | None:
-    """What the left of a bucket that may read nothing waits for; None if its left is read to its end."""
+    """Finds what the left of a bucket that may read nothing waits for; None if its left is read to its end."""
     waiting = unread_left(bucket, listing)
     if not waiting:
         return None
@@ -121,67 +121,68 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
 
 
 class Waited:
-    """Since when each bucket's left has waited for the same thing, as seen by one process."""
+    """Remembers since when each bucket's left has waited for the same thing, as one process has seen it."""
 
     def __init__(self) -> None:
         self._since: dict[int | None, tuple[LeftWaits, int]] = {}
 
     def unusual(self, held: Held, *, all_causes: bool = False) -> tuple[int, list[LeftWaits]]:
-        """What has lasted longer than usual (all_causes: everything), and since when that is so, in wall clock time."""
+        """Returns since when (wall clock) something lasts longer than usual, and what; all_causes: whatever lasts."""
         known, now_ms = self._since, held.listed_ms
         self._since = {
-            one.bucket: (one, known[one.bucket][1] if known.get(one.bucket, (None,))[0] == one else now_ms)
-            for one in held.waits
+            waits.bucket: (waits, known[waits.bucket][1] if known.get(waits.bucket, (None,))[0] == waits else now_ms)
+            for waits in held.waits
         }
         long = [
-            (since_ms, one)
-            for one, since_ms in self._since.values()
-            if all_causes or now_ms - since_ms >= USUAL_MS[one.cause]
+            (since_ms, waits)
+            for waits, since_ms in self._since.values()
+            if all_causes or now_ms - since_ms >= USUAL_MS[waits.cause]
         ]
-        return min((since_ms for since_ms, _ in long), default=now_ms), [one for _, one in long]
+        return min((since_ms for since_ms, _ in long), default=now_ms), [waits for _, waits in long]
 
     def waits_in_vain(self, spec: JoinSpec, held: Held) -> bool:
-        """Whether all left that waits has waited, longer than usual, for records that may never come (`idle: hold`).
+        """Returns whether all left that waits has waited in vain.
 
-        `unusual` has seen `held`. With `max_wait` left goes by itself.
+        It has waited longer than usual for records that may never come (`idle: hold`). `unusual` has seen `held`. With
+        `max_wait` left goes by itself.
         """
-        waiting = [one for one in held.waits if one.waiting]
+        waiting = [waits for waits in held.waits if waits.waiting]
         if not waiting or spec.max_wait_ms is not None:
             return False
         return all(
-            one.cause is Cause.IDLE_HOLD and held.listed_ms - self._since[one.bucket][1] >= USUAL_MS[one.cause]
-            for one in waiting
+            waits.cause is Cause.IDLE_HOLD and held.listed_ms - self._since[waits.bucket][1] >= USUAL_MS[waits.cause]
+            for waits in waiting
         )
 
 
 def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
-    """One line: since when how many left records wait, and for what."""
-    left = {p: records for one in waits for p, records in one.waiting.items()}
+    """Writes one line: since when how many left records wait, and for what."""
+    left = {p: records for bucket in waits for p, records in bucket.waiting.items()}
     shown, more = _few(sorted(left))
     which = f"{sum(left.values())} left records in partitions {shown}{more} wait for right; " if left else ""
-    reasons, others = _few(list(dict.fromkeys(_reason(spec, one) for one in waits)))
+    reasons, others = _few(list(dict.fromkeys(_reason(spec, bucket) for bucket in waits)))
     return f"holds since {iso(since_ms)}: {which}{'; '.join(reasons)}{others}"
 
 
 def _few(things: list[T]) -> tuple[list[T], str]:
-    """The first of them, and how many more there are: there may be thousands of partitions."""
+    """Returns the first things, and how many more there are: there may be thousands of partitions."""
     return things[:SHOWN], f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
 
 
-def _reason(spec: JoinSpec, one: LeftWaits) -> str:
-    right = f"{spec.right.topic}-{one.partition}"
-    match one.cause:
+def _reason(spec: JoinSpec, waits: LeftWaits) -> str:
+    right = f"{spec.right.topic}-{waits.partition}"
+    match waits.cause:
         case Cause.UNREAD:
-            return f"{right}: it is read to offset {one.offset} of {one.end}"
+            return f"{right}: it is read to offset {waits.offset} of {waits.end}"
         case Cause.OPEN_TRANSACTION:
-            return f"{right}: an open transaction holds its end at offset {one.offset}"
+            return f"{right}: an open transaction holds its end at offset {waits.offset}"
         case Cause.IDLE_HOLD:
             block = f"{block_size(spec.outliers)} to a block"
             return f"{right}: it is read to its end, and by `idle: hold` its next records are waited for, {block}"
         case Cause.CLOCK:
-            return f"{right}: it is read to its end, offset {one.offset}, and left may go as time passes"
+            return f"{right}: it is read to its end, offset {waits.offset}, and left may go as time passes"
         case Cause.DATA_DELAY:
-            stored = f"{one.detail!r} has stored {spec.right.topic!r} only up to {iso(one.stored_ms or 0)}"
+            stored = f"{waits.detail!r} has stored {spec.right.topic!r} only up to {iso(waits.stored_ms or 0)}"
             return f"{stored}: does the feeder run?"
         case Cause.DELAY_UNKNOWN:
-            return one.detail
+            return waits.detail

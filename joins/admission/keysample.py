@@ -32,32 +32,32 @@ class Sample:
 
     @property
     def records(self) -> int:
-        """How many records were sampled."""
+        """Returns how many records were sampled."""
         return sum(len(some) for some in self.keys.values())
 
     @property
     def valid_times(self) -> list[int]:
-        """In ascending order."""
+        """Returns the valid times in ascending order."""
         return sorted(at for some in self.times.values() for at in some if at is not None)
 
     @property
     def distinct_keys(self) -> dict[bytes, None]:
-        """In the order in which they were found."""
+        """Returns the keys, each once, in the order in which they were found."""
         return {key: None for some in self.keys.values() for key in some if key is not None}
 
     @property
     def given_keys(self) -> dict[int, list[bytes]]:
-        """The keys that records have, by partition."""
+        """Returns the keys that records have, by partition."""
         return {p: [key for key in some if key is not None] for p, some in self.keys.items()}
 
     @property
     def share(self) -> float:
-        """Which part of its ranges was sampled."""
+        """Returns which part of its ranges was sampled."""
         return min(self.records / self.out_of, 1.0) if self.out_of else 0.0
 
 
 def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None:
-    """Why probably nothing will match, with a key of each side; None if keys are common, or the samples do not tell."""
+    """Says why probably nothing will match, with a key of each side; None if keys are common, or too few are known."""
     ours, theirs = left.distinct_keys, right.distinct_keys
     for name, side, found in (("left", spec.left, left), ("right", spec.right, right)):
         if found.records and not found.distinct_keys:
@@ -76,11 +76,11 @@ def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None
 
 
 def common_keys(left: Sample, right: Sample) -> int:
-    """How many keys occur in both samples."""
+    """Counts the keys that occur in both samples."""
     return len(left.distinct_keys.keys() & right.distinct_keys.keys())
 
 
 def example(left: Sample, right: Sample) -> tuple[bytes, bytes] | None:
-    """A key of each side."""
+    """Returns a key of each side."""
     ours, theirs = left.distinct_keys, right.distinct_keys
     return (next(iter(ours)), next(iter(theirs))) if ours and theirs else None

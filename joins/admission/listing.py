@@ -21,15 +21,15 @@ class Listing(BothSides[Mapping[int, Ends]]):
 
     @property
     def epochs(self) -> dict[str, Epochs]:
-        """Per side the leader epochs."""
+        """Returns per side the leader epochs."""
         return {"left": epochs_of(self.left), "right": epochs_of(self.right)}
 
     @property
     def both_have_records(self) -> bool:
-        return all(any(one.stable > one.start for one in self.side(side).values()) for side in ("left", "right"))
+        return all(any(ends.stable > ends.start for ends in self.side(side).values()) for side in ("left", "right"))
 
     def unread(self, bucket: Bucket) -> int:
-        """How many offsets of a bucket's partitions, left and right, are readable but not yet read."""
+        """Counts the offsets of a bucket's partitions, left and right, that are readable but not yet read."""
         return sum(
             max(self.side(side)[p].stable - reading.end, 0)
             for side in ("left", "right")
@@ -38,6 +38,9 @@ class Listing(BothSides[Mapping[int, Ends]]):
 
 
 def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> Listing:
-    """now_ms: the wall clock, read before: what is readable only later has at least this time less the producer delay,
-    whichever topic is asked first."""
+    """Asks both topics for their ends.
+
+    now_ms   the wall clock, read before: what becomes readable later has at least this time less the producer delay,
+             whichever topic is asked first
+    """
     return Listing(now_ms, *left.ends_with(right))

@@ -36,7 +36,7 @@ Asking = Generator[Ask, Answers, T]
 
 
 def in_lockstep(plans: Mapping[int, Asking[T]], logs: Mapping[str, TopicLog], ceiling_ms: int) -> dict[int, T]:
-    """What each plan returns, after rounds of merged look-ups; times above `ceiling_ms` are ignored."""
+    """Returns what each plan returns, after rounds of merged look-ups; times above `ceiling_ms` are ignored."""
     done: dict[int, T] = {}
     asks: dict[int, Ask] = {}
 

@@ -21,7 +21,7 @@ from joins.spec import IDENTITY, JoinPath, JoinSpec
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moved:
-    """What a new checkpoint knows of the one that it goes on after.
+    """Holds what a new checkpoint knows of the one that it goes on after.
 
     checkpoint   where the other one is
     generation, number   of its last batch
@@ -41,7 +41,7 @@ class Moved:
 
     @classmethod
     def of(cls, state: Admission, checkpoint: str, spec: JoinSpec, output: str) -> Moved:
-        """state: between the other checkpoint's last batch and the next. Raises `SpecChanged` for another left."""
+        """Takes the state after the other checkpoint's last batch. Raises `SpecChanged` for another left topic."""
         topic = str(state.identity["left.topic"])
         _check_same("left.topic", topic, spec.left.topic)
         left = {p: reading.start for bucket in state.buckets.values() for p, reading in bucket.left.items()}
@@ -57,7 +57,7 @@ class Moved:
         )
 
     def apply(self, spec: JoinSpec, output: str, partitions: int) -> JoinSpec:
-        """The join, starting with the first left records that the other checkpoint has not delivered.
+        """Returns the join, starting with the first left records that the other checkpoint has not delivered.
 
         partitions   of left now; those that were added are read from their first record. Raises `SpecChanged`
         """
@@ -70,12 +70,12 @@ class Moved:
         return replace(spec, start={**dict.fromkeys(range(partitions), 0), **self.left})
 
     def to_json(self) -> dict[str, Any]:
-        """As the file in the new checkpoint holds it."""
+        """Returns what the file in the new checkpoint holds."""
         return {**asdict(self), "left": [[p, offset] for p, offset in sorted(self.left.items())]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Moved:
-        """What `to_json` wrote."""
+        """Reads what `to_json` wrote."""
         return cls(**{**data, "left": dict(data["left"])})
 
 
@@ -88,7 +88,7 @@ def _check_same(key: str, was: str, now: str) -> None:
 
 
 def as_it_was(spec: JoinSpec, state: Admission) -> JoinSpec:
-    """The join that wrote an admission. What decides rows and facts is in its identity; the rest is as in `spec`."""
+    """Returns the join that wrote an admission: its identity decides rows and facts, the rest is as in `spec`."""
     changes: dict[str, dict[str, Any]] = {"": {}, "left": {}, "right": {}}
     for name in IDENTITY:
         side, _, field = name.rpartition(".")

@@ -24,13 +24,13 @@ from sparkio.listedends import ListedEnds
 
 
 class OneRun:
-    """The ends of both topics at the first look."""
+    """Remembers the ends of both topics at the first look."""
 
     def __init__(self) -> None:
         self._left, self._right = ListedEnds(), ListedEnds()
 
     def cut(self, listing: Listing, state: Admission | None = None) -> Listing:
-        """What of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
+        """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
         left, right = self._left.cut(listing.left), self._right.cut(listing.right)
         cut = replace(listing, left=left)
         buckets = () if state is None else state.buckets.values()
@@ -45,5 +45,5 @@ class OneRun:
 
 
 def of_one_run(spec: JoinSpec) -> JoinSpec:
-    """The join without batches that only expire the window."""
+    """Returns the join without batches that only expire the window."""
     return replace(spec, frontier_every_ms=LONGEST_MS)

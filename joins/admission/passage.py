@@ -8,18 +8,16 @@ longer match.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from datadelay.progress import UNKNOWN, frontier
+from datadelay.progress import UNKNOWN
 from joins.admission.evidence import Evidence
 from joins.admission.facts import PartitionFacts
-from joins.admission.state import Bucket, Reading
+from joins.admission.state import Reading
 from joins.rows.chunks import I64
 from joins.rows.intake import Intake
-from joins.spec import JoinSpec
 from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 
@@ -50,11 +48,11 @@ class Passage:
 
     @property
     def cut(self) -> int | None:
-        """The offset of the first record that is held back; None while there is none."""
+        """Returns the offset of the first record that is held back; None while there is none."""
         return self._end
 
     def admit(self, taken: Intake) -> Intake:
-        """The part of a batch that may go now."""
+        """Returns the part of a batch that may go now."""
         if self._end is None:
             times = taken.records["time"].to_numpy()
             beyond = times >= self.limit_ms if self.limit_ms < LATEST_MS else None
@@ -70,11 +68,11 @@ class Passage:
         return going
 
     def stop(self, end: int) -> None:
-        """Records from this offset on are not examined: what holds beyond the range does not hold for them."""
+        """Ends the range before `end`: records from there on are not examined, so the clock's claim does not hold."""
         self._end, self._stopped = end if self._end is None else self._end, True
 
     def facts(self) -> PartitionFacts:
-        """What the range has left. To be called once all of its batches were seen."""
+        """Returns the facts of the range. To be called once all of its batches were seen."""
         reading = self.reading
         if not reading.records:
             progress_ms = max(reading.progress_ms, reading.claim_ms)
@@ -112,36 +110,8 @@ class Passage:
             self._smallest_held_ms = min(self._smallest_held_ms, int(timely.min()))
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Left records below `limit_ms` may go; from `stalled_from_ms` on only because right stalled for `max_wait`."""
-
-    limit_ms: int
-    stalled_from_ms: int | None = None
-
-    @classmethod
-    def of(cls, spec: JoinSpec, bucket: Bucket, frontier_ms: int) -> Limit:
-        """Of a bucket whose right is read, or stored, up to `frontier_ms`."""
-        limit_ms = frontier_ms - spec.after_ms if frontier_ms > UNKNOWN else UNKNOWN
-        if bucket.give_up_ms is not None and bucket.give_up_ms > limit_ms:
-            return cls(bucket.give_up_ms, limit_ms)
-        return cls(limit_ms)
-
-
-def frontier_of(bucket: Bucket, right: Iterable[PartitionFacts]) -> int:
-    """How far right is read or, in the lookup join, stored by the feeder."""
-    progress = [one.progress_ms for one in right] if bucket.outside_ms is None else [bucket.outside_ms]
-    return frontier(progress, bucket.frontier_ms)
-
-
-def expiry_of(spec: JoinSpec, bucket: Bucket, left: Mapping[int, PartitionFacts]) -> int:
-    """No right record below this time matches a left record still to come."""
-    left_frontier = frontier(one.progress_ms for one in left.values())
-    return bucket.expiry_ms if left_frontier == UNKNOWN else max(left_frontier - spec.before_ms, bucket.expiry_ms)
-
-
 def lags_of(times: I64, newest_ms: int | None) -> tuple[I64, int | None]:
-    """How far each record lies below the largest time up to it, and the largest time after all of them."""
+    """Returns how far each record lies below the largest time up to it, and the largest time after all of them."""
     if not len(times):
         return times, newest_ms
     running = np.maximum.accumulate(times)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from datadelay.progress import UNKNOWN, Idle, frontier
+from datadelay.progress import UNKNOWN, Idle
 from joins.admission.facts import BucketFacts, PartitionFacts
 from joins.admission.listing import Listing
 from joins.admission.lockstep import Asking
 from joins.admission.readable import Expected, Readable, look, read_left, read_right
+from joins.admission.rules import expiry, give_up, latest_right, left_limit, right_watermark
 from joins.admission.state import Bucket, Reading
 from joins.admission.target import search_target
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinSpec
 from kafkaio.times import LATEST_MS
 
 
@@ -33,133 +34,112 @@ class Plan:
     ahead: frozenset[tuple[str, int]] = frozenset()
 
     def expires(self) -> bool:
-        """The window holds records that the batch is expected to expire."""
+        """Returns whether the window holds records that the batch is expected to expire."""
         oldest_ms = self.bucket.oldest_ms
         return oldest_ms is not None and oldest_ms < self.expected.expiry_ms
 
 
-def plan_bucket(spec: JoinSpec, bucket: Bucket, listing: Listing, share: int, waiting_since_ms: int) -> Asking[Plan]:
-    """How far each partition is read.
-
-    On the shuffled path left goes only as far as right's frontier is known *before* the batch (`known_frontier_ms`):
-    left and right are read at the same time, by different tasks.
+@dataclass(frozen=True, slots=True)
+class BucketPlanner:
+    """Plans one bucket's part of the next batch.
 
     bucket            as the previous batch left it
     share             how many records of this bucket the batch may read
     waiting_since_ms  the wall clock time from which `max_wait` counts, unless the frontier has moved since
     """
-    left, right = yield from look(spec, bucket, listing, "left", "right")
-    cap = min(_reach_of_left(spec, bucket, listing, left) + spec.after_ms + right.disorder_ms, LATEST_MS)
-    target = cap
-    if listing.unread(bucket) > share:
-        target = yield from search_target(spec, bucket, left, right, share, cap)
 
-    planned = yield from _read_to(spec, bucket, listing, left, right, target, share, waiting_since_ms)
-    if not planned.bucket.reads and target < cap:
-        # Disorder hid every unread record below the target: read a share of right, whatever its times are. A frontier
-        # that moved does not help: an admission with no records to read or to expire is discarded.
-        planned = yield from _read_to(spec, bucket, listing, left, right, cap, share, waiting_since_ms)
-    return _suspecting(planned, listing, left, right)
+    spec: JoinSpec
+    bucket: Bucket
+    listing: Listing
+    share: int
+    waiting_since_ms: int
 
+    def plan(self) -> Asking[Plan]:
+        """Plans how far each partition is read."""
+        spec, bucket, listing = self.spec, self.bucket, self.listing
+        left, right = yield from look(spec, bucket, listing, "left", "right")
+        cap = min(latest_right(spec, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
+        target = cap
+        if listing.unread(bucket) > self.share:
+            target = yield from search_target(spec, bucket, left, right, self.share, cap)
 
-def plan_left(
-    spec: JoinSpec, bucket: Bucket, listing: Listing, outside_ms: int, share: int, since_ms: int
-) -> Asking[Plan]:
-    """A bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
-    (left,) = yield from look(spec, bucket, listing, "left")
-    bucket = replace(bucket, outside_ms=max(outside_ms, bucket.frontier_ms))
-    planned = yield from _admit_left(spec, bucket, {}, listing, left, share, since_ms, may_give_up=True)
-    return _suspecting(planned, listing, left)
+        planned = yield from self._read_to(left, right, target)
+        if not planned.bucket.reads and target < cap:
+            # Disorder hid every unread record below the target: read a share of right, whatever its times are. A
+            # frontier that moved does not help: an admission with no records to read or to expire is discarded.
+            planned = yield from self._read_to(left, right, cap)
+        return self._suspecting(planned, left, right)
 
+    def plan_left(self, outside_ms: int) -> Asking[Plan]:
+        """Plans a bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
+        (left,) = yield from look(self.spec, self.bucket, self.listing, "left")
+        bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.frontier_ms))
+        planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
+        return self._suspecting(planned, left)
 
-def _suspecting(planned: Plan, listing: Listing, *sides: Readable) -> Plan:
-    """Name the partitions whose newest records are ahead of the clock: if the clock is right, that is rare."""
-    ahead = [
-        (side.side, p)
-        for side in sides
-        for p, reading in planned.bucket.side(side.side).items()
-        if reading.records and ((newest := side.newest[p]) is None or newest > listing.listed_ms)
-    ]
-    return replace(planned, ahead=frozenset(ahead)) if ahead else planned
+    def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[Plan]:
+        """Plans for a target: right up to it, then left up to where right's frontier is expected to admit it."""
+        expected = yield from read_right(right, self.bucket.right, target, self.share)
+        bucket = replace(self.bucket, right={p: e.reading for p, e in expected.items()})
+        share = max(self.share - sum(r.records for r in bucket.right.values()), self.share // 2, 1)
+        at_end = all(reading.end >= right.ends[p] for p, reading in bucket.right.items())
+        return (yield from self._admit_left(bucket, expected, left, share, may_give_up=at_end))
 
+    def _admit_left(
+        self, bucket: Bucket, right: Mapping[int, Expected], left: Readable, share: int, *, may_give_up: bool
+    ) -> Asking[Plan]:
+        """Plans left up to where right's frontier admits it.
 
-def _read_to(
-    spec: JoinSpec,
-    bucket: Bucket,
-    listing: Listing,
-    left: Readable,
-    right: Readable,
-    target: int,
-    share: int,
-    waiting_since_ms: int,
-) -> Asking[Plan]:
-    """Plan for a target: right up to it, then left up to where right's frontier is expected to admit it."""
-    expected = yield from read_right(right, bucket.right, target, share)
-    bucket = replace(bucket, right={p: one.reading for p, one in expected.items()})
-    share_left = max(share - sum(r.records for r in bucket.right.values()), share // 2, 1)
-    at_end = all(reading.end >= right.ends[p] for p, reading in bucket.right.items())
-    return (
-        yield from _admit_left(spec, bucket, expected, listing, left, share_left, waiting_since_ms, may_give_up=at_end)
-    )
+        bucket       with the planned readings of right, or what a data delay says of it
+        may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
+        """
+        spec, now_ms = self.spec, self.listing.listed_ms
+        frontier_ms = right_watermark((e.progress_ms for e in right.values()), bucket.frontier_ms, bucket.outside_ms)
+        moved_ms = now_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
+        if may_give_up:
+            bucket = replace(bucket, give_up_ms=give_up(spec, now_ms, max(moved_ms, self.waiting_since_ms)))
+        limit = left_limit(spec, bucket.known_frontier_ms, frontier_ms, bucket.give_up_ms)
+        after = yield from read_left(left, bucket.left, limit.limit_ms, share)
+        return Plan(
+            replace(bucket, left={p: e.reading for p, e in after.items()}),
+            BucketFacts(
+                left={p: _facts(e) for p, e in after.items()},
+                right={p: _facts(e) for p, e in right.items()},
+                frontier_ms=frontier_ms,
+                expiry_ms=expiry(spec, (e.progress_ms for e in after.values()), bucket.expiry_ms),
+            ),
+        )
 
+    def _reach_of_left(self, left: Readable) -> int:
+        """Returns the time up to which left can be read at all: right is read only as far as these records need it.
 
-def _admit_left(
-    spec: JoinSpec,
-    bucket: Bucket,
-    right: Mapping[int, Expected],
-    listing: Listing,
-    left: Readable,
-    share: int,
-    waiting_since_ms: int,
-    *,
-    may_give_up: bool,
-) -> Asking[Plan]:
-    """Left up to where right's frontier admits it. The frontier comes from right's ends, or from a data delay.
+        A left partition that follows the clock has no bound: its progress expires the window. One that is held (an open
+        transaction, `idle: hold`) would let the window grow without limit.
+        """
+        readings = self.bucket.left
+        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in readings):
+            return LATEST_MS
+        newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
+        held = [reading.held_ms + 1 for reading in readings.values() if reading.held_ms is not None]
+        return max([*newest, *held], default=UNKNOWN)
 
-    may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
-    """
-    progress = [one.progress_ms for one in right.values()] if bucket.outside_ms is None else [bucket.outside_ms]
-    frontier_ms = frontier(progress, bucket.frontier_ms)
-    moved_ms = listing.listed_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
-    admits_ms = bucket.known_frontier_ms if spec.path is JoinPath.SHUFFLED else frontier_ms
-    limit = admits_ms - spec.after_ms if admits_ms > UNKNOWN else UNKNOWN
-    stuck_since = max(moved_ms, waiting_since_ms)
-    if spec.max_wait_ms is not None and may_give_up and listing.listed_ms - stuck_since >= spec.max_wait_ms:
-        bucket = replace(bucket, give_up_ms=listing.listed_ms - spec.max_wait_ms)
-        limit = max(limit, listing.listed_ms - spec.max_wait_ms)
-    after = yield from read_left(left, bucket.left, limit, share)
-    left_frontier = frontier(one.progress_ms for one in after.values())
-    expiry_ms = max(left_frontier - spec.before_ms, bucket.expiry_ms) if left_frontier > UNKNOWN else bucket.expiry_ms
-    return Plan(
-        replace(bucket, left={p: one.reading for p, one in after.items()}),
-        BucketFacts(
-            left={p: _facts(one) for p, one in after.items()},
-            right={p: _facts(one) for p, one in right.items()},
-            frontier_ms=frontier_ms,
-            expiry_ms=expiry_ms,
-        ),
-    )
+    def _suspecting(self, planned: Plan, *sides: Readable) -> Plan:
+        """Names the partitions whose newest records are ahead of the clock: if the clock is right, that is rare."""
+        ahead = [
+            (side.side, p)
+            for side in sides
+            for p, reading in planned.bucket.side(side.side).items()
+            if reading.records and ((newest := side.newest[p]) is None or newest > self.listing.listed_ms)
+        ]
+        return replace(planned, ahead=frozenset(ahead)) if ahead else planned
 
 
-def _facts(one: Expected) -> PartitionFacts:
-    return PartitionFacts(one.position, one.progress_ms, held_ms=one.held_ms)
-
-
-def _reach_of_left(spec: JoinSpec, bucket: Bucket, listing: Listing, left: Readable) -> int:
-    """The time up to which left can be read at all: right is not read further than left records up to it need.
-
-    A left partition that follows the clock has no bound: its progress expires the window. One that is held (an open
-    transaction, `idle: hold`) would let the window grow without limit.
-    """
-    if spec.idle is Idle.ADVANCE and any(listing.left[p].settled for p in bucket.left):
-        return LATEST_MS
-    newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
-    held = [reading.held_ms + 1 for reading in bucket.left.values() if reading.held_ms is not None]
-    return max([*newest, *held], default=UNKNOWN)
+def _facts(expected: Expected) -> PartitionFacts:
+    return PartitionFacts(expected.position, expected.progress_ms, held_ms=expected.held_ms)
 
 
 def rebased(planned: Bucket, state: Bucket) -> Bucket:
-    """The ranges of a plan that was made with expected facts, applied to `state`, which the previous batch left."""
+    """Applies the ranges of a plan that was made with expected facts to `state`, which the previous batch left."""
 
     def ranges(readings: Mapping[int, Reading], now: Mapping[int, Reading]) -> dict[int, Reading]:
         return {p: now[p].to(readings[p].end, readings[p].claim_ms) for p in now}

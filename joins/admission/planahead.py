@@ -17,19 +17,19 @@ log = logging.getLogger("teacup.joins.admission.planahead")
 
 
 class PlanAhead:
-    """At most one plan; it is made in a thread."""
+    """Holds at most one plan; it is made in a thread."""
 
     def __init__(self) -> None:
         self._begun: tuple[int, Future[Planned | None]] | None = None
 
     def begin(self, number: int, make: Callable[[], Planned | None]) -> None:
-        """Begin to make the plan for the batch after batch `number`."""
+        """Begins to make the plan for the batch after batch `number`."""
         future: Future[Planned | None] = Future()
 
         def plan() -> None:
             try:
                 future.set_result(make())
-            except Exception as error:  # noqa: BLE001 - it occurs again, and is reported, when planning in turn
+            except Exception as error:  # noqa: BLE001 - planning in turn reports it
                 log.debug("the plan ahead failed: %s", error)
                 future.set_result(None)
 
@@ -37,7 +37,7 @@ class PlanAhead:
         threading.Thread(target=plan, daemon=True).start()
 
     def take(self, state: Admission) -> Planned | None:
-        """The plan that was made ahead for `state`, if there is one and it still reads anything."""
+        """Returns the plan that was made ahead for `state`, if there is one and it still reads anything."""
         begun, self._begun = self._begun, None
         if begun is None:
             return None

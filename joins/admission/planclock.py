@@ -12,7 +12,7 @@ log = logging.getLogger("teacup.joins.admission.planclock")
 
 
 class PlanClock:
-    """One planner's clock; `anchor` is a trusted reading of both clocks.
+    """Reads the clock for one planner; `anchor` is a trusted reading of both clocks.
 
     times_set   how often it was set: times before that are not comparable with later ones
     """
@@ -22,7 +22,7 @@ class PlanClock:
         self.times_set = 0
 
     def now_ms(self, listed_ms: int | None = None) -> int:
-        """The wall clock, unless it has jumped, or is before an earlier listing; then raises `ClockBehind`."""
+        """Returns the wall clock; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
         reading = self._clock.look(*read_clocks())
         if not reading.confirmed:
             raise ClockBehind(str(reading.reason))

@@ -52,7 +52,7 @@ class Range:
     def opened(
         self, spec: JoinSpec, side: str, read: Read, limit_ms: int = LATEST_MS, give_back: GiveBack | None = None
     ) -> Opened:
-        """As much of a range as its bytes allow; of a left one, up to its first record at the limit or above.
+        """Opens as much of a range as its bytes allow; of a left one, up to its first record at the limit or above.
 
         limit_ms, give_back  of left only
         """
@@ -95,7 +95,7 @@ class Range:
                     held += [batch.slice(at)] if at < batch.num_rows else []
                 if len(going.records) or len(going.dead):
                     yield going
-        if held and give_back is not None and sum(int(batch_bytes(one).sum()) for one in held) <= HELD_BYTES:
+        if held and give_back is not None and sum(int(batch_bytes(batch).sum()) for batch in held) <= HELD_BYTES:
             give_back(self.partition, held)
 
     def _intake(self, name: str, spec: JoinSpec, batch: pa.RecordBatch) -> Intake:
@@ -103,7 +103,7 @@ class Range:
 
 
 def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
-    """The ranges of one side, by partition. They share the room.
+    """Returns the ranges of one side, by partition. They share the room.
 
     On the direct path left has no limit, because its rows are written while it is read; on the shuffled path right has
     none in a batch in which left does not wait for right.
@@ -128,7 +128,7 @@ def from_log(spec: JoinSpec, ticket: Ticket, read: Read, give_back: GiveBack | N
 
 
 def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
-    """How many records go until the room is used up, including the one that exceeds it; and the room that is left."""
+    """Returns how many records go until the room is used up, with the record that exceeds it; and the room left."""
     taken = np.cumsum(batch_bytes(batch))
     fitting = int(np.searchsorted(taken, room)) + 1
     return (fitting, 0) if fitting <= len(taken) else (len(taken), room - int(taken[-1:].sum()))

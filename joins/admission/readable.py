@@ -51,7 +51,7 @@ class Expected:
 
 
 def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Asking[list[Readable]]:
-    """What can be read of these sides of a bucket, in one round of look-ups."""
+    """Finds what can be read of these sides of a bucket, in one round of look-ups."""
     ends = {side: {p: listing.side(side)[p].stable for p in bucket.side(side)} for side in sides}
     newest = (yield Ask(newest=ends)).newest
     return [
@@ -70,7 +70,7 @@ def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Askin
 def read_right(
     right: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
-    """Read each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
+    """Reads each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
 
     until_ms   `LATEST_MS`: no time is searched for
     """
@@ -93,7 +93,7 @@ def read_right(
 def read_left(
     left: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
-    """Read each partition up to the first record at or above `until_ms`, and look slightly further ahead.
+    """Reads each partition up to the first record at or above `until_ms`, and looks slightly further ahead.
 
     A partition whose next record is known and may not go yet is not read.
     """
@@ -132,7 +132,7 @@ def _to_the_end(side: Readable, p: int, reading: Reading) -> Expected:
 def _within_share(
     side: Readable, readings: Mapping[int, Reading], after: dict[int, Expected], share: int
 ) -> Asking[dict[int, Expected]]:
-    """No partition reads more than its part of the share."""
+    """Cuts ranges off so that no partition reads more than its part of the share."""
     allowance = max(2 * share // len(readings), 1)
     cut = {p: r.end + allowance for p, r in readings.items() if after[p].reading.records > allowance}
     if not cut:
@@ -141,10 +141,10 @@ def _within_share(
     for p, end in cut.items():
         known = newest[p]
         shown = UNKNOWN if known is None else known - side.disorder_ms
-        one = after[p]
-        progress_ms = max(min(shown, one.progress_ms), readings[p].progress_ms)
-        held_ms = one.held_ms if one.position < end else None
-        after[p] = Expected(readings[p].to(end), progress_ms, min(one.position, end), held_ms)
+        whole = after[p]
+        progress_ms = max(min(shown, whole.progress_ms), readings[p].progress_ms)
+        held_ms = whole.held_ms if whole.position < end else None
+        after[p] = Expected(readings[p].to(end), progress_ms, min(whole.position, end), held_ms)
     return after
 
 
@@ -153,7 +153,7 @@ def _claim_at(side: Readable, p: int, end: int) -> int:
 
 
 def _claim(spec: JoinSpec, side: str, p: int, listing: Listing) -> int:
-    """Records that become readable after the listing have at least the listing's time less the producer delay."""
+    """Returns a time that no record is below that becomes readable after the listing; `UNKNOWN` if nothing says so."""
     ends = listing.side(side)[p]
     follows = spec.idle is Idle.ADVANCE and caught_up(ends.stable, ends.stable, ends.high)
     return listing.listed_ms - spec.producer_delay_ms if follows else UNKNOWN

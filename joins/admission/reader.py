@@ -51,7 +51,7 @@ TOGETHER = 8
 
 
 class AdmissionReader(StreamReader):
-    """A flavour gives `admit` and `disconnect`."""
+    """Plans the batches of a join for Spark. A flavour gives `admit` and `disconnect`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
         """stage: pickled (`sparkio.source.pickled`), from a ticket's JSON text to rows; none is needed for planning."""
@@ -70,10 +70,10 @@ class AdmissionReader(StreamReader):
 
     @abstractmethod
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
-        """The admission after `start`, or why there is none."""
+        """Returns the admission after `start`, or why there is none."""
 
     def admitted(self, planned: Planned) -> None:
-        """An admission is handed to Spark."""
+        """Called when an admission is handed to Spark."""
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         found = self.admit(start)
@@ -90,13 +90,13 @@ class AdmissionReader(StreamReader):
         return found.admission.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """Under `availableNow`: some left record of this run may not go yet, and it is not in vain to wait for that."""
+        """Returns whether a run under `availableNow` waits: some left may not go yet, and the wait is not in vain."""
         held = self._held
         if self._run is None or not start or held is None or not held.left_waits:
             return False
         if not self._waited.waits_in_vain(self._spec, held):
             return True
-        unread = sum(sum(one.waiting.values()) for one in held.waits)
+        unread = sum(sum(waits.waiting.values()) for waits in held.waits)
         self.remark(
             f"this run ends, and leaves {unread} left records to the next one: by `idle: hold` they wait for right "
             "records that have not come"
@@ -104,8 +104,10 @@ class AdmissionReader(StreamReader):
         return False
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """A clock that is wrong is waited for until it is set right: a job that ended and was started again would trust
-        it."""
+        """Returns how long an error is waited for: a wrong clock, until it is set right.
+
+        A job that ended and was started again would trust it.
+        """
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
@@ -117,7 +119,7 @@ class AdmissionReader(StreamReader):
         return TOGETHER if self._shares and Admission.from_json(end).records < SMALL else 1
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""
+        """Publishes positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""
         if self.control.commit_group is None or not end:
             return
         if self._commits is None:
@@ -127,24 +129,24 @@ class AdmissionReader(StreamReader):
         self._commits.put(positions_of(self._spec, admission, facts))
 
     def state_after(self, admission: Admission) -> Admission:
-        """The state that a committed batch left; computed once while nothing new is planned."""
+        """Returns the state that a committed batch left; computed once while nothing new is planned."""
         if self._last is None or self._last[0] != admission:
             admission.check_belongs_to(self._spec)
             self._last = (admission, state_after(self._spec, admission, self._facts_folders))
         return self._last[1]
 
     def remark(self, warning: str) -> None:
-        """A warning for people, once while it does not change: a plan that fails is tried again."""
+        """Logs a warning, once while it does not change: a plan that fails is tried again."""
         if warning not in self._remarked:
             self._remarked.add(warning)
             log.warning("%s: %s", self._name, warning)
 
     def now_ms(self, state: Admission | None = None) -> int:
-        """The wall clock, unless something contradicts it; then raises `ClockBehind`."""
+        """Returns the wall clock; raises `ClockBehind` if something contradicts it."""
         return self._clock.now_ms(None if state is None else state.listed_ms)
 
     def watch(self, now_ms: int) -> Watch:
-        """What this process has seen since its first look, at `now_ms`.
+        """Returns what this process has seen since its first look, at `now_ms`.
 
         It starts over when the clock was set: nobody has waited for as long as the clock has jumped.
         """
@@ -157,18 +159,18 @@ class AdmissionReader(StreamReader):
         self._run, self._spec = OneRun(), of_one_run(self._spec)
 
     def readable(self, listing: Listing, state: Admission | None = None) -> Listing:
-        """What of a listing is read: under `availableNow`, up to where the run ends."""
+        """Returns what of a listing is read: under `availableNow`, up to where the run ends."""
         return listing if self._run is None else self._run.cut(listing, state)
 
     def say_why(self, held: Held) -> None:
-        """Log what left waits for, where that has lasted longer than usual."""
+        """Logs what left waits for, where that has lasted longer than usual."""
         since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
             self.say(for_people(self._spec, since_ms, waits))
 
 
 def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
-    """The plan, if most records that it reads are not ahead of the clock; otherwise raises `ClockBehind`."""
+    """Returns the plan if most records that it reads are not ahead of the clock; otherwise raises `ClockBehind`."""
     listed_ms, skew_ms = planned.admission.listed_ms, planned.admission.skew_ms
     for side in {side for side, _ in planned.ahead}:
         ranges = {
@@ -182,7 +184,7 @@ def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
 
 
 def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
-    """A topic of a join as its planner sees it; raises `DataLoss` if compaction may remove what the join needs."""
+    """Opens a topic of a join for its planner; raises `DataLoss` if compaction may remove what the join needs."""
     log_ = BrokerLog(
         side.topic,
         spec.kafka,

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from joins.admission import copartition
-from joins.admission.admission import Planned, admit
+from joins.admission.admission import Planned, SyncBolt
 from joins.admission.clockcheck import BrokersClock
 from joins.admission.control import JoinControl
 from joins.admission.guard import (
@@ -42,9 +42,9 @@ def ticket_source(
     stage: PartitionStage,
     schema: str,
 ) -> type[DataSource]:
-    """A data source class for one join.
+    """Returns a data source class for one join.
 
-    reader  built from spec, control and the pickled stage (`joins.flavour`)
+    reader  makes the planner from spec, control and the pickled stage (`joins.flavour`)
     stage   carries out the tickets (JSON text) as they are read, and returns rows of `schema`
     """
     of_ticket = pickled(stage)
@@ -52,7 +52,7 @@ def ticket_source(
 
 
 class TicketReader(AdmissionReader):
-    """Admits both sides by what their logs prove."""
+    """Plans batches that read both topics, by what their logs prove."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
         super().__init__(spec, control, stage)
@@ -76,7 +76,7 @@ class TicketReader(AdmissionReader):
         return found
 
     def admitted(self, planned: Planned) -> None:
-        """When whole batches behind, plan the next batch while this one runs."""
+        """Plans the next batch while this one runs, if the join is whole batches behind."""
         admission = planned.admission
         if admission.records < max(self._spec.max_records // 2, 1):
             return
@@ -88,43 +88,45 @@ class TicketReader(AdmissionReader):
         self._ahead.begin(admission.number, following)
 
     def disconnect(self) -> None:
-        for one in self._logs or ():
-            one.close()
+        for topic in self._logs or ():
+            topic.close()
         self._logs = self._brokers_clock = self._quiet = None
 
     def _first(self) -> Planned:
         left, right = self._connected()
+        logs = {"left": left, "right": right}
         spec, now_ms = self._spec, self.now_ms()
         listed = list_ends(left, right, now_ms)
         self._began = True
         self._look_at_keys(listed, left, right)
         listing = self.readable(listed)
         begun = begin(spec, listing, left, right, self.remark)
-        found = admit(spec, begun, listing, left, right, self.watch(now_ms))
+        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(begun, listing)
         # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
-        return inside_the_clock(planned, {"left": left, "right": right})
+        return inside_the_clock(planned, logs)
 
     def _next(self, state: Admission) -> Planned | Held:
         left, right = self._connected()
+        logs = {"left": left, "right": right}
         spec = self._spec
         topics = {"left": left.described(), "right": right.described()}
         check_topics(spec, state, topics)
         now_ms = self.now_ms(state)
         listing = list_ends(left, right, now_ms)
-        self._compare_with_broker(listing, {"left": left, "right": right})
-        check_leaders(spec, state, listing, {"left": left, "right": right})
+        self._compare_with_broker(listing, logs)
+        check_leaders(spec, state, listing, logs)
         self._look_at_keys(listing, left, right)
         state = check_ends(spec, with_new_partitions(spec, state, topics), listing, copied=self._copied)
         listing = self.readable(listing, state)
-        found = admit(spec, state, listing, left, right, self.watch(now_ms))
-        return inside_the_clock(found, {"left": left, "right": right}) if isinstance(found, Planned) else found
+        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, listing)
+        return inside_the_clock(found, logs) if isinstance(found, Planned) else found
 
     def _look_at_keys(self, listing: Listing, left: BrokerLog, right: BrokerLog) -> None:
-        """On the direct path: whether both topics keep a key in the same partition, until they have enough records.
+        """Checks on the direct path that both topics keep a key in the same partition, until there are enough records.
 
-        Topics are often empty when a join begins. Raises `NotCoPartitioned`, before any of the records is joined. Of a
-        join that another process began a few records prove nothing: they must not keep it from starting again.
+        Topics are often empty when a join begins. Raises `NotCoPartitioned` before any of the records is joined. If
+        another process began the join, a few records prove nothing: they must not keep it from starting again.
         """
         partitions = len(listing.left)
         if self._knows_keys or partitions == 1 or not listing.both_have_records:
@@ -140,7 +142,7 @@ class TicketReader(AdmissionReader):
         self._knows_keys = True
 
     def _still_holds(self, start: Mapping[str, Any], known: Mapping[str, Any], held: Held) -> bool:
-        """Whether a plan would find what the last one, after `known`, has found: only the ends are asked for."""
+        """Returns whether a plan would find what the last one found, after `known`. Asks only for the ends."""
         if known != start or self._clock.now_ms(start["listed_ms"]) >= held.until_ms:
             return False
         left, right = self._connected()
@@ -148,7 +150,7 @@ class TicketReader(AdmissionReader):
         return held.highs == {"left": highs[left.topic], "right": highs[right.topic]}
 
     def _is_whole(self, ahead: Planned) -> bool:
-        """Retention may have deleted what a plan needs since it was made ahead; a new leader is asked when planning."""
+        """Returns whether the log still holds what a plan needs that was made ahead, and has the same leaders."""
         planned = ahead.admission
         listing = list_ends(*self._connected(), planned.listed_ms)
         return listing.epochs == planned.epochs and is_whole(self._spec, planned, listing, copied=self._copied)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from datadelay.progress import UNKNOWN, Idle
 from joins.admission.guard import check_counts
 from joins.admission.listing import Listing
+from joins.admission.rules import earliest_right, latest_left
 from joins.admission.state import Admission, Bucket, Reading
 from joins.errors import DataLoss
 from joins.spec import JoinPath, JoinSpec
@@ -36,11 +37,11 @@ Say = Callable[[str], None]
 
 
 def nobody(_: str) -> None:
-    """Takes no warnings: for a look at where a join would start."""
+    """Ignores a warning: for a look at where a join would start."""
 
 
 def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say: Say = nobody) -> Admission:
-    """The admission before the first batch: nothing read, all positions set.
+    """Returns the admission before the first batch: nothing read, all positions set.
 
     Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
     """
@@ -64,7 +65,7 @@ def first_admission(
     left_from: Mapping[int, int],
     right_from: Mapping[int, int],
 ) -> Admission:
-    """Nothing read, of any join; both starts by partition."""
+    """Returns the admission of any join of which nothing is read; both starts by partition."""
     shuffled = spec.path is JoinPath.SHUFFLED
     divided = {0: (sorted(left_from), sorted(right_from))}
     if not shuffled:
@@ -93,8 +94,12 @@ def first_admission(
 
 @dataclass(frozen=True, slots=True)
 class LeftStart:
-    """Left's first offsets; a lower bound of the times from there on, and a typical time there, of the left records
-    that may match the right records of a partition; the offsets that are lost, if any, as in `Admission.skipped`.
+    """Where left starts.
+
+    offsets      the first offset of each left partition
+    smallest_ms  by right partition, a lower bound of the times of the left records that may match its records
+    typical_ms   by right partition, a typical time of these
+    skipped      the offsets that are lost, if any, as in `Admission.skipped`
     """
 
     offsets: Mapping[int, int]
@@ -103,13 +108,13 @@ class LeftStart:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def alike(self, right: Iterable[int]) -> LeftStart:
-        """The same for every right partition: those of all left partitions together."""
+        """Returns the same times for every right partition: those of all left partitions together."""
         smallest_ms, typical_ms = min(self.smallest_ms.values()), min(self.typical_ms.values())
         return replace(self, smallest_ms=dict.fromkeys(right, smallest_ms), typical_ms=dict.fromkeys(right, typical_ms))
 
 
 def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int, say: Say = nobody) -> LeftStart:
-    """Where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
+    """Finds where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
     stable = {p: ends.stable for p, ends in listing.left.items()}
     if spec.start == "latest":
         start = stable
@@ -138,7 +143,7 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
 
 
 def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends]) -> dict[int, int]:
-    """The offsets that `start` names, and the first one of every other partition. DataLoss if the log lacks some."""
+    """Returns the offsets that `start` names, and the first ones elsewhere. `DataLoss` if the log lacks some."""
     topic = spec.left.topic
     if unknown := sorted(offsets.keys() - left.keys()):
         raise DataLoss(
@@ -161,7 +166,7 @@ def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends])
 
 
 def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[int]) -> int:
-    """A lower bound of the times of timely records from the end on; `UNKNOWN` if nothing gives one."""
+    """Returns a lower bound of the times of timely records from the end on; `UNKNOWN` if nothing gives one."""
     if spec.idle is Idle.ADVANCE and ends.settled:
         return listing.listed_ms - spec.producer_delay_ms
     reached_ms = proven(last_ms, spec.outliers)
@@ -171,7 +176,7 @@ def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[i
 def first_read(
     spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Where each partition of left, and of right, is read from if the match of a left record may be in any partition.
+    """Finds where left and right partitions are read from, if the match of a left record may be in any partition.
 
     Raises `DataLoss`.
     """
@@ -189,7 +194,7 @@ def _look_before(
     effect: str,
     setting: str,
 ) -> None:
-    """Say what lies before a start, and has reached the time of its query."""
+    """Warns of what lies before a start, and has reached the time of its query."""
     if say is nobody:
         return
     for text in left_behind(log, starts, queries, ceiling_ms):
@@ -204,7 +209,7 @@ def _right_start(
     ceiling_ms: int,
     say: Say = nobody,
 ) -> dict[int, int]:
-    wanted = {p: max(start.smallest_ms[p] - spec.before_ms, 0) for p in ends}
+    wanted = {p: max(earliest_right(spec, start.smallest_ms[p]), 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
     starts = {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
     setting = f"`right.disorder` ({spec.right.disorder_ms} ms)"
@@ -221,13 +226,13 @@ def _never_readable(
     right_from: Mapping[int, int],
     ceiling_ms: int,
 ) -> dict[str, int]:
-    """How many left records may miss right records that retention deleted; DataLoss unless the join may continue."""
+    """Counts left records that may miss right records deleted by retention; `DataLoss` unless the join may continue."""
     cut = {p: (e.start, e.stable) for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
     blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
     firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
     # Deleted records lie before the first remaining one: their times are at most the disorder above its time.
     reach = {
-        p: (t if t is not None else listing.listed_ms) + spec.right.disorder_ms + spec.before_ms
+        p: latest_left(spec, (t if t is not None else listing.listed_ms) + spec.right.disorder_ms)
         for p, t in firsts.items()
     }
     short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}

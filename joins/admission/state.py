@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from datadelay.progress import UNKNOWN, frontier
+from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bound, Bounds, thinned
 from joins.admission.facts import BucketFacts, PartitionFacts
+from joins.admission.rules import earliest_left, earliest_right, right_watermark
 from joins.belonging import Wording, check_identity, in_python
 from joins.errors import SpecChanged
 from joins.sides import BothSides
@@ -31,7 +32,7 @@ IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` f
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One partition's part of a batch: records in [start, end) are read.
+    """One partition's part of a batch: the records in [start, end) are read.
 
     claim_ms      what the clock says about records after `end`: none has a time below it. Unknown if the end is not
                   that of the log, a transaction is open, or times do not follow the clock
@@ -52,21 +53,21 @@ class Reading:
 
     @property
     def before_ms(self) -> int:
-        """The report that is known before the batch has run: with nothing to read, what the clock says counts too."""
+        """Returns the report that is known before the batch has run: with nothing to read, the clock counts too."""
         return self.progress_ms if self.records else max(self.progress_ms, self.claim_ms)
 
     @property
     def records(self) -> int:
-        """How many offsets the range covers: at least as many as it has records."""
+        """Returns how many offsets the range covers: at least as many as it has records."""
         return self.end - self.start
 
     def to(self, end: int, claim_ms: int = UNKNOWN) -> Reading:
-        """The same range with another end; without `replace`, which takes three times as long."""
+        """Returns the same range with another end; without `replace`, which takes three times as long."""
         end = max(end, self.start)
         return Reading(self.start, end, claim_ms, self.progress_ms, self.tail, self.held_ms, self.bounds, self.schemas)
 
     def after(self, facts: PartitionFacts, expiry_ms: int) -> Reading:
-        """An empty reading, where the batch with these facts ended; `expiry_ms` was the expiry before that batch."""
+        """Returns an empty reading where the batch with these facts ended; expiry_ms: the expiry before that batch."""
         bounds = self.bounds
         if facts.end > self.start:
             late_below_ms = expiry_ms if facts.late else UNKNOWN
@@ -76,7 +77,7 @@ class Reading:
 
     @classmethod
     def starting_at(cls, offset: int) -> Reading:
-        """Nothing read yet, and nothing known."""
+        """Returns a reading of which nothing is read yet, and nothing known."""
         return cls(offset, offset, bounds=(Bound(offset),))
 
 
@@ -106,7 +107,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
     since: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """As an admission and a ticket hold it."""
+        """Returns the bucket as an admission and a ticket hold it."""
         return {
             **({"since": self.since} if self.since > 1 else {}),
             "bucket": self.number,
@@ -122,7 +123,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Bucket:
-        """What `to_json` wrote."""
+        """Reads what `to_json` wrote."""
         return cls(
             number=data["bucket"],
             left=readings_from(data["left"]),
@@ -137,7 +138,7 @@ class Bucket(BothSides[Mapping[int, Reading]]):
         )
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
-        """The bucket with empty readings, as the batch with these facts left it; without bounds no longer needed."""
+        """Returns the bucket as the batch with these facts left it: empty readings, and only bounds still needed."""
         spacing = max(spec.span_ms // 4, 1)
 
         def carried(readings: Mapping[int, Reading], side: Mapping[int, PartitionFacts], since_ms: int) -> Any:
@@ -158,28 +159,29 @@ class Bucket(BothSides[Mapping[int, Reading]]):
 
     @property
     def known_frontier_ms(self) -> int:
-        """The frontier that is known before the batch has run."""
-        return frontier((reading.before_ms for reading in self.right.values()), self.frontier_ms)
+        """Returns the right frontier that is known before the batch has run."""
+        return right_watermark((reading.before_ms for reading in self.right.values()), self.frontier_ms)
 
     def schemas(self, side: str) -> set[int]:
-        """With which records of a side were decoded before the batch."""
+        """Returns the schemas with which records of a side were decoded before the batch."""
         return {number for reading in self.side(side).values() for number, _ in reading.schemas}
 
     @property
     def reads(self) -> bool:
-        """Whether any partition has something to read."""
+        """Returns whether any partition has something to read."""
         return any(r.records for side in (self.left, self.right) for r in side.values())
 
 
 def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
-    """The left and right times from which earlier batches must be joined again to recompute the marks.
+    """Returns the left and right times from which earlier batches must be joined again to recompute the marks.
 
-    Right records of the window (time >= expiry) are marked by left records with time >= expiry - after; those chose
-    among right records with time >= expiry - after - before.
+    Left records from the first on may have marked right records of the window (time >= expiry). They chose among right
+    records from the second on.
     """
     if expiry_ms == UNKNOWN:
         return UNKNOWN, UNKNOWN
-    return expiry_ms - spec.after_ms, expiry_ms - spec.after_ms - spec.before_ms
+    left_ms = earliest_left(spec, expiry_ms)
+    return left_ms, earliest_right(spec, left_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,17 +209,17 @@ class Admission:
     epochs: Mapping[str, Epochs] = field(default_factory=dict)
 
     def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> Admission:
-        """The state between this batch and the next: every reading is empty, and starts where this batch ended."""
+        """Returns the state after this batch: every reading is empty, and starts where this batch ended."""
         buckets = {n: b.after(facts[n], self.listed_ms, spec) for n, b in self.buckets.items()}
         return replace(self, buckets=buckets)
 
     @property
     def records(self) -> int:
-        """How many offsets its ranges cover: at least as many as they have records."""
+        """Returns how many offsets its ranges cover: at least as many as they have records."""
         return sum(r.records for b in self.buckets.values() for side in (b.left, b.right) for r in side.values())
 
     def to_json(self) -> dict[str, Any]:
-        """JSON in which equal admissions give equal texts: Spark starts a batch when the text differs."""
+        """Returns JSON in which equal admissions give equal texts: Spark starts a batch when the text differs."""
         return {
             "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
             "epochs": {side: list(epochs) for side, epochs in sorted(self.epochs.items())},
@@ -235,7 +237,7 @@ class Admission:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Admission:
-        """What `to_json` wrote. Raises `SpecChanged` for the format of another version."""
+        """Reads what `to_json` wrote. Raises `SpecChanged` for the format of another version."""
         if data.get("format") != FORMAT:
             raise SpecChanged(
                 f"the checkpoint's admissions have format {data.get('format')!r}, this version reads {FORMAT}: "
@@ -256,7 +258,7 @@ class Admission:
         )
 
     def check_belongs_to(self, spec: JoinSpec, wording: Wording = IN_PYTHON) -> None:
-        """Raise `SpecChanged`, naming every value that differs from the join that wrote this admission."""
+        """Raises `SpecChanged`, naming every value that differs from the join that wrote this admission."""
         was_path = JoinPath.SHUFFLED if self.parts else JoinPath.DIRECT
         if spec.path not in (None, was_path):
             raise SpecChanged(
@@ -267,8 +269,10 @@ class Admission:
 
 
 def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
-    """For each partition [partition, start, end, progress, claim, held, tail as differences, bounds, schema 1, its
-    first offset, schema 2, …], each bound without its last fields where they have their defaults, as usual."""
+    """Returns for each partition [partition, start, end, progress, claim, held, tail, bounds, schema 1, its first
+    offset, schema 2, …]. The tail is written as differences; a bound leaves out its last fields if they have their
+    defaults, as usual.
+    """
     return [
         [
             *(p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail)),
@@ -280,7 +284,7 @@ def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
 
 
 def readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
-    """What `readings_json` wrote."""
+    """Reads what `readings_json` wrote."""
     return {
         p: Reading(
             *(start, end, claim, progress, _sums(tail), held),
@@ -292,7 +296,7 @@ def readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
 
 
 def _differences(times: tuple[int, ...]) -> list[int]:
-    """The first time, then each one's difference from the previous: small numbers."""
+    """Returns the first time, then the difference of each from the previous: small numbers."""
     return [time - before for time, before in zip(times, (0, *times), strict=False)]
 
 

@@ -25,7 +25,7 @@ ENDS_CHARACTERS = 100
 
 @dataclass(slots=True)
 class BucketSummary:
-    """What a bucket's batch did; one goes back to the driver per bucket and batch.
+    """Says what a bucket's batch did; one goes back to the driver per bucket and batch.
 
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
@@ -62,32 +62,32 @@ class BucketSummary:
 
     @classmethod
     def of(cls, ticket: Ticket) -> Self:
-        """An empty summary of a ticket."""
+        """Returns an empty summary of a ticket."""
         summary = cls(ticket.number_of_part, ticket.number, ticket.buckets, ticket.generation)
         summary.ticket, summary.is_part = ticket.digest, ticket.part is not None
         return summary
 
     @property
     def lefts_read(self) -> int:
-        """How many left records the rows are about."""
+        """Returns how many left records the rows are about."""
         return self.read["left"]
 
     @property
     def ended(self) -> str:
-        """How far left went."""
-        ends = {str(p): one.end for p, one in sorted(self.facts.left.items())}
+        """Returns how far left went."""
+        ends = {str(p): facts.end for p, facts in sorted(self.facts.left.items())}
         named = ", ".join(f"{p}:{end}" for p, end in ends.items())
         return f"left up to {named if len(named) <= ENDS_CHARACTERS else digest_of(ends)}"
 
     def count(self, rows: pl.DataFrame) -> None:
-        """Count rows by outcome."""
+        """Counts rows by outcome."""
         for total, column in ((self.rows, rows["outcome"]), (self.reasons, rows["reason"])):
             for value, records in column.value_counts().iter_rows():
                 if value is not None:
                     total[value] = total.get(value, 0) + records
 
     def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
-        """Count the records written in this batch."""
+        """Counts the records written in this batch."""
         side, times = taken.side, taken.records["time"].to_numpy()
         lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
         if newest_ms is not None:
@@ -97,7 +97,7 @@ class BucketSummary:
         self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
 
     def note(self, facts: BucketFacts) -> None:
-        """Take frontiers and slowest partitions from the facts of the batch, and keep these."""
+        """Takes frontiers and slowest partitions from the facts of the batch, and keeps these."""
         for side, partitions in (("left", facts.left), ("right", facts.right)):
             if partitions:
                 self.slowest[side] = min(partitions, key=lambda p: partitions[p].progress_ms)

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from datadelay.progress import UNKNOWN, frontier
 from joins.admission.lockstep import Answers, Ask, Asking
 from joins.admission.readable import Readable
+from joins.admission.rules import latest_right, left_limit, right_watermark
 from joins.admission.state import Bucket, Reading
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinSpec
 
 SHARE_MET = 0.6  # the search ends at a target that fills this part of the share
 SEARCH_ROUNDS = 5
 
 
 def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, share: int, cap: int) -> Asking[int]:
-    """A target time H whose batch has at most `share` records, and not many fewer; by secants over the time index.
+    """Finds a target time H whose batch has at most `share` records, and not many fewer: secants over the index.
 
     Half a share of each side is never too much, a whole share of each is enough: the target lies in between.
     """
 
     def reaching(answers: Answers) -> int:
-        lag = spec.after_ms + right.disorder_ms
         newest = answers.newest  # of all buckets that asked in this round
         times = [t for p in bucket.right if (t := newest["right"].get(p)) is not None]
-        times += [t + lag + 1 for p in bucket.left if (t := newest["left"].get(p)) is not None]
-        return min([cap, *times])
+        left_times = [t for p in bucket.left if (t := newest["left"].get(p)) is not None]
+        return min([cap, *times, *(latest_right(spec, t) + right.disorder_ms + 1 for t in left_times)])
 
     def ahead(records: int) -> Ask:
         return Ask(
@@ -55,22 +54,20 @@ def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readabl
 
 
 def _ahead(readings: Mapping[int, Reading], ends: Mapping[int, int], records: int) -> dict[int, int]:
-    """The offset that each partition with unread records reaches after its part of this many records."""
+    """Returns the offset that each partition with unread records reaches after its part of this many records."""
     each = max(records // len(readings), 1)
     return {p: min(r.end + each, ends[p]) for p, r in readings.items() if r.end < ends[p]}
 
 
 def _count(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, target: int) -> Asking[int]:
-    """About how many records a batch with this target reads. On the shuffled path right's target admits no left."""
+    """Estimates how many records a batch with this target reads."""
     reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
     progress = [
         max(r.progress_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
         for p, r in bucket.right.items()
     ]
-    shuffled = spec.path is JoinPath.SHUFFLED
-    admits_ms = bucket.known_frontier_ms if shuffled else frontier(progress, bucket.frontier_ms)
-    limit = admits_ms - spec.after_ms if admits_ms > UNKNOWN else UNKNOWN
-    allowed = (yield Ask(estimate={"left": dict.fromkeys(bucket.left, limit)})).estimate["left"]
+    limit = left_limit(spec, bucket.known_frontier_ms, right_watermark(progress, bucket.frontier_ms))
+    allowed = (yield Ask(estimate={"left": dict.fromkeys(bucket.left, limit.limit_ms)})).estimate["left"]
     return _between(bucket.right, reached, right.ends) + _between(bucket.left, allowed, left.ends)
 
 

@@ -34,36 +34,35 @@ class Ticket:
 
     @classmethod
     def all_of(cls, admission: Admission) -> list[Ticket]:
-        """One for each bucket."""
-        one = admission
-        since_ms = _left_since_ms(one)
+        """Makes a ticket for each bucket."""
+        since_ms = _left_since_ms(admission)
         return [
             cls(
-                generation=one.generation,
-                number=one.number,
-                buckets=one.parts or len(one.buckets),
-                listed_ms=one.listed_ms,
-                skew_ms=one.skew_ms,
-                right_bytes=one.right_bytes,
+                generation=admission.generation,
+                number=admission.number,
+                buckets=admission.parts or len(admission.buckets),
+                listed_ms=admission.listed_ms,
+                skew_ms=admission.skew_ms,
+                right_bytes=admission.right_bytes,
                 left_since_ms=since_ms,
                 bucket=bucket,
-                parts=one.parts,
+                parts=admission.parts,
             )
-            for bucket in one.buckets.values()
+            for bucket in admission.buckets.values()
         ]
 
     def divided(self) -> list[Ticket]:
-        """A ticket for each part; of the direct path itself."""
+        """Returns a ticket for each part; on the direct path the ticket itself."""
         return [self] if self.parts is None else [replace(self, part=part) for part in range(self.parts)]
 
     @property
     def number_of_part(self) -> int:
-        """The bucket's number, or that of the part: unique in the batch."""
+        """Returns the number of the bucket, or of the part: unique in the batch."""
         return self.bucket.number if self.part is None else self.part
 
     @property
     def name_of_part(self) -> str:
-        """Of its folder: a bucket that was divided otherwise before has other parts."""
+        """Names its folder: a bucket that was divided otherwise before has other parts."""
         return str(self.bucket.number) if self.part is None else f"{self.part}-of-{self.parts}"
 
     @property
@@ -72,7 +71,7 @@ class Ticket:
         return digest_of({**self.to_json(), "part": None})
 
     def to_json(self) -> dict[str, Any]:
-        """What a task gets; equal tickets give equal JSON."""
+        """Returns what a task gets; equal tickets give equal JSON."""
         return {
             "bucket": self.bucket.to_json(),
             "buckets": self.buckets,
@@ -88,7 +87,7 @@ class Ticket:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ticket:
-        """What `to_json` wrote."""
+        """Reads what `to_json` wrote."""
         return cls(
             generation=data["generation"],
             number=data["number"],

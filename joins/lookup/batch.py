@@ -23,6 +23,7 @@ import pyarrow as pa
 from joins.admission.batchreader import BatchReader
 from joins.admission.facts import BucketFacts
 from joins.admission.ranges import GiveBack, from_log
+from joins.admission.rules import earliest_right, latest_right
 from joins.admission.summary import BucketSummary, Newest
 from joins.admission.ticket import Ticket
 from joins.errors import DataLoss
@@ -165,7 +166,7 @@ def match(
 
     expiry_ms   right records below it can no longer match
     """
-    expired = pl.Series(left["time"] - spec.before_ms < stored.retained_from_ms) & left["key"].is_not_null()
+    expired = pl.Series(earliest_right(spec, left["time"]) < stored.retained_from_ms) & left["key"].is_not_null()
     replaced = _replaced(spec, left, stored)
     gone = expired | replaced
     if not gone.any():
@@ -192,7 +193,7 @@ def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: StoredRight) -> pl.S
         return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     newest = stored.right.group_by("key").agg(newest=pl.col("time").max())
     beside = left.select("key", "time").join(newest, on="key", how="left", maintain_order="left")
-    return (beside["newest"] > beside["time"] + spec.after_ms).fill_null(False)
+    return (beside["newest"] > latest_right(spec, beside["time"])).fill_null(False)
 
 
 def _join(
@@ -204,10 +205,9 @@ def _join(
     expiry_ms: int,
 ) -> Iterator[pl.DataFrame]:
     window = Window(spec)
-    reach = right.filter(
-        (right["time"] >= left["time"].min() - spec.before_ms)  # type: ignore[operator]
-        & (right["time"] <= left["time"].max() + spec.after_ms)  # type: ignore[operator]
-    )
+    first: Any = left["time"].min()
+    last: Any = left["time"].max()
+    reach = right.filter(right["time"].is_between(earliest_right(spec, first), latest_right(spec, last)))
     if len(reach):
         window.add(Slice.build(reach, {}))
     yield from window.join(left, late, expiry_ms=expiry_ms, stalled_from_ms=stalled_from_ms)
@@ -218,7 +218,7 @@ def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> st
     partition, offset = left["partition"][0], left["offset"][0]
     return (
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
-        f"from {iso(first - spec.before_ms)} on, but namespace {spec.storage.namespace!r} keeps them only from "
+        f"from {iso(earliest_right(spec, first))} on, but namespace {spec.storage.namespace!r} keeps them only from "
         f"{iso(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
         "`retention` from as far back, and start a new checkpoint; or start later (`start: TIME`); or have "
         "them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
+from joins.admission.rules import latest_right
 from joins.errors import DelayUnreachable, SpecError
 from joins.itemrows import ARROW_TYPES, SPARK_TYPES
 from joins.lookup.batch import match, unique_keys
@@ -78,7 +79,7 @@ def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | 
         headers=pl.lit(None, RECORD["headers"]),
     )
     largest_ms: Any = frame["time"].max()
-    generation = _wait(spec, largest_ms + spec.after_ms, wait_at_most_s)
+    generation = _wait(spec, latest_right(spec, largest_ms), wait_at_most_s)
     stored = store_of(spec).look_up(unique_keys(left), (generation, *spec.accepted_generations))
     on_time = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     for out in match(spec, left, on_time, stored, None):

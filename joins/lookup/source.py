@@ -17,7 +17,7 @@ from typing import Any
 from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
-from joins.admission.admission import Planned, admit_by_frontier
+from joins.admission.admission import Planned, SyncBolt
 from joins.admission.control import JoinControl
 from joins.admission.guard import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.admission.holding import Cause, Held, LeftWaits, unread_left
@@ -157,7 +157,7 @@ class LookupReader(AdmissionReader):
             if verdict.shut:
                 return held
             self.say_why(held)  # it starts anyway, with nothing admitted: `max_wait` counts from now on
-        found = admit_by_frontier(spec, begun, listing, left, verdict.frontier_ms, self.watch(now_ms))
+        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, listing, verdict.frontier_ms)
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})
 
@@ -177,7 +177,7 @@ class LookupReader(AdmissionReader):
         held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, listing)
         if held is not None and verdict.shut:
             return held
-        found = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self.watch(now_ms))
+        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, listing, verdict.frontier_ms)
         if isinstance(found, Held):
             by = spec.delay.consumer
             return held or replace(found, waits=tuple(replace(one, detail=by) for one in found.waits))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from joins.admission.passage import Limit
 from joins.admission.ranges import Range, Read, ranges_of
+from joins.admission.rules import left_limit
 from joins.admission.state import readings_from, readings_json
 from joins.admission.ticket import Ticket
 from joins.rows.chunks import CHUNK_BYTES, in_chunks, row_bytes
@@ -35,7 +35,8 @@ class Fetch:
     @classmethod
     def all_of(cls, spec: JoinSpec, ticket: Ticket) -> list[Fetch]:
         """Of every partition that has something to read."""
-        limit_ms = Limit.of(spec, ticket.bucket, ticket.bucket.known_frontier_ms).limit_ms
+        known_ms = ticket.bucket.known_frontier_ms  # nothing of right is read yet
+        limit_ms = left_limit(spec, known_ms, known_ms, ticket.bucket.give_up_ms).limit_ms
         return [
             cls(side, one, limit_ms, ticket.parts or 1)
             for side in ("right", "left")

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
-from joins.admission.admission import Planned, Watch, admit
+from joins.admission.admission import Planned, SyncBolt, Watch
 from joins.admission.batchreader import find_facts
 from joins.admission.facts import BucketFacts
 from joins.admission.guard import check_ends, check_topics, with_new_partitions
@@ -226,7 +226,7 @@ class Simulation(BothSides[SimulatedLog]):
         check_topics(spec, self.state, topics)
         before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
         listing = listing if run is None else run.cut(listing, before)
-        return admit(spec, before, listing, self.left, self.right, self._watch)
+        return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, listing)
 
     def between(self) -> Admission:
         """What the last batch left: its facts as they were kept, or found again from the log if they are lost."""

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datadelay.progress import UNKNOWN
+from joins.admission.rules import earliest_left, earliest_right
 from joins.admission.state import Admission
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
@@ -185,7 +186,7 @@ def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> i
             join's own `start`
     """
     if start is None and isinstance(spec.start, int):
-        return spec.start - spec.before_ms
+        return earliest_right(spec, spec.start)
     if start is None:
         start = spec.start if isinstance(spec.start, str) else "latest"
     if isinstance(start, int):
@@ -215,7 +216,7 @@ def begin(
         start = {p: answer.offset for p, answer in found.items()}
         for text in left_behind(right, start, queries, seen.listed_ms + spec.max_future_skew_ms):
             say(f"{text}: these are never judged. `right.disorder` ({margin} ms) is too small for them")
-        earliest_row_ms = begin_ms - spec.after_ms - spec.max_future_skew_ms
+        earliest_row_ms = earliest_left(spec, begin_ms) - spec.max_future_skew_ms
         index = output.estimate(dict.fromkeys(seen.output, earliest_row_ms))
         low = {p: max(min(index[p], ends.high), ends.start) for p, ends in seen.output.items()}
     cut = [p for p, ends in seen.output.items() if 0 < ends.start == low[p]]

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from joins.admission.rules import earliest_right, latest_right
 from joins.rows.frames import is_null, positions, rows_at
 from joins.spec import JoinSpec, Policy
 from joins.window.slices import I64, Bools, Slice, grouped_order, key_hashes, lower_bound
@@ -110,8 +111,8 @@ class Probe:
             order=order,
             hashes=hashes[by_hash],
             time=time,
-            low=np.maximum(time - spec.before_ms, expiry_ms),
-            high=time + spec.after_ms,
+            low=np.maximum(earliest_right(spec, time), expiry_ms),
+            high=latest_right(spec, time),
         )
 
     def reaches(self, one: Slice) -> bool:

@@ -23,6 +23,7 @@ from datadelay.progress import UNKNOWN
 from joins.admission.bounds import Bounds, below_within, expiry_at, low_end, turned_away_from
 from joins.admission.facts import BucketFacts
 from joins.admission.ranges import Read
+from joins.admission.rules import latest_right
 from joins.admission.state import Bucket, rebuild_from
 from joins.admission.summary import Deleted
 from joins.admission.ticket import Ticket
@@ -201,7 +202,7 @@ def _presume_joined(spec: JoinSpec, bucket: Bucket, window: Window, deleted: lis
     """
     presumed = 0
     for side, p, start, end in deleted:
-        below_ms = below_within(bucket.left[p].bounds, start, end) + spec.after_ms if side == "left" else UNKNOWN
+        below_ms = latest_right(spec, below_within(bucket.left[p].bounds, start, end)) if side == "left" else UNKNOWN
         for one in window.slices:
             unknown = one.times < below_ms
             if side == "right":

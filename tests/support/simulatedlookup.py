@@ -12,7 +12,7 @@ import polars as pl
 
 from datadelay.model import Delay, DelayState
 from datadelay.progress import UNKNOWN, caught_up, frontier, partition_progress
-from joins.admission.admission import Watch, admit_by_frontier
+from joins.admission.admission import SyncBolt, Watch
 from joins.admission.batchreader import find_facts
 from joins.admission.guard import check_ends, check_topics, with_new_partitions
 from joins.admission.holding import Held
@@ -128,7 +128,7 @@ class Simulated:
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         check_topics(spec, self.between(), topics)
         before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
-        planned = admit_by_frontier(spec, before, listing, self.left, verdict.frontier_ms, self.watch)
+        planned = SyncBolt(spec, {"left": self.left}, self.watch).plan_left(before, listing, verdict.frontier_ms)
         if isinstance(planned, Held):
             return False
         self.state, self.facts = Admission.from_json(json.loads(json.dumps(planned.admission.to_json()))), {}

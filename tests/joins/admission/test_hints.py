@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
-from joins.admission.admission import Planned, admit
+from joins.admission.admission import Planned, SyncBolt
 from joins.admission.batchreader import find_facts
 from joins.admission.listing import list_ends
 from joins.admission.readable import BLOCKS_AHEAD
@@ -65,7 +65,9 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
     run = simulation(join_spec(max_records=100), [steady(500)], [steady(500)], DAY_MS)
     first = run.plan(run.spec)
     listing = list_ends(run.left, run.right, run.clock.now_ms)
-    ahead = admit(run.spec, first.admission.after(first.expected, run.spec), listing, run.left, run.right)
+    ahead = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(
+        first.admission.after(first.expected, run.spec), listing
+    )
     run.admit()
 
     rebased = ahead.rebased(run.between())
@@ -96,7 +98,7 @@ class PlannedAhead(Simulation):
         if planned is not None:
             listing = list_ends(self.left, self.right, self.clock.now_ms)
             state = planned.admission.after(planned.expected, spec)
-            found = admit(spec, state, listing, self.left, self.right, self._watch)
+            found = SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(state, listing)
             self.ahead = found if isinstance(found, Planned) else None
         return planned
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from datadelay.progress import Idle
-from joins.admission.admission import Watch, admit, admit_by_frontier
+from joins.admission.admission import SyncBolt, Watch
 from joins.admission.holding import USUAL_MS, Cause, Held, LeftWaits, Waited, for_people
 from joins.admission.listing import list_ends
 from joins.spec import JoinSpec
@@ -24,7 +24,8 @@ def held(spec: JoinSpec, left: Any, right: Any, at_ms: int) -> Held:
     run = Simulation(History(topic("left", left), topic("right", right), at_ms), spec)
     while run.admit():
         pass
-    found = admit(run.spec, run.between(), list_ends(run.left, run.right, run.clock.now_ms), run.left, run.right)
+    listing = list_ends(run.left, run.right, run.clock.now_ms)
+    found = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), listing)
     assert isinstance(found, Held)
     return found
 
@@ -67,12 +68,13 @@ def test_a_lookup_join_waits_for_the_feeder() -> None:
     state = run.between()
     state = replace(state, buckets={n: replace(one, right={}) for n, one in state.buckets.items()})
 
-    found = admit_by_frontier(spec, state, listing, run.left, 500, Watch(0))
+    bolt = SyncBolt(spec, {"left": run.left}, Watch(0))
+    found = bolt.plan_left(state, listing, 500)
     for _ in range(3):  # left is examined first
         if isinstance(found, Held):
             break
         state = found.admission.after(found.expected, spec)
-        found = admit_by_frontier(spec, state, listing, run.left, 500, Watch(0))
+        found = bolt.plan_left(state, listing, 500)
 
     assert isinstance(found, Held)
     (one,) = found.waits

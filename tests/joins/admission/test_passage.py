@@ -5,18 +5,16 @@ from __future__ import annotations
 from itertools import pairwise
 
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datadelay.progress import UNKNOWN
 from joins.admission.facts import PartitionFacts
-from joins.admission.passage import Limit, Passage, expiry_of, frontier_of
-from joins.admission.state import Bucket, Reading
+from joins.admission.passage import Passage
+from joins.admission.state import Reading
 from joins.rows.intake import Intake
 from joins.rows.records import rows_about
 from kafkaio.times import LATEST_MS
-from tests.support.making import frame, join_spec
+from tests.support.making import frame
 
 CEILING_MS = 10_000
 
@@ -182,39 +180,3 @@ def test_reading_on_from_the_facts_lets_every_record_go_once(times, limits, outl
     through(whole, times)
     assert went == list(range(10, 10 + len(times)))
     assert reading.tail == whole.facts().tail
-
-
-# Frontier, limit, expiry
-
-BUCKET = Bucket(0, {0: Reading(0, 0)}, {0: Reading(0, 0)}, frontier_ms=50, expiry_ms=20)
-
-
-@pytest.mark.parametrize(
-    ("give_up_ms", "frontier_ms", "expected"),
-    [
-        (None, 100, Limit(95)),
-        (None, UNKNOWN, Limit(UNKNOWN)),
-        (90, 100, Limit(95)),
-        (200, 100, Limit(200, 95)),
-        (200, UNKNOWN, Limit(200, UNKNOWN)),
-    ],
-)
-def test_left_may_go_below_right_frontier_less_after_or_what_was_given_up(give_up_ms, frontier_ms, expected):
-    """What goes only because `max_wait` is over is identified."""
-    bucket = Bucket(0, {}, {}, give_up_ms=give_up_ms)
-
-    assert Limit.of(join_spec(), bucket, frontier_ms) == expected
-
-
-def test_frontier_and_expiry_are_minima_and_never_go_back():
-    """Over all partitions; for a right topic that a feeder stores, the frontier is given."""
-    facts = [PartitionFacts(0, 70), PartitionFacts(0, 60)]
-    outside = Bucket(0, {}, {}, frontier_ms=50, outside_ms=80)
-
-    assert frontier_of(BUCKET, facts) == 60
-    assert frontier_of(BUCKET, [PartitionFacts(0, 40)]) == 50
-    assert frontier_of(BUCKET, [PartitionFacts(0, UNKNOWN), *facts]) == 50
-    assert frontier_of(outside, facts) == 80
-    assert expiry_of(join_spec(), BUCKET, dict(enumerate(facts))) == 50
-    assert expiry_of(join_spec(), BUCKET, {0: PartitionFacts(0, 25)}) == 20
-    assert expiry_of(join_spec(), BUCKET, {0: PartitionFacts(0, UNKNOWN)}) == 20

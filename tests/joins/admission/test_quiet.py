@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from datadelay.progress import Idle
-from joins.admission.admission import Planned, admit
+from joins.admission.admission import Planned, SyncBolt
 from joins.admission.holding import Held
 from joins.admission.listing import list_ends
 from joins.admission.quiet import PLAN_EVERY_MS
@@ -40,7 +40,7 @@ def at_rest(spec, left, right, start_ms):
 def look(run, at_ms):
     """What a plan finds at a time at which the topics still end where they do now."""
     listing = replace(list_ends(run.left, run.right, at_ms), listed_ms=at_ms)
-    return admit(run.spec, run.between(), listing, run.left, run.right)
+    return SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), listing)
 
 
 @given(joins_with_history(), cuts(), st.data())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from joins.admission.admission import admit
+from joins.admission.admission import SyncBolt
 from joins.admission.holding import Held
 from joins.admission.listing import list_ends
 from tests.joins.admission.admitting import DAY_MS, batches, simulation
@@ -42,7 +42,7 @@ def test_nothing_to_do_gives_no_admission():
 
     listing = list_ends(run.left, run.right, run.clock.now_ms + 500)
 
-    found = admit(run.spec, run.between(), listing, run.left, run.right)
+    found = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), listing)
 
     assert isinstance(found, Held)
     assert not found.left_waits

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.progress import UNKNOWN
-from joins.admission import passage
+from joins.admission import passage, rules
 from joins.admission.bounds import low_end
 from joins.admission.evidence import Evidence
 from joins.admission.guard import is_whole
@@ -176,14 +176,14 @@ def check_frontiers(run):
 @pytest.mark.canary
 def test_canary_with_progress_that_is_forgotten_a_frontier_goes_back(monkeypatch):
     """Each batch says only what it has found out by itself, and the frontier is not held where it was."""
-    facts, frontier = passage.Passage.facts, passage.frontier
+    facts, frontier = passage.Passage.facts, rules.frontier
 
     def of_this_batch(self):
         self.reading = replace(self.reading, progress_ms=UNKNOWN)
         return facts(self)
 
     monkeypatch.setattr(passage.Passage, "facts", of_this_batch)
-    monkeypatch.setattr(passage, "frontier", lambda progress_ms, _=UNKNOWN: frontier(progress_ms))
+    monkeypatch.setattr(rules, "frontier", lambda progress_ms, _=UNKNOWN: frontier(progress_ms))
 
     @searched(seed=5)
     @given(joins_with_history(), cuts())
