@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 
 from configfile.keys import at_keys
 from configfile.values import Properties
+from deploy.jobfile.fromspec import like
 from deploy.spark import conf as sparkconf
+from joins.spec import JobName, TopicName
 from kafkaio.errors import ConfigError
 from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KeyOf
@@ -85,8 +87,8 @@ Start = Annotated[
     BeforeValidator(start_at),
     WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2026-01-31T12:00:00Z"]}),
 ]
-Topic = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
+Topic = Annotated[str, like(TopicName)]
+Name = Annotated[str, like(JobName)]
 Namespace = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 KeyParts = Annotated[
     tuple[str, ...],
