@@ -17,16 +17,16 @@ from joins.errors import SpecError
 from kafkaio.fieldtypes import declared, takes
 
 REQUIRED: Any = ...
-"""The default of a duration that has none: either the number or the text must be given."""
+"""Stands where a duration has no default: the number or the text must be given."""
 
 _MS, _S = "_ms", "_s"
 
 
 class DurationArgs:
-    """A spec whose durations may be given as texts. Its `__post_init__` hands the texts on to `take_texts`, first."""
+    """A spec whose durations may be given as texts. Its `__post_init__` first hands the texts on to `take_texts`."""
 
     def __new__(cls, *_: object, **given: object) -> Self:
-        """Raises `SpecError` if a duration is given twice; afterwards a number could not be told from a default."""
+        """Raises `SpecError` if a duration is given twice. Later a number could not be told from a default."""
         for text, number in _durations(cls):
             if given.get(text) is not None and number in given:
                 raise SpecError(
@@ -36,7 +36,9 @@ class DurationArgs:
         return super().__new__(cls)
 
     def take_texts(self, texts: Sequence[str | None], where: str = "{}") -> None:
-        """Replace each number by the text that is given for it. Raises `SpecError` if neither is, or a text is none.
+        """Replaces each number by the text that is given for it. Raises `SpecError` if a text is not a duration.
+
+        It raises the same for a duration that is required, if neither the number nor the text is given.
 
         texts   those of all durations, in the order of the fields, as `__post_init__` gets them
         where   what a message calls an argument: `{}` is its name
@@ -52,7 +54,7 @@ class DurationArgs:
 
 
 def _durations(spec: type[Any]) -> list[tuple[str, str]]:
-    """The names of each duration: as a text, and as a number."""
+    """Returns the names of each duration: as a text, and as a number."""
     return [
         (field.name.removesuffix(unit), field.name)
         for field in fields(spec)
@@ -62,7 +64,7 @@ def _durations(spec: type[Any]) -> list[tuple[str, str]]:
 
 
 def _parsed(spec: type[Any], name: str, given: str) -> float:
-    """The number that a field takes for a text. Raises `ValueError` with what to give."""
+    """Returns the number that a text means for a field. Raises `ValueError` with what to give."""
     from configfile.durations import duration_ms  # on first use: pydantic is slow to import, and workers need no texts
 
     duration = duration_ms(given)

@@ -214,8 +214,7 @@ IDENTITY = (
 
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec(DurationArgs, BothSides[Side]):
-    """One join. `kafka` holds librdkafka properties for both topics, `registry` those of the schema registry (`url`,
-    `basic.auth.user.info`); neither is ever written to a checkpoint or a log.
+    """One join. Each duration is a number (`before_ms=600_000`) or a text as in a job file (`before="10m"`).
 
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
                      each partition (one that is not named starts with its first record)
@@ -231,6 +230,9 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     frontier_every_ms  the shortest interval between batches without records, which only expire the window
     outliers         n: how many of 2n + 1 records in a row may have a wrong time (far too late, or ahead of their
                      neighbours) without affecting the others; bounds rest on the median of 2n + 1
+    kafka            librdkafka properties for both topics
+    registry         properties of the schema registry (`url`, `basic.auth.user.info`). Like those of `kafka`, they are
+                     never written to a checkpoint or a log
     """
 
     name: JobName

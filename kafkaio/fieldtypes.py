@@ -78,7 +78,7 @@ Count = Annotated[int, Between("a whole number, 1 or more", least=1, most=INT64_
 
 
 def coerce_fields(description: Any, error: type[Exception], where: str = "{}") -> None:
-    """Replace each field of a frozen dataclass by its value in the declared type.
+    """Replaces each field of a frozen dataclass by its value in the declared type.
 
     where   what a message calls a field: `{}` is its name
 
@@ -96,22 +96,22 @@ def coerce_fields(description: Any, error: type[Exception], where: str = "{}") -
 
 
 def property_text(value: str | float) -> str:
-    """The value of a property as Kafka and Spark take it: `true`, `5`."""
+    """Returns the value of a property as Kafka and Spark take it: `true`, `5`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def declared(description: Any, name: str) -> Any:
-    """The type that a description, a class, declares for a field."""
+    """Returns the type that a description (the class) declares for a field."""
     return _types(description)[name]
 
 
 def rule_of(kind: Any) -> Rule | None:
-    """The rule of a declared type; None if it takes all values, or has alternatives."""
+    """Returns the rule of a declared type; None if the type has none, or has alternatives (`Count | None`)."""
     return next((part for part in get_args(kind)[1:] if isinstance(part, Rule)), None)
 
 
 def takes(kind: Any, value: Any) -> bool:
-    """Whether a field of a declared type takes the value."""
+    """Returns whether a field of this type takes the value."""
     try:
         _coerced(kind, value)
     except ValueError:
@@ -125,7 +125,7 @@ def _types(kind: Any) -> dict[str, Any]:
 
 
 def _coerced(kind: Any, value: Any) -> Any:
-    """The value as `kind` has it. Raises ValueError with what to give."""
+    """Returns the value in the declared type. Raises `ValueError` with what to give."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _allowed(parts[0], parts[1], value)
@@ -142,7 +142,7 @@ def _coerced(kind: Any, value: Any) -> Any:
 
 
 def _plain(kind: Any, origin: Any, parts: tuple[Any, ...], value: Any) -> Any:
-    """`_REFUSED` if the value is not of the kind."""
+    """Returns the value in a type without parts; `_REFUSED` if it is not of that type."""
     coerced = _REFUSED
     if origin is Literal:
         coerced = str(value) if isinstance(value, str) and value in parts else _REFUSED
@@ -209,7 +209,7 @@ def _numbers(value: Any) -> dict[int, int]:
 
 
 def _meant(kind: Any) -> str:
-    """What a value of the kind is called in a message."""
+    """Returns what a message calls a value of the type."""
     options = get_args(kind) if get_origin(kind) is Literal else None
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         options = tuple(str(member) for member in kind)

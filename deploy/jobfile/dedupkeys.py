@@ -24,7 +24,7 @@ _PART = r"^(positions|key|header:.+|\$.+)$"
 
 
 def identity_of(value: object) -> Identity:
-    """`positions`, `key`, `header:NAME`, `$.path`, or a list of the last three.
+    """Reads an identity: `positions`, `key`, `header:NAME`, `$.path`, or a list of the last three.
 
     A position is unique only within one generation of the job that wrote it; other ids are the user's.
     """
@@ -100,7 +100,7 @@ class DedupKeys(JobKeys):
         return True
 
     def to_job(self) -> DedupJob:
-        """The job."""
+        """Returns the job."""
         producer, settle_ms = patient(self.kafka, self.output.kafka)
         return DedupJob(
             **arguments(DedupJob, self)

@@ -26,7 +26,7 @@ class FeedStorageKeys(StorageKeys):
     )
 
     def to_spec(self) -> FeedStorage:
-        """Where right records go."""
+        """Returns where right records go."""
         return FeedStorage(**dict(self))
 
 
@@ -50,5 +50,5 @@ class FeederKeys(TimedJobKeys):
     topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
 
     def to_job(self) -> FeederJob:
-        """The job; SpecError for what only the feeder itself rejects."""
+        """Returns the job. Raises `SpecError` for what only the feeder itself rejects."""
         return FeederJob(**self.common(), spec=FeedSpec(**arguments(FeedSpec, self, self.topics)))

@@ -47,19 +47,19 @@ class Part(Protocol):
     """Keys that become one value of a job."""
 
     def to_spec(self) -> object:
-        """The value."""
+        """Returns the value."""
         ...
 
 
 def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:
-    """The arguments of a dataclass that keys have under the same names; later keys override earlier ones."""
+    """Returns the arguments of a dataclass that keys have under the same names; later keys override earlier ones."""
     wanted = {field.name for field in fields(kind)}
     found = {name: value for keys in given for name, value in keys if name in wanted}
     return {name: value.to_spec() if isinstance(value, Part) else value for name, value in found.items()}
 
 
 def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    """Properties of a producer that a restarted job must outwait, and how long its records may still arrive (ms).
+    """Returns the properties of a producer that a restarted job must outwait, and how long it may still write (ms).
 
     kafka, own   the properties of all clients, and those of the producer
     """
@@ -70,7 +70,7 @@ def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str,
 
 
 class EveryKeys(Keys):
-    """A batch is tried at this interval."""
+    """The interval at which a batch is tried."""
 
     every: Duration = from_spec(
         CommonJob,
@@ -133,20 +133,20 @@ class JobKeys(Keys):
 
     @property
     def in_transactions(self) -> bool:
-        """Output is written in transactions, so a copy of a task does no harm."""
+        """Whether output is written in transactions, so that a copy of a task does no harm."""
         return False
 
     @property
     def looks_back(self) -> bool:
-        """The job reads its checkpoint from Python, to notice a restart."""
+        """Whether the job reads its checkpoint from Python, to notice a restart."""
         return False
 
     @abstractmethod
     def to_job(self) -> CommonJob:
-        """The job; `SpecError` for what only the job itself rejects."""
+        """Returns the job. Raises `SpecError` for what only the job itself rejects."""
 
     def common(self) -> dict[str, Any]:
-        """The fields that every job has."""
+        """Returns the fields that every job has."""
         return {
             "kind": self.kind,
             "checkpoint": self.checkpoint,
@@ -227,7 +227,7 @@ class SideKeys(Keys):
     )
 
     def to_spec(self) -> Side:
-        """The side of a join."""
+        """Returns the side of a join."""
         return Side(**dict(self))
 
     @model_validator(mode="after")

@@ -44,7 +44,7 @@ class MatchKeys(Keys):
 
 
 class WindowMatchKeys(MatchKeys):
-    """Also how records reach the task that joins them."""
+    """The same, and how records reach the task that joins them."""
 
     path: JoinPath | None = from_spec(
         JoinSpec,
@@ -72,7 +72,7 @@ class SelectKeys(Keys):
     )
 
     def to_spec(self) -> Select:
-        """What is written instead of the envelope."""
+        """Returns what is written instead of the envelope."""
         return Select(**dict(self))
 
     @model_validator(mode="after")
@@ -111,7 +111,7 @@ class DeduplicateKeys(Keys):
     )
 
     def to_spec(self, settle_ms: int) -> Deduplicate:
-        """How repeated results are recognised.
+        """Returns how repeated results are recognised.
 
         settle_ms   how long records of an earlier producer may still arrive
         """
@@ -157,7 +157,7 @@ class OutputKeys(Keys):
     )
 
     def to_spec(self, kafka: Mapping[str, str], topics: TopicsKeys) -> Output:
-        """Where rows go.
+        """Returns where rows go.
 
         kafka, topics   the file's properties for all clients, and its side outputs
         """
@@ -241,20 +241,20 @@ class JoinKeys(TimedJobKeys):
 
     @property
     def in_transactions(self) -> bool:
-        """With exactly once."""
+        """With exactly-once delivery only."""
         return self.output.delivery == "exactly-once"
 
     @property
     def looks_back(self) -> bool:
-        """With deduplication."""
+        """With deduplication only."""
         return self.output.deduplicate is not None
 
     def to_spec(self) -> JoinSpec:
-        """What the join is."""
+        """Returns what the join is."""
         return JoinSpec(**arguments(JoinSpec, self, self.join))
 
     def to_job(self) -> JoinJob:
-        """The job; SpecError for what only the join itself rejects."""
+        """Returns the job. Raises `SpecError` for what only the join itself rejects."""
         return JoinJob(
             **self.common(),
             spec=self.to_spec(),
@@ -282,7 +282,7 @@ class LookupStorageKeys(StorageKeys):
     )
 
     def to_spec(self) -> StorageAt:
-        """Where right is stored."""
+        """Returns where right is stored."""
         return StorageAt(**dict(self))
 
 
@@ -295,7 +295,7 @@ class DelayKeys(ApiKeys):
     )
 
     def to_spec(self) -> DelayAt:
-        """Who says how far the feeder is."""
+        """Returns who says how far the feeder is."""
         return DelayAt(**dict(self))
 
 
@@ -325,6 +325,6 @@ class LookupJoinKeys(JoinKeys):
     )
 
     def to_spec(self) -> LookupSpec:
-        """What the join is, and where its right side is found."""
+        """Returns what the join is, and where its right side is stored."""
         judged = self.topics.unjoined is not None
         return LookupSpec(**arguments(LookupSpec, self, self.join), right_is_judged=judged)
