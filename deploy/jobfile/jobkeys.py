@@ -70,7 +70,7 @@ def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str,
 
 
 class EveryKeys(Keys):
-    """The interval at which a batch is tried."""
+    """A batch is tried at this interval."""
 
     every: Duration = from_spec(
         CommonJob,

@@ -44,7 +44,7 @@ class MatchKeys(Keys):
 
 
 class WindowMatchKeys(MatchKeys):
-    """The same, and how records reach the task that joins them."""
+    """Also how records reach the task that joins them."""
 
     path: JoinPath | None = from_spec(
         JoinSpec,

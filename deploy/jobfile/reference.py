@@ -24,7 +24,7 @@ def json_schema(model: type[BaseModel] = WindowJoinKeys) -> dict[str, Any]:
 
 
 def markdown_table(model: type[BaseModel] = WindowJoinKeys) -> str:
-    """Returns a table with one row per key, in the order of a file: key, default, meaning. `[]` follows a list's key."""
+    """Returns a table with one row per key, in the order of a file: key, default, meaning; `[]` marks a list."""
     rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows([model], "")]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
@@ -76,9 +76,10 @@ def _allowed(fields: Sequence[FieldInfo]) -> str:
     """Returns the values of an enumeration, which come before the meaning."""
     words: list[str] = []
     for kind in (field.annotation for field in fields):
-        values = (
-            [member.value for member in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
-        )
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            values = [member.value for member in kind]
+        else:
+            values = list(get_args(kind))
         words += [value for value in values if isinstance(value, str)]
     return f"{', '.join(f'`{word}`' for word in words)}: " if words else ""
 
