@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dedup.identity import Identity, Within
+from dedup.identity import Identity
 from dedup.replayrange import DedupConfig
 from deploy.checkpoint.localfolder import local_folder
 from joins.feed.feed import FeedSpec
 from joins.lookup.spec import LookupSpec
-from joins.spec import JoinSpec
+from joins.spec import JoinSpec, OnDataLoss, Wait
+from kafkaio.fieldtypes import Count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,12 +126,12 @@ class DedupJob(CommonJob):
     output: str
     kafka: Mapping[str, str] = field(repr=False)
     producer: Mapping[str, str] = field(default_factory=dict, repr=False)
-    identity: Identity = field(default_factory=lambda: Identity(within=Within.GENERATION))
-    window_ms: int = 600_000
+    identity: Identity
+    window_ms: Wait = 600_000
     config: DedupConfig = field(default_factory=DedupConfig)
     start: str = "earliest"
-    on_data_loss: str = "stop"
-    max_records: int = 1_000_000
+    on_data_loss: OnDataLoss = JoinSpec.on_data_loss
+    max_records: Count = JoinSpec.max_records
 
 
 @dataclass(frozen=True, kw_only=True)

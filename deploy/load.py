@@ -24,7 +24,7 @@ from kafkaio.invalid import Invalid
 
 
 def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: Sequence[str] = ()) -> CommonJob:
-    """The job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing.
+    """Returns the job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing.
 
     assignments   `key=value` from the command line, which override the file
     """
@@ -41,13 +41,13 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
 
 
 def _model_of(document: Mapping[str, Any]) -> type[JobKeys] | None:
-    """The keys that a job of this kind may have."""
+    """Returns the keys that a job of this kind may have; None if there is no such kind."""
     kind = document.get("kind")
     return KINDS[kind].keys if isinstance(kind, str) and kind in KINDS else None
 
 
 def _no_kind(document: Mapping[str, Any]) -> tuple[Where, str]:
-    """What is wrong with a file that is of no kind of job."""
+    """Returns what is wrong with a file that is not of any kind of job."""
     kinds = " or ".join(KINDS)
     if "kind" in document:
         return ("kind",), f"{shown(document, ('kind',))} is not allowed; give {kinds}"
@@ -80,7 +80,7 @@ def _topic_clashes(document: Mapping[str, Any]) -> Problems:
 
 
 def _kafka_problems(document: Mapping[str, Any]) -> Problems:
-    """Properties that librdkafka does not accept."""
+    """Returns the properties that librdkafka does not accept, and why."""
     given: dict[Where, Any] = {
         ("kafka",): _keys(document, "kafka"),
         ("output", "kafka"): _keys(document, "output", "kafka"),
@@ -89,7 +89,7 @@ def _kafka_problems(document: Mapping[str, Any]) -> Problems:
 
 
 def _keys(document: Mapping[str, Any], *where: str) -> Mapping[str, Any]:
-    """The mapping at a place; empty if there is none."""
+    """Returns the mapping at a place; an empty one if there is none."""
     for step in where:
         inner = document.get(step)
         document = inner if isinstance(inner, dict) else {}

@@ -13,6 +13,7 @@ apiclients.py    the clients of the two APIs that feeders and lookup joins call,
 apirefusal.py    the storage API refuses a job: which of its answers waiting does not help against
 belonging.py     whether a checkpoint belongs to a job (pure)
 decoded.py       the records of a side as a join reads them
+durationargs.py  durations that a program may write as a job file does: `before="10m"` (pure)
 errors.py        what a join refuses, or gives up (pure)
 flavour.py       the flavours of the join as values
 itemrows.py      items as rows of a Spark DataFrame, and back (pure)
@@ -25,6 +26,11 @@ streaming.py     the two joins as streaming DataFrames
 Public: `joins.DataLoss`, `joins.DelayAt`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
 `joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageAt`,
 `joins.lookup`, `joins.lookup_join`, `joins.window_join`, `joins.errors`, `joins.testing`; the rest is internal.
+
+A spec takes what a job file takes, and each duration also as a number: these two are the same join.
+
+    JoinSpec(name="clicks", left=Side(topic="clicks"), right=Side(topic="views"), before="10m", after="30s")
+    JoinSpec(name="clicks", left=Side(topic="clicks"), right=Side(topic="views"), before_ms=600_000, after_ms=30_000)
 
 Modules that need Spark or Arrow are imported on first use: the processes in which Spark plans a query import this
 package too, one after the other, and each would otherwise take half a second longer.

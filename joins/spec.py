@@ -1,68 +1,58 @@
 """What a join is: a frozen, validated description, shared by the in-memory and the lookup flavours. Pure.
 
 A pair joins when the keys are equal and `right.time` lies in `[left.time - before, left.time + after]`, both ends
-included. All times and durations are int64 milliseconds.
+included. All times and durations are int64 milliseconds; a duration may be given as a text (`before="10m"`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from importlib.util import find_spec
 from typing import Annotated, Literal
 
 from datadelay.progress import Idle
 from joins.belonging import identity_of
+from joins.durationargs import REQUIRED, DurationArgs
 from joins.errors import SpecError
 from joins.sides import BothSides
 from kafkaio.errors import ConfigError
 from kafkaio.eventtime import OUTLIERS, TimeOf
-from kafkaio.fieldtypes import Allowed, Count, coerce_fields
+from kafkaio.fieldtypes import Allowed, Between, Count, Spelling, coerce_fields
 from kafkaio.jsonfields import TimeUnit
 from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KAFKA, KeyOf
 from kafkaio.times import LONGEST_MS
 
-_NAME = r"[A-Za-z0-9._-]+"
+_NAME = r"^[A-Za-z0-9._-]+$"
 
 Millis = Annotated[
     int,
-    Allowed(
-        f"a whole number of milliseconds, 0 or more, at most {LONGEST_MS} (ten years)", lambda ms: 0 <= ms <= LONGEST_MS
-    ),
+    Between(f"a whole number of milliseconds, 0 or more, at most {LONGEST_MS} (ten years)", least=0, most=LONGEST_MS),
 ]
 Wait = Annotated[
     int,
-    Allowed(
-        f"a whole number of milliseconds, 1 or more, at most {LONGEST_MS} (ten years)", lambda ms: 1 <= ms <= LONGEST_MS
-    ),
+    Between(f"a whole number of milliseconds, 1 or more, at most {LONGEST_MS} (ten years)", above=0, most=LONGEST_MS),
 ]
-EpochMs = Annotated[int, Allowed("whole milliseconds since 1970 (up to 2^53)", lambda ms: 0 <= ms <= 2**53)]
+EpochMs = Annotated[int, Between("whole milliseconds since 1970 (up to 2^53)", least=0, most=2**53)]
 Start = Literal["earliest", "latest"] | EpochMs
 Offsets = Annotated[
     Mapping[int, int],
     Allowed("the offset of each partition, {partition: offset}", lambda at: min([*at, *at.values()], default=-1) >= 0),
 ]
 OnDataLoss = Literal["stop", "continue"]
-Outliers = Annotated[int, Allowed("a whole number of records, 0 to 1000", lambda number: 0 <= number <= 1_000)]
+Outliers = Annotated[int, Between("a whole number of records, 0 to 1000", least=0, most=1_000)]
 TopicName = Annotated[
     str,
-    Allowed(
-        "the name of a Kafka topic: 1 to 249 letters, digits, dots, underscores and hyphens",
-        lambda name: len(name) <= 249 and re.fullmatch(_NAME, name),
-    ),
+    Spelling("the name of a Kafka topic: 1 to 249 letters, digits, dots, underscores and hyphens", _NAME, longest=249),
 ]
 JobName = Annotated[
-    str,
-    Allowed(
-        "a name of 1 to 200 letters, digits, dots, underscores and hyphens",
-        lambda name: len(name) <= 200 and re.fullmatch(_NAME, name),
-    ),
+    str, Spelling("a name of 1 to 200 letters, digits, dots, underscores and hyphens", _NAME, longest=200)
 ]
 Url = Annotated[str, Allowed("http(s)://host:port", lambda url: re.match(r"https?://[^/\s]", url))]
-Timeout = Annotated[float, Allowed("a number of seconds, more than 0", lambda seconds: seconds > 0)]
+Timeout = Annotated[float, Between("a number of seconds, more than 0", above=0)]
 
 
 class Policy(StrEnum):
@@ -102,7 +92,7 @@ class JoinPath(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Side:
+class Side(DurationArgs):
     """One of the two topics.
 
     key          where the join key is: "kafka" (Kafka's key), a JSON path into the value (`$.user.id`), "header:NAME",
@@ -123,10 +113,13 @@ class Side:
     time: str = "kafka"
     time_unit: TimeUnit = TimeUnit.MS
     disorder_ms: Millis = 1_000
+    disorder: InitVar[str | None] = None
     format: Format = Format.BYTES
 
-    def __post_init__(self) -> None:
-        coerce_fields(self, SpecError, f"{{}} of {self.topic!r}" if isinstance(self.topic, str) else "{}")
+    def __post_init__(self, *durations: str | None) -> None:
+        where = f"{{}} of {self.topic!r}" if isinstance(self.topic, str) else "{}"
+        self.take_texts(durations, where)
+        coerce_fields(self, SpecError, where)
         try:
             _ = self.time_of
         except ConfigError as error:
@@ -220,9 +213,8 @@ IDENTITY = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinSpec(BothSides[Side]):
-    """One join. `kafka` holds librdkafka properties for both topics, `registry` those of the schema registry (`url`,
-    `basic.auth.user.info`); neither is ever written to a checkpoint or a log.
+class JoinSpec(DurationArgs, BothSides[Side]):
+    """One join. Each duration is a number (`before_ms=600_000`) or a text as in a job file (`before="10m"`).
 
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
                      each partition (one that is not named starts with its first record)
@@ -238,18 +230,26 @@ class JoinSpec(BothSides[Side]):
     frontier_every_ms  the shortest interval between batches without records, which only expire the window
     outliers         n: how many of 2n + 1 records in a row may have a wrong time (far too late, or ahead of their
                      neighbours) without affecting the others; bounds rest on the median of 2n + 1
+    kafka            librdkafka properties for both topics
+    registry         properties of the schema registry (`url`, `basic.auth.user.info`). Like those of `kafka`, they are
+                     never written to a checkpoint or a log
     """
 
     name: JobName
     left: Side
     right: Side
-    before_ms: Millis
+    before_ms: Millis = REQUIRED
+    before: InitVar[str | None] = None
     after_ms: Millis = 0
+    after: InitVar[str | None] = None
     policy: Policy = Policy.NEAREST
     producer_delay_ms: Millis = 10_000
+    producer_delay: InitVar[str | None] = None
     max_future_skew_ms: Millis = 60_000
+    max_future_skew: InitVar[str | None] = None
     idle: Idle = Idle.ADVANCE
     max_wait_ms: Wait | None = None
+    max_wait: InitVar[str | None] = None
     max_records: Count = 1_000_000
     max_right_bytes: Count = 256 << 20
     start: Start | Offsets = "earliest"
@@ -257,11 +257,13 @@ class JoinSpec(BothSides[Side]):
     path: JoinPath | None = None
     buckets: Count | None = None
     frontier_every_ms: Millis = 1_000
+    frontier_every: InitVar[str | None] = None
     outliers: Outliers = OUTLIERS
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, *durations: str | None) -> None:
+        self.take_texts(durations)
         coerce_fields(self, SpecError)
         if self.left.topic == self.right.topic:
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")

@@ -12,7 +12,7 @@ A frozen dataclass that users construct calls `coerce_fields` first in its `__po
     Path                  a path, or its text
     any other class       an instance of it
     X | Y                 the first that takes the value
-    Annotated[X, Allowed(what, test)]   an X that passes the test
+    Annotated[X, rule]    an X that passes the rule's test: `Between` for numbers, `Spelling` for texts, else `Allowed`
 
 So what comes out has the declared types exactly, and is a value that compares, hashes and pickles as declared.
 """
@@ -20,6 +20,7 @@ So what comes out has the declared types exactly, and is a value that compares, 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
@@ -44,8 +45,36 @@ class Allowed:
     test: Callable[[Any], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Which numbers a field takes: from `least`, or from anything above `above`, to `most`. what: as of `Allowed`."""
+
+    what: str
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+
+    def test(self, number: float) -> bool:
+        """Whether the field takes the number."""
+        return self.above < number and self.least <= number <= self.most
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """Which texts a field takes: those of the pattern, with at most `longest` characters. what: as of `Allowed`."""
+
+    what: str
+    pattern: str
+    longest: int
+
+    def test(self, text: str) -> bool:
+        """Whether the field takes the text."""
+        return len(text) <= self.longest and re.fullmatch(self.pattern, text) is not None
+
+
+Rule = Allowed | Between | Spelling
 Text = Annotated[str, Allowed("a text that is not empty", bool)]
-Count = Annotated[int, Allowed("a whole number, 1 or more", lambda number: 1 <= number <= INT64_MAX)]
+Count = Annotated[int, Between("a whole number, 1 or more", least=1, most=INT64_MAX)]
 
 
 def coerce_fields(description: Any, error: type[Exception], where: str = "{}") -> None:
@@ -71,13 +100,32 @@ def property_text(value: str | float) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def declared(description: Any, name: str) -> Any:
+    """Returns the type that a description (the class) declares for a field."""
+    return _types(description)[name]
+
+
+def rule_of(kind: Any) -> Rule | None:
+    """Returns the rule of a declared type; None if the type has none, or has alternatives (`Count | None`)."""
+    return next((part for part in get_args(kind)[1:] if isinstance(part, Rule)), None)
+
+
+def takes(kind: Any, value: Any) -> bool:
+    """Returns whether a field of this type takes the value."""
+    try:
+        _coerced(kind, value)
+    except ValueError:
+        return False
+    return True
+
+
 @cache
 def _types(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
 def _coerced(kind: Any, value: Any) -> Any:
-    """Returns the value as `kind` has it. Raises ValueError with what to give."""
+    """Returns the value in the declared type. Raises `ValueError` with what to give."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _allowed(parts[0], parts[1], value)
@@ -94,7 +142,7 @@ def _coerced(kind: Any, value: Any) -> Any:
 
 
 def _plain(kind: Any, origin: Any, parts: tuple[Any, ...], value: Any) -> Any:
-    """Returns the value in the kind; `_REFUSED` if it is not of the kind."""
+    """Returns the value in a type without parts; `_REFUSED` if it is not of that type."""
     coerced = _REFUSED
     if origin is Literal:
         coerced = str(value) if isinstance(value, str) and value in parts else _REFUSED
@@ -125,13 +173,13 @@ def _finite(value: Any) -> Any:
     return number if math.isfinite(number) else _REFUSED
 
 
-def _allowed(kind: Any, allowed: Allowed, value: Any) -> Any:
+def _allowed(kind: Any, rule: Rule, value: Any) -> Any:
     try:
         coerced = _coerced(kind, value)
     except ValueError:
-        raise ValueError(allowed.what) from None
-    if not allowed.test(coerced):
-        raise ValueError(allowed.what)
+        raise ValueError(rule.what) from None
+    if not rule.test(coerced):
+        raise ValueError(rule.what)
     return coerced
 
 
@@ -148,10 +196,10 @@ def _first_of(kinds: tuple[Any, ...], value: Any) -> Any:
 def _properties(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError("a mapping of property names to values")
-    for name, given in value.items():
-        if not isinstance(name, str) or not isinstance(given, str | int | float):
+    for name, setting in value.items():
+        if not isinstance(name, str) or not isinstance(setting, str | int | float):
             raise ValueError(f"a text or a number for the property {_shown(name)}")
-    return {str(name): property_text(given) for name, given in value.items()}
+    return {str(name): property_text(setting) for name, setting in value.items()}
 
 
 def _numbers(value: Any) -> dict[int, int]:
@@ -161,7 +209,7 @@ def _numbers(value: Any) -> dict[int, int]:
 
 
 def _meant(kind: Any) -> str:
-    """Returns what a value of the kind is called in a message."""
+    """Returns what a message calls a value of the type."""
     options = get_args(kind) if get_origin(kind) is Literal else None
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         options = tuple(str(member) for member in kind)

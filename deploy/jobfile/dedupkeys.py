@@ -13,6 +13,7 @@ from configfile.values import Properties
 from dedup.identity import Identity, Within
 from dedup.replayrange import DedupConfig
 from deploy.job import DedupJob
+from deploy.jobfile.fromspec import from_spec
 from deploy.jobfile.jobkeys import JobKeys, arguments, patient
 from deploy.jobfile.jobvalues import Topic
 from kafkaio.errors import ConfigError
@@ -23,7 +24,7 @@ _PART = r"^(positions|key|header:.+|\$.+)$"
 
 
 def identity_of(value: object) -> Identity:
-    """`positions`, `key`, `header:NAME`, `$.path`, or a list of the last three.
+    """Reads an identity: `positions`, `key`, `header:NAME`, `$.path`, or a list of the last three.
 
     A position is unique only within one generation of the job that wrote it; other ids are the user's.
     """
@@ -61,7 +62,9 @@ class DedupOutputKeys(Keys):
     """Where records go, unchanged, to the partition that they came from."""
 
     topic: Topic = Field(description="Kafka topic to write; it needs as many partitions as the source")
-    kafka: Properties = Field(default={}, description="librdkafka properties of the producer, over those of `kafka`")
+    kafka: Properties = from_spec(
+        DedupJob, "producer", description="librdkafka properties of the producer, over those of `kafka`"
+    )
 
 
 class DedupKeys(JobKeys):
@@ -77,16 +80,19 @@ class DedupKeys(JobKeys):
         "at-least-once output), `key` (Kafka's), `header:NAME`, a JSON path into the value (`$.id`), or a list of the "
         "last three; records without an id go through and are counted",
     )
-    window_ms: Annotated[Duration, Field(gt=0)] = Field(
-        default=as_written("10m"),
-        alias="window",
+    window_ms: Duration = from_spec(
+        DedupJob,
+        "window_ms",
         description="how long an id is remembered, in record times of the output; within one batch an id is written "
         "once, whatever its times",
     )
-    limit: int = Field(
-        default=5_000_000, ge=4, description="the most ids remembered per partition; the oldest are forgotten first"
+    limit: int = from_spec(
+        DedupConfig,
+        "limit",
+        ge=4,  # one in each of the four parts of a window
+        description="the most ids remembered per partition; the oldest are forgotten first",
     )
-    start: Literal["earliest", "latest"] = Field(default="earliest", description="where a new checkpoint begins")
+    start: Literal["earliest", "latest"] = from_spec(DedupJob, "start", description="where a new checkpoint begins")
 
     @property
     def looks_back(self) -> bool:
@@ -94,7 +100,7 @@ class DedupKeys(JobKeys):
         return True
 
     def to_job(self) -> DedupJob:
-        """The job."""
+        """Returns the job."""
         producer, settle_ms = patient(self.kafka, self.output.kafka)
         return DedupJob(
             **arguments(DedupJob, self)

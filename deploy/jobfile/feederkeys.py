@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from configfile.durations import Seconds
-from configfile.keys import Keys, as_written
+from configfile.keys import Keys
 from deploy.job import FeederJob
+from deploy.jobfile.fromspec import from_spec
 from deploy.jobfile.jobkeys import RightKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.jobvalues import Topic
 from joins.feed.feed import FeedSpec, FeedStorage
@@ -17,23 +18,24 @@ from joins.feed.feed import FeedSpec, FeedStorage
 class FeedStorageKeys(StorageKeys):
     """The storage API that right records go to."""
 
-    items_per_request: int = Field(default=5_000, ge=1, le=10_000, description="records written by one request")
-    unreachable_for_s: Annotated[Seconds, Field(gt=0)] = Field(
-        default=as_written("5m"),
-        alias="unreachable_for",
+    items_per_request: int = from_spec(FeedStorage, "items_per_request", description="records written by one request")
+    unreachable_for_s: Seconds = from_spec(
+        FeedStorage,
+        "unreachable_for_s",
         description="how long an unreachable store only holds the feeder before it fails",
     )
 
     def to_spec(self) -> FeedStorage:
-        """Where right records go."""
+        """Returns where right records go."""
         return FeedStorage(**dict(self))
 
 
 class FeederTopicsKeys(Keys):
     """Topics for side outputs."""
 
-    dead_letter: Topic | None = Field(
-        default=None,
+    dead_letter: Topic | None = from_spec(
+        FeedSpec,
+        "dead_letter",
         description="records that cannot be stored (bad time, invalid JSON, rejected by the store) with reason and "
         "position; without it such a record stops the job",
     )
@@ -48,5 +50,5 @@ class FeederKeys(TimedJobKeys):
     topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
 
     def to_job(self) -> FeederJob:
-        """The job; SpecError for what only the feeder itself rejects."""
+        """Returns the job. Raises `SpecError` for what only the feeder itself rejects."""
         return FeederJob(**self.common(), spec=FeedSpec(**arguments(FeedSpec, self, self.topics)))

@@ -4,7 +4,8 @@
       TimedJobKeys  jobs that read the event times of records
 
 A field has the name of the value that it becomes, an alias where the file calls it otherwise, and a description, from
-which the JSON schema, the table in the documentation and messages are made. A default is written as in a file (`10s`).
+which the JSON schema, the table in the documentation and messages are made. Its default and bounds stand in the spec
+that it becomes a part of (`deploy.jobfile.fromspec`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from configfile.certificates import CaBundle
 from configfile.durations import Duration, Seconds
-from configfile.keys import Keys, Where, as_written, at_keys
+from configfile.keys import Keys, Where, at_keys
 from configfile.values import ApiUrl, Properties, Text
 from dedup.replayrange import DedupConfig
 from dedup.restart.spark import location_problem
 from deploy.job import CommonJob
+from deploy.jobfile.fromspec import from_spec
 from deploy.jobfile.jobvalues import (
     KafkaProperties,
     KeptParts,
@@ -35,7 +37,8 @@ from deploy.jobfile.jobvalues import (
     Topic,
 )
 from deploy.spark.conf import DEFAULT_MASTER, speculation_problems
-from joins.spec import Format, Side
+from joins.apiaddresses import StoreAddress
+from joins.spec import Format, JoinSpec, OnDataLoss, Side
 from kafkaio.jsonfields import TimeUnit
 
 
@@ -44,19 +47,19 @@ class Part(Protocol):
     """Keys that become one value of a job."""
 
     def to_spec(self) -> object:
-        """The value."""
+        """Returns the value."""
         ...
 
 
 def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:
-    """The arguments of a dataclass that keys have under the same names; later keys override earlier ones."""
+    """Returns the arguments of a dataclass that keys have under the same names; later keys override earlier ones."""
     wanted = {field.name for field in fields(kind)}
     found = {name: value for keys in given for name, value in keys if name in wanted}
     return {name: value.to_spec() if isinstance(value, Part) else value for name, value in found.items()}
 
 
 def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    """Properties of a producer that a restarted job must outwait, and how long its records may still arrive (ms).
+    """Returns the properties of a producer that a restarted job must outwait, and how long it may still write (ms).
 
     kafka, own   the properties of all clients, and those of the producer
     """
@@ -69,8 +72,11 @@ def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str,
 class EveryKeys(Keys):
     """A batch is tried at this interval."""
 
-    every: Duration = Field(
-        default=as_written("0s"), description="how often to run a batch; 0s: as soon as the last one is done"
+    every: Duration = from_spec(
+        CommonJob,
+        "trigger_ms",
+        alias="every",
+        description="how often to run a batch; 0s: as soon as the last one is done",
     )
 
 
@@ -95,14 +101,15 @@ class JobKeys(Keys):
         description="librdkafka properties for all topics; "
         "`bootstrap.servers` is required; TLS and SASL properties are passed on"
     )
-    max_records: int = Field(
-        default=1_000_000,
-        ge=1,
+    max_records: int = from_spec(
+        JoinSpec,
+        "max_records",
         alias="records_per_batch",
         description="limit per batch; a join's is soft, for left and right together",
     )
-    on_data_loss: Literal["stop", "continue"] = Field(
-        default="stop",
+    on_data_loss: OnDataLoss = from_spec(
+        JoinSpec,
+        "on_data_loss",
         description="when records that are still needed are gone from Kafka; `continue` counts them and carries on",
     )
     trigger: Trigger = Field(
@@ -126,20 +133,20 @@ class JobKeys(Keys):
 
     @property
     def in_transactions(self) -> bool:
-        """Output is written in transactions, so a copy of a task does no harm."""
+        """Whether output is written in transactions, so that a copy of a task does no harm."""
         return False
 
     @property
     def looks_back(self) -> bool:
-        """The job reads its checkpoint from Python, to notice a restart."""
+        """Whether the job reads its checkpoint from Python, to notice a restart."""
         return False
 
     @abstractmethod
     def to_job(self) -> CommonJob:
-        """The job; `SpecError` for what only the job itself rejects."""
+        """Returns the job. Raises `SpecError` for what only the job itself rejects."""
 
     def common(self) -> dict[str, Any]:
-        """The fields that every job has."""
+        """Returns the fields that every job has."""
         return {
             "kind": self.kind,
             "checkpoint": self.checkpoint,
@@ -163,21 +170,23 @@ class JobKeys(Keys):
 class TimedJobKeys(JobKeys):
     """The keys of jobs that read event times."""
 
-    start: Start = Field(
-        default="earliest",
+    start: Start = from_spec(
+        JoinSpec,
+        "start",
         description="where a new checkpoint begins: earliest, latest or an ISO-8601 time with a zone. A join: where "
         "left does; right begins as far before it as matches need. A feeder: the store learns below which time nothing "
         "was fed",
     )
-    registry: Properties = Field(
-        default={},
+    registry: Properties = from_spec(
+        JoinSpec,
+        "registry",
         description="of the schema registry, where a side has `format: avro` or `protobuf`: `url` (required), "
         "`basic.auth.user.info` (`${NAME}:${PASSWORD}`), `ssl.ca.location` and other properties of confluent-kafka's "
         "`SchemaRegistryClient`",
     )
-    max_future_skew_ms: Duration = Field(
-        default=as_written("1m"),
-        alias="max_future_skew",
+    max_future_skew_ms: Duration = from_spec(
+        JoinSpec,
+        "max_future_skew_ms",
         description="a record further ahead of the clock goes to the dead-letter topic",
     )
 
@@ -186,35 +195,39 @@ class SideKeys(Keys):
     """One topic with event times."""
 
     topic: Topic = Field(description="Kafka topic")
-    key: KeyParts = Field(
-        default=as_written("kafka"),
+    key: KeyParts = from_spec(
+        Side,
+        "key",
         description="join key: `kafka` is the record's key; else a JSON path into the value (`$.user.id`), "
         '`header:NAME`, or a list of these; a number is its digits, so 7 and "7" are equal; a record without it '
         "matches nothing",
     )
-    time: TimePath = Field(
-        default="kafka",
+    time: TimePath = from_spec(
+        Side,
+        "time",
         description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
         "to a number since the epoch or ISO-8601 text with a zone",
     )
-    time_unit: TimeUnit = Field(
-        default=TimeUnit.MS,
+    time_unit: TimeUnit = from_spec(
+        Side,
+        "time_unit",
         description="what a number under `time` counts since the epoch: `ms`, `s` (also fractions) or `us`",
     )
-    disorder_ms: Duration = Field(
-        default=as_written("1s"),
-        alias="disorder",
+    disorder_ms: Duration = from_spec(
+        Side,
+        "disorder_ms",
         description="how far below the largest time before it in its partition a record's time may lie; records "
         "beyond it are late",
     )
-    format: Format = Field(
-        default=Format.BYTES,
+    format: Format = from_spec(
+        Side,
+        "format",
         description="what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "
         "registry's frame) as JSON, `text` as text, `bytes` as base64",
     )
 
     def to_spec(self) -> Side:
-        """The side of a join."""
+        """Returns the side of a join."""
         return Side(**dict(self))
 
     @model_validator(mode="after")
@@ -229,8 +242,9 @@ class SideKeys(Keys):
 class RightKeys(SideKeys):
     """The topic that completes left, of which some is kept until left comes."""
 
-    keep: KeptParts | None = Field(
-        default=None,
+    keep: KeptParts | None = from_spec(
+        Side,
+        "keep",
         description="what of a record is kept until it is joined, and written: a list of JSON paths (`$.price`), "
         "`header:NAME`, `$` (the whole value) and `kafka` (Kafka's key, where `key` is another); null: everything",
     )
@@ -247,17 +261,20 @@ class ApiKeys(Keys):
     """How an API is reached."""
 
     url: ApiUrl = Field(description="`http(s)://host:port` of the API")
-    token: Text | None = Field(default=None, description="bearer token; write `${NAME}`, never the token itself")
-    ca_bundle: CaBundle | None = Field(
-        default=None,
+    token: Text | None = from_spec(
+        StoreAddress, "token", description="bearer token; write `${NAME}`, never the token itself"
+    )
+    ca_bundle: CaBundle | None = from_spec(
+        StoreAddress,
+        "ca_bundle",
         description="file of the certificates, in PEM, that the API's is signed by, on every machine; "
         "null: those of the system",
     )
-    connect_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
-        default=as_written("2s"), alias="connect_timeout", description="time-out of a connection attempt"
+    connect_timeout_s: Seconds = from_spec(
+        StoreAddress, "connect_timeout_s", description="time-out of a connection attempt"
     )
-    read_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
-        default=as_written("10s"), alias="read_timeout", description="time-out between two pieces of an answer"
+    read_timeout_s: Seconds = from_spec(
+        StoreAddress, "read_timeout_s", description="time-out between two pieces of an answer"
     )
 
 
@@ -267,4 +284,4 @@ class StorageKeys(ApiKeys):
     namespace: Namespace = Field(
         description="where the feeder, and nobody else, writes right records; it needs a retention"
     )
-    requests_at_once: int = Field(default=4, ge=1, description="concurrent requests per task")
+    requests_at_once: int = from_spec(StoreAddress, "requests_at_once", description="concurrent requests per task")

@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Wit
 
 from configfile.keys import at_keys
 from configfile.values import Properties
+from deploy.jobfile.fromspec import like
 from deploy.spark import conf as sparkconf
+from joins.spec import JobName, TopicName
 from kafkaio.errors import ConfigError
 from kafkaio.kept import KeptOf
 from kafkaio.recordkey import KeyOf
@@ -21,7 +23,7 @@ _KEY_PART = r"^(kafka|\$.+|header:.+)$"
 
 
 def start_at(value: object) -> str | int:
-    """`earliest`, `latest`, or the milliseconds of an ISO-8601 time with a zone."""
+    """Returns `earliest`, `latest`, or the milliseconds of an ISO-8601 time with a zone."""
     how = "give earliest, latest, or an ISO-8601 time with a zone such as 2026-01-31T12:00:00Z"
     if value in ("earliest", "latest"):
         return str(value)
@@ -37,14 +39,14 @@ def start_at(value: object) -> str | int:
 
 
 def time_path(value: str) -> str:
-    """`kafka`, or a JSON path."""
+    """Returns `kafka`, or a JSON path."""
     if value != "kafka" and not value.startswith("$"):
         raise ValueError("give kafka, or a JSON path into the value such as $.event.time")
     return value
 
 
 def key_parts(value: object) -> tuple[str, ...]:
-    """Where a join key is, as the parts of a `KeyOf`."""
+    """Returns where a join key is, as the parts of a `KeyOf`."""
     how = "give kafka, a JSON path such as $.user.id, header:NAME, or a list of these"
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -56,7 +58,7 @@ def key_parts(value: object) -> tuple[str, ...]:
 
 
 def kept_parts(value: object) -> tuple[str, ...]:
-    """What of a record is kept, as the parts of a `KeptOf`."""
+    """Returns what of a record is kept, as the parts of a `KeptOf`."""
     how = "give a list of JSON paths outside arrays such as $.price, header:NAME, $ (the whole value) and kafka"
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
         raise ValueError(how)
@@ -67,14 +69,14 @@ def kept_parts(value: object) -> tuple[str, ...]:
 
 
 def with_brokers(given: dict[str, str]) -> dict[str, str]:
-    """Properties with which a broker can be found."""
+    """Returns the properties, with which a broker can be found."""
     if not given.get("bootstrap.servers"):
         raise at_keys([("bootstrap.servers", "is missing; give the brokers as host:port,host:port")])
     return given
 
 
 def spark_properties(given: dict[str, str]) -> dict[str, str]:
-    """`master` and any Spark property that does not break a job."""
+    """Returns `master` and any Spark property that does not break a job."""
     if problems := list(sparkconf.problems(given)):
         raise at_keys(problems)
     return given
@@ -85,8 +87,8 @@ Start = Annotated[
     BeforeValidator(start_at),
     WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2026-01-31T12:00:00Z"]}),
 ]
-Topic = Annotated[str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$")]
-Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
+Topic = Annotated[str, like(TopicName)]
+Name = Annotated[str, like(JobName)]
 Namespace = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
 KeyParts = Annotated[
     tuple[str, ...],

@@ -9,33 +9,35 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from configfile.durations import Duration, Seconds
-from configfile.keys import Keys, as_written, at_keys
+from configfile.keys import Keys, at_keys
 from configfile.values import Properties, Text
 from datadelay.progress import Idle
 from dedup.replayrange import DedupConfig
 from deploy.job import Deduplicate, JoinJob, Output, Select
+from deploy.jobfile.fromspec import from_spec, like
 from deploy.jobfile.jobkeys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.jobvalues import Topic
 from joins.apiaddresses import DelayAt
-from joins.lookup.spec import LookupSpec, StorageAt
-from joins.spec import JoinPath, JoinSpec, Policy
-from kafkaio.eventtime import OUTLIERS
+from joins.lookup.spec import LookupSpec, OnExpired, StorageAt
+from joins.spec import JoinPath, JoinSpec, Policy, Wait
+from kafkaio.fieldtypes import Count
 from kafkaio.headers import PREFIX
 
 
 class MatchKeys(Keys):
     """Which right records match: keys equal, right.time in [left.time - before, left.time + after]."""
 
-    before_ms: Duration = Field(
-        alias="before", description="how far before left's time right's may lie, both ends included"
+    before_ms: Duration = from_spec(
+        JoinSpec, "before_ms", description="how far before left's time right's may lie, both ends included"
     )
-    after_ms: Duration = Field(
-        default=as_written("0s"),
-        alias="after",
+    after_ms: Duration = from_spec(
+        JoinSpec,
+        "after_ms",
         description="how far after left's time right's may lie; left waits that long",
     )
-    policy: Policy = Field(
-        default=Policy.NEAREST,
+    policy: Policy = from_spec(
+        JoinSpec,
+        "policy",
         description="which of several matches: nearest in time, first or last give one row per left record; all gives "
         "one row per pair",
     )
@@ -44,14 +46,15 @@ class MatchKeys(Keys):
 class WindowMatchKeys(MatchKeys):
     """Also how records reach the task that joins them."""
 
-    path: JoinPath | None = Field(
-        default=None,
+    path: JoinPath | None = from_spec(
+        JoinSpec,
+        "path",
         description="`direct`: partition n of both topics is joined by one task, which takes topics that are "
         "partitioned alike by the join key; `shuffled`: any topics, through a shuffle; null: direct where possible",
     )
-    buckets: int | None = Field(
-        default=None,
-        ge=1,
+    buckets: Annotated[int, like(Count)] | None = from_spec(
+        JoinSpec,
+        "buckets",
         description="shuffled path: between how many tasks a batch is divided by key; null: as many as the larger "
         "topic has partitions",
     )
@@ -62,13 +65,14 @@ class SelectKeys(Keys):
 
     key: Text = Field(description="Spark SQL for the record's key: a string or binary")
     value: Text = Field(description="Spark SQL for the record's value: a string or binary")
-    headers: dict[str, Text] = Field(
-        default={},
+    headers: dict[str, Text] = from_spec(
+        Select,
+        "headers",
         description="header name to Spark SQL, strings or binary; names that begin with `teacup.` are reserved",
     )
 
     def to_spec(self) -> Select:
-        """What is written instead of the envelope."""
+        """Returns what is written instead of the envelope."""
         return Select(**dict(self))
 
     @model_validator(mode="after")
@@ -82,30 +86,32 @@ class SelectKeys(Keys):
 class DeduplicateKeys(Keys):
     """After a restart or a retry, results that are already in the output are recognised there and dropped."""
 
-    header: Text | None = Field(
-        default=None,
+    header: Text | None = from_spec(
+        Deduplicate,
+        "header",
         description="header whose value identifies a result (one of `select.headers`). It must be unique: other rows "
         "with the same value are dropped while filtering. Without it, the position of the left record is the id, with "
         "`policy: all` those of both records. A row without a value is written and counted",
     )
-    expression: Text | None = Field(
-        default=None,
+    expression: Text | None = from_spec(
+        Deduplicate,
+        "expression",
         description="instead of `header`: Spark SQL whose value is unique to a result, such as "
         "`concat('clicks/', left_partition, ':', left_offset)`; written as the header `teacup.id`; needs `select`; a "
         "row without a value is written and counted",
     )
-    limit: int = Field(default=5_000_000, ge=1, description="the most ids to load, newest first")
-    lookback_ms: Duration = Field(
-        default=as_written("1m"),
-        alias="lookback",
+    limit: int = from_spec(DedupConfig, "limit", description="the most ids to load, newest first")
+    lookback_ms: Duration = from_spec(
+        DedupConfig,
+        "lookback_ms",
         description="how much further back than the replay range the output is read",
     )
-    quiet_ms: Duration = Field(
-        default=as_written("1m"), alias="quiet", description="filtering ends after this long without a duplicate"
+    quiet_ms: Duration = from_spec(
+        DedupConfig, "quiet_ms", description="filtering ends after this long without a duplicate"
     )
 
     def to_spec(self, settle_ms: int) -> Deduplicate:
-        """How repeated results are recognised.
+        """Returns how repeated results are recognised.
 
         settle_ms   how long records of an earlier producer may still arrive
         """
@@ -116,35 +122,42 @@ class DeduplicateKeys(Keys):
 class TopicsKeys(Keys):
     """Topics for side outputs; without a topic such records are only counted."""
 
-    dead_letter: Topic | None = Field(
-        default=None,
+    dead_letter: Topic | None = from_spec(
+        Output,
+        "dead_letter",
         description="bad records (unparsable or future time, invalid JSON), and rows that cannot be written (too "
         "large, a failing `select`), with reason and position; without it such a record stops the job",
     )
-    late: Topic | None = Field(default=None, description="copies of records beyond their disorder")
-    unmatched: Topic | None = Field(default=None, description="copies of left records without a match")
-    unjoined: Topic | None = Field(default=None, description="right records that expired and appear in no output row")
+    late: Topic | None = from_spec(Output, "late", description="copies of records beyond their disorder")
+    unmatched: Topic | None = from_spec(Output, "unmatched", description="copies of left records without a match")
+    unjoined: Topic | None = from_spec(
+        Output, "unjoined", description="right records that expired and appear in no output row"
+    )
 
 
 class OutputKeys(Keys):
     """Where joined rows go."""
 
     topic: Topic = Field(description="Kafka topic for the rows")
-    kafka: Properties = Field(default={}, description="librdkafka properties of the producer, over those of `kafka`")
+    kafka: Properties = from_spec(
+        Output, "kafka", description="librdkafka properties of the producer, over those of `kafka`"
+    )
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once",
         description="exactly-once writes in transactions: readers with `isolation.level=read_committed` see every row "
         "once; at-least-once writes rows again that a retry or restart repeats",
     )
-    deduplicate: DeduplicateKeys | None = Field(
-        default=None, description="with `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults"
+    deduplicate: DeduplicateKeys | None = from_spec(
+        Output,
+        "deduplicate",
+        description="with `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults",
     )
-    select: SelectKeys | None = Field(
-        default=None, description="Spark SQL for key, value and headers; without it the JSON envelope is written"
+    select: SelectKeys | None = from_spec(
+        Output, "select", description="Spark SQL for key, value and headers; without it the JSON envelope is written"
     )
 
     def to_spec(self, kafka: Mapping[str, str], topics: TopicsKeys) -> Output:
-        """Where rows go.
+        """Returns where rows go.
 
         kafka, topics   the file's properties for all clients, and its side outputs
         """
@@ -187,60 +200,61 @@ class JoinKeys(TimedJobKeys):
     left: SideKeys = Field(description="the topic that loses no record")
     right: RightKeys = Field(description="the topic that completes it")
     join: MatchKeys = Field(description="which right records match")
-    producer_delay_ms: Duration = Field(
-        default=as_written("10s"),
-        alias="producer_delay",
+    producer_delay_ms: Duration = from_spec(
+        JoinSpec,
+        "producer_delay_ms",
         description="the longest time between a record's event time and when it can be read; used for partitions read "
         "to their end",
     )
-    outliers: int = Field(
-        default=OUTLIERS,
-        ge=0,
-        le=1_000,
+    outliers: int = from_spec(
+        JoinSpec,
+        "outliers",
         description="how many of 2n + 1 consecutive records may have a wrong time (late, or ahead of their neighbours) "
         "without changing the rows of the others; 0: every record is believed",
     )
-    idle: Idle = Field(
-        default=Idle.ADVANCE,
+    idle: Idle = from_spec(
+        JoinSpec,
+        "idle",
         description="a partition read to its end follows the clock (`advance`), or holds the join (`hold`: topics "
         "replayed with old times)",
     )
-    max_wait_ms: Annotated[Duration, Field(gt=0)] | None = Field(
-        default=None,
-        alias="max_wait",
+    max_wait_ms: Annotated[Duration, like(Wait)] | None = from_spec(
+        JoinSpec,
+        "max_wait_ms",
         description="left is written unmatched (`right_stalled`) when right makes no progress for this "
         "long; null: never",
     )
     output: OutputKeys = Field(description="where rows go")
     topics: TopicsKeys = Field(default=TopicsKeys(), description="side outputs")
-    window_folder: Path | None = Field(
-        default=None,
+    window_folder: Path | None = from_spec(
+        JoinJob,
+        "window_folder",
         description="where the window's slices are cached on each machine; null: a folder of the user in the "
         "temporary folder; if it cannot be written to, restarts are slower, with a warning",
     )
-
-    window_in_checkpoint: bool | None = Field(
-        default=None,
+    window_in_checkpoint: bool | None = from_spec(
+        JoinJob,
+        "window_in_checkpoint",
         description="whether the window's slices are copied to the checkpoint, too: a machine that lacks them fetches "
         "them, and reads less from Kafka; null: if the checkpoint is a URL",
     )
 
     @property
     def in_transactions(self) -> bool:
-        """With exactly once."""
+        """With exactly-once delivery only."""
         return self.output.delivery == "exactly-once"
 
     @property
     def looks_back(self) -> bool:
-        """With deduplication."""
+        """With deduplication only."""
         return self.output.deduplicate is not None
 
     def to_spec(self) -> JoinSpec:
-        """What the join is."""
+        """Returns what the join is."""
         return JoinSpec(**arguments(JoinSpec, self, self.join))
 
     def to_job(self) -> JoinJob:
-        """The job; SpecError for what only the join itself rejects."""
+        """Returns the job. Raises `SpecError` for what only the join itself rejects."""
         return JoinJob(
             **self.common(),
             spec=self.to_spec(),
@@ -260,15 +274,15 @@ class WindowJoinKeys(JoinKeys):
 class LookupStorageKeys(StorageKeys):
     """The storage API that the feeder writes to."""
 
-    keys_per_request: int = Field(default=5_000, ge=1, le=10_000, description="keys looked up by one request")
-    unreachable_for_s: Seconds = Field(
-        default=as_written("5m"),
-        alias="unreachable_for",
+    keys_per_request: int = from_spec(StorageAt, "keys_per_request", description="keys looked up by one request")
+    unreachable_for_s: Seconds = from_spec(
+        StorageAt,
+        "unreachable_for_s",
         description="how long a task waits for a failing store before its batch fails",
     )
 
     def to_spec(self) -> StorageAt:
-        """Where right is stored."""
+        """Returns where right is stored."""
         return StorageAt(**dict(self))
 
 
@@ -276,12 +290,12 @@ class DelayKeys(ApiKeys):
     """The Data Delay API that says how far the feeder is."""
 
     consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
-    read_timeout_s: Annotated[Seconds, Field(gt=0)] = Field(
-        default=as_written("5s"), alias="read_timeout", description="time-out between two pieces of an answer"
+    read_timeout_s: Seconds = from_spec(
+        DelayAt, "read_timeout_s", description="time-out between two pieces of an answer"
     )
 
     def to_spec(self) -> DelayAt:
-        """Who says how far the feeder is."""
+        """Returns who says how far the feeder is."""
         return DelayAt(**dict(self))
 
 
@@ -291,20 +305,26 @@ class LookupJoinKeys(JoinKeys):
     kind: Literal["lookup-join"] = Field(description="what the job is")
     storage: LookupStorageKeys = Field(description="where right is stored")
     delay: DelayKeys = Field(description="which service says how far it is stored")
-    on_expired: Literal["stop", "unmatched"] = Field(
-        default="stop",
+    on_expired: OnExpired = from_spec(
+        LookupSpec,
+        "on_expired",
         description="when left needs records older than the store keeps; `unmatched`: such rows get the reason "
         "no_longer_stored",
     )
-    accepted_generations: tuple[Text, ...] = Field(
-        default=(),
+    accepted_generations: tuple[Text, ...] = from_spec(
+        LookupSpec,
+        "accepted_generations",
         alias="accept_generations",
         description="generations of feeder or store to accept besides those that the checkpoint began with",
     )
-    window_folder: None = Field(default=None, description="not supported for lookup joins: they keep no window")
-    window_in_checkpoint: None = Field(default=None, description="not supported for lookup joins: they keep no window")
+    window_folder: None = from_spec(
+        JoinJob, "window_folder", description="not supported for lookup joins: they keep no window"
+    )
+    window_in_checkpoint: None = from_spec(
+        JoinJob, "window_in_checkpoint", description="not supported for lookup joins: they keep no window"
+    )
 
     def to_spec(self) -> LookupSpec:
-        """What the join is, and where its right side is found."""
+        """Returns what the join is, and where its right side is stored."""
         judged = self.topics.unjoined is not None
         return LookupSpec(**arguments(LookupSpec, self, self.join), right_is_judged=judged)

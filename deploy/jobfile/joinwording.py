@@ -10,7 +10,7 @@ _MS = "_ms"
 
 
 def in_file(name: str, value: object) -> tuple[str, str]:
-    """The key of a value of a `JoinSpec`, and the value as a file has it."""
+    """Returns the key of a value of a `JoinSpec`, and the value as a file has it."""
     side, _, field = name.rpartition(".")
     section = side or ("join" if field in WindowMatchKeys.model_fields else "")
     shown = written(value) if field.endswith(_MS) and isinstance(value, int) else repr(value)

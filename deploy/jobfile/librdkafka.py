@@ -26,7 +26,7 @@ _MEANINGS = {
 
 
 def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each property that we refuse, or that librdkafka does not accept by itself; and why.
+    """Yields each property that we refuse, or that librdkafka does not accept by itself, and why.
 
     Faults that involve several properties (a SASL mechanism without its security protocol) are found when the job
     connects.

@@ -18,19 +18,19 @@ _MIB = 1 << 20
 
 
 def json_schema(model: type[BaseModel] = WindowJoinKeys) -> dict[str, Any]:
-    """JSON schema (2020-12) of a job file, for editors."""
+    """Returns the JSON schema (2020-12) of a job file, for editors."""
     schema = model.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Teacup job file"}
 
 
 def markdown_table(model: type[BaseModel] = WindowJoinKeys) -> str:
-    """Key, default and meaning, one row per key, in the order of a file; `[]` follows the key of a list."""
+    """Returns a table with one row per key, in the order of a file: key, default, meaning; `[]` marks a list."""
     rows = [f"| `{key}` | {default} | {_cell(meaning)} |" for key, default, meaning in _rows([model], "")]
     return "\n".join(["| key | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
 def _rows(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[tuple[str, str, str]]:
-    """Those of a mapping for which there is one model, or several; a key that they have in common is one row."""
+    """Yields the rows of a mapping that has one model or several; a key that several models have is one row."""
     fields: dict[str, list[FieldInfo]] = {}
     for model in models:
         for name, field in _ordered(model):
@@ -38,16 +38,16 @@ def _rows(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[tuple[str,
     for name, (field, *others) in fields.items():
         inner = list(models_in(field.annotation))
         if not inner or not field.is_required():
-            meaning = next((one.description for one in (field, *others) if one.description), "")
+            meaning = next((known.description for known in (field, *others) if known.description), "")
             yield f"{prefix}{name}", _default(field, bool(inner)), _allowed([field, *others]) + meaning
         if inner:
             yield from _rows(inner, f"{prefix}{name}{'[]' if get_origin(field.annotation) is tuple else ''}.")
 
 
 def _ordered(model: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
-    """The keys in the order of a job file: what the job is, its own keys, those that other jobs have too.
+    """Returns the keys in the order of a job file: what the job is, its own keys, those that other jobs have too.
 
-    Of other files: those that must be there, then the others.
+    Of other files, the required keys come first.
     """
     names = sorted(model.model_fields, key=lambda name: not model.model_fields[name].is_required())
     if issubclass(model, JobKeys):
@@ -73,10 +73,13 @@ def _default(field: FieldInfo, holds_keys: bool) -> str:
 
 
 def _allowed(fields: Sequence[FieldInfo]) -> str:
-    """The values of an enumeration, to be put before the meaning."""
+    """Returns the values of an enumeration, which come before the meaning."""
     words: list[str] = []
     for kind in (field.annotation for field in fields):
-        values = [one.value for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else get_args(kind)
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            values = [member.value for member in kind]
+        else:
+            values = list(get_args(kind))
         words += [value for value in values if isinstance(value, str)]
     return f"{', '.join(f'`{word}`' for word in words)}: " if words else ""
 

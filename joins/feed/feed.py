@@ -14,13 +14,14 @@ has lost it. `datadelay.positions.checkpoint` reads the JSON.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
-from joins.apiaddresses import StoreAddress
+from joins.apiaddresses import PerRequest, StoreAddress
 from joins.belonging import check_identity, identity_of, in_python
+from joins.durationargs import DurationArgs
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
-from joins.spec import JobName, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
+from joins.spec import JobName, JoinSpec, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
 from kafkaio.eventtime import typical
 from kafkaio.fairshare import fair_shares
 from kafkaio.fieldtypes import Count, coerce_fields
@@ -40,12 +41,13 @@ class FeedStorage(StoreAddress):
     unreachable_for_s   how long an unreachable or overloaded store merely holds a task before it fails
     """
 
-    items_per_request: Count = 5_000
+    items_per_request: PerRequest = 5_000
     unreachable_for_s: Timeout = 300.0
+    unreachable_for: InitVar[str | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedSpec:
+class FeedSpec(DurationArgs):
     """One feeder.
 
     start         "earliest", "latest", or epoch milliseconds: where a new checkpoint starts
@@ -57,15 +59,17 @@ class FeedSpec:
     name: JobName
     right: Side
     storage: FeedStorage
-    max_future_skew_ms: Millis = 60_000
-    max_records: Count = 1_000_000
+    max_future_skew_ms: Millis = JoinSpec.max_future_skew_ms
+    max_future_skew: InitVar[str | None] = None
+    max_records: Count = JoinSpec.max_records
     start: Start = "earliest"
-    on_data_loss: OnDataLoss = "stop"
+    on_data_loss: OnDataLoss = JoinSpec.on_data_loss
     dead_letter: TopicName | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, *durations: str | None) -> None:
+        self.take_texts(durations)
         coerce_fields(self, SpecError)
         check_registry(self.registry, self.right)
         if self.dead_letter == self.right.topic:

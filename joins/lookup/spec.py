@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Annotated, Literal
 
-from joins.apiaddresses import DelayAt, StoreAddress
+from joins.apiaddresses import DelayAt, PerRequest, StoreAddress
 from joins.belonging import identity_of
 from joins.spec import IDENTITY, JoinSpec
-from kafkaio.fieldtypes import Allowed, Count, Text
+from kafkaio.fieldtypes import Between, Text
 
-UnreachableFor = Annotated[float, Allowed("a number of seconds, 0 or more", lambda seconds: seconds >= 0)]
+UnreachableFor = Annotated[float, Between("a number of seconds, 0 or more", least=0)]
+OnExpired = Literal["stop", "unmatched"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,8 +22,9 @@ class StorageAt(StoreAddress):
     unreachable_for_s   how long a failing store merely holds a task before the batch fails and is retried
     """
 
-    keys_per_request: Count = 5_000
+    keys_per_request: PerRequest = 5_000
     unreachable_for_s: UnreachableFor = 300.0
+    unreachable_for: InitVar[str | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class LookupSpec(JoinSpec):
 
     storage: StorageAt
     delay: DelayAt
-    on_expired: Literal["stop", "unmatched"] = "stop"
+    on_expired: OnExpired = "stop"
     accepted_generations: tuple[Text, ...] = ()
     right_is_judged: bool = False
 

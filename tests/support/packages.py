@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "httpapi": {"kafkaio", "configfile"},
     "datadelay": {"kafkaio", "configfile", "sparkio", "httpapi"},
     "storage": {"kafkaio", "configfile", "httpapi"},
-    "joins": {"kafkaio", "sparkio", "datadelay", "storage"},
+    "joins": {"kafkaio", "configfile", "sparkio", "datadelay", "storage"},
     "dedup": {"kafkaio", "sparkio"},
     "deploy": {"kafkaio", "configfile", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
 }
