@@ -115,9 +115,9 @@ class FeedReader(StreamReader):
             log.warning("positions were not committed to group %r: %s", self.control.commit_group, error)
 
     def disconnect(self) -> None:
-        for one in (self._log, self._client):
-            if one is not None:
-                one.close()
+        for connection in (self._log, self._client):
+            if connection is not None:
+                connection.close()
         self._log = self._client = None
 
     def _connected(self) -> BrokerLog:
@@ -184,7 +184,7 @@ class FeedReader(StreamReader):
         newest = {p: max((at for _, at in some), default=None) for p, some in before.items()}
         above = {p: TimeFound(begun[p], ends[p].start, at + 1) for p, at in newest.items() if at is not None}
         further = look_back(right, above, ceiling_ms)
-        newest |= {p: one.newest_ms for p, one in further.items() if one.whole_block}
+        newest |= {p: found.newest_ms for p, found in further.items() if found.whole_block}
         first = {p: proven_by([at for _, at in some], block) for p, some in behind.items()}
         below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
         if below_ms is not None:

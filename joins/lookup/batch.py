@@ -114,8 +114,11 @@ class LookupBatch:
                 yield taken.dead
             if len(taken.records):
                 waiting.append(taken)
-            records = sum(len(one.records) for one in waiting)
-            if records >= RECORDS_AT_ONCE or sum(one.records.estimated_size() for one in waiting) >= BYTES_AT_ONCE:
+            records = sum(len(intake.records) for intake in waiting)
+            if (
+                records >= RECORDS_AT_ONCE
+                or sum(intake.records.estimated_size() for intake in waiting) >= BYTES_AT_ONCE
+            ):
                 yield waiting
                 waiting = []
         if waiting:
@@ -127,9 +130,11 @@ class LookupBatch:
             yield rows
 
     def _begun(self, taken: list[Intake]) -> _Part:
-        records = pl.concat([one.records for one in taken], rechunk=True)
+        records = pl.concat([intake.records for intake in taken], rechunk=True)
         keys = unique_keys(records)
-        return _Part(records, pl.concat([one.late for one in taken]), keys, self.begin(lambda: self.look_up(keys)))
+        return _Part(
+            records, pl.concat([intake.late for intake in taken]), keys, self.begin(lambda: self.look_up(keys))
+        )
 
     def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
         stored = part.stored()

@@ -118,9 +118,9 @@ class LookupReader(AdmissionReader):
         return [json.dumps({**json.loads(ticket), "store": store}) for ticket in super().tasks(end)]
 
     def disconnect(self) -> None:
-        for one in (self._left, self._outside):
-            if one is not None:
-                one.close()
+        for connection in (self._left, self._outside):
+            if connection is not None:
+                connection.close()
         self._left = self._outside = None
 
     def waits(self, start: dict[str, Any]) -> bool:
@@ -180,7 +180,7 @@ class LookupReader(AdmissionReader):
         found = admit_by_frontier(spec, state, listing, left, verdict.frontier_ms, self.watch(now_ms))
         if isinstance(found, Held):
             by = spec.delay.consumer
-            return held or replace(found, waits=tuple(replace(one, detail=by) for one in found.waits))
+            return held or replace(found, waits=tuple(replace(wait, detail=by) for wait in found.waits))
         if held is not None:
             self.say_why(held)  # left goes only as far as was known before
         return inside_the_clock(found, {"left": left})
@@ -189,5 +189,5 @@ class LookupReader(AdmissionReader):
 def _unknown(why: str, now_ms: int, state: Admission | None = None, listing: Listing | None = None) -> Held:
     """Left waits because it is not known how far right is stored."""
     buckets = state.buckets.values() if state is not None else ()
-    waiting = {p: n for one in buckets if listing for p, n in unread_left(one, listing).items()}
+    waiting = {p: n for bucket in buckets if listing for p, n in unread_left(bucket, listing).items()}
     return Held(now_ms, (LeftWaits(Cause.DELAY_UNKNOWN, waiting=waiting, detail=why),))

@@ -64,8 +64,8 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
     def read(partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return reader.read(partition, start, end, RECORDS_AT_ONCE)
 
-    def begin(one: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
-        return ahead.submit(one).result
+    def begin(work: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
+        return ahead.submit(work).result
 
     newest = _newest.get((spec.name, ticket.generation), dict)
     batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back)

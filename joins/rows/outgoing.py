@@ -87,8 +87,8 @@ class Outgoing:
 
     def record(self, i: int) -> tuple[Any, Any, Headers]:
         """Key, value and headers of one record."""
-        one = replace(self, rows=self.rows[i : i + 1])
-        return one.keys.to_list()[0], one.values.to_list()[0], one.headers.to_list()[0]
+        single = replace(self, rows=self.rows[i : i + 1])
+        return single.keys.to_list()[0], single.values.to_list()[0], single.headers.to_list()[0]
 
     def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
         """With times that the topic accepts; other times go into a header."""
@@ -113,7 +113,7 @@ class Outgoing:
         keys, values, headers = self.keys.to_list(), self.values.to_list(), self.headers.to_list()
         for i in large:
             keys[i], values[i], headers[i] = shortened(keys[i], values[i], headers[i], limits, what(i))
-        values = [one.encode() if isinstance(one, str) else one for one in values]
+        values = [value.encode() if isinstance(value, str) else value for value in values]
         columns = {"key": keys, "value": values}
         rows = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Binary)).with_columns(
             headers=listed(headers), time=self.times
@@ -132,5 +132,5 @@ class Outgoing:
         names = {self.value} if isinstance(self.value, str) else columns_of(self.value)
         sizes = {name: column_bytes(self.rows[name]) for name in {self.key, *names}}
         value = sizes[self.value] if isinstance(self.value, str) else most_bytes(self.value, sizes, escaped=escaped)
-        own = (column_bytes(self.rows[one.column]) for one in self.plan if isinstance(one, ListedHeaders))
+        own = (column_bytes(self.rows[header.column]) for header in self.plan if isinstance(header, ListedHeaders))
         return np.asarray(sum(own, sizes[self.key] + value))

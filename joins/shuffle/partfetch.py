@@ -37,10 +37,10 @@ class Fetch:
         """Of every partition that has something to read."""
         limit_ms = Limit.of(spec, ticket.bucket, ticket.bucket.known_frontier_ms).limit_ms
         return [
-            cls(side, one, limit_ms, ticket.parts or 1)
+            cls(side, range_, limit_ms, ticket.parts or 1)
             for side in ("right", "left")
-            for one in ranges_of(ticket, side).values()
-            if one.reading.records
+            for range_ in ranges_of(ticket, side).values()
+            if range_.reading.records
         ]
 
     def pieces(self, spec: JoinSpec, read: Read) -> Iterator[Piece]:
@@ -54,13 +54,13 @@ class Fetch:
 
     def to_json(self) -> dict[str, Any]:
         """What a task gets."""
-        one = self.range
+        range_ = self.range
         return {
             "side": self.side,
-            "reading": readings_json({one.partition: one.reading}),
-            "listed_ms": one.listed_ms,
-            "skew_ms": one.skew_ms,
-            "room_bytes": one.room_bytes,
+            "reading": readings_json({range_.partition: range_.reading}),
+            "listed_ms": range_.listed_ms,
+            "skew_ms": range_.skew_ms,
+            "room_bytes": range_.room_bytes,
             "limit_ms": self.limit_ms,
             "parts": self.parts,
         }
@@ -69,8 +69,8 @@ class Fetch:
     def from_json(cls, data: dict[str, Any]) -> Fetch:
         """What `to_json` wrote."""
         ((partition, reading),) = readings_from(data["reading"]).items()
-        one = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
-        return cls(data["side"], one, data["limit_ms"], data["parts"])
+        range_ = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
+        return cls(data["side"], range_, data["limit_ms"], data["parts"])
 
 
 @dataclass(slots=True)

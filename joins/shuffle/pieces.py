@@ -57,8 +57,8 @@ class Piece:
 
 def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:
     """The ticket of each part."""
-    for one in ticket.divided():
-        yield Piece(one.number_of_part, Content.TICKET, "", 0, 0, json.dumps(one.to_json()).encode())
+    for part in ticket.divided():
+        yield Piece(part.number_of_part, Content.TICKET, "", 0, 0, json.dumps(part.to_json()).encode())
 
 
 def facts_pieces(side: str, partition: int, facts: PartitionFacts, parts: int) -> Iterator[Piece]:
@@ -126,7 +126,7 @@ class ShuffledPart:
 
     def _taken(self, side: str, partition: int) -> Iterator[Intake]:
         pieces = self.pieces.pop((side, partition), [])
-        pieces.sort(key=lambda one: (one.content is not Content.DEAD, one.number))
+        pieces.sort(key=lambda piece: (piece.content is not Content.DEAD, piece.number))
         for piece in pieces:
             yield _intake_of(piece)
 

@@ -43,8 +43,8 @@ class FetchReader(TicketReader):
         admission = Admission.from_json(end)
         admission.check_belongs_to(self._spec)
         (ticket,) = Ticket.all_of(admission)
-        fetches = [{"fetch": one.to_json()} for one in Fetch.all_of(self._spec, ticket)]
-        return [json.dumps(one) for one in ({"ticket": ticket.to_json()}, *fetches)]
+        fetches = [{"fetch": fetch.to_json()} for fetch in Fetch.all_of(self._spec, ticket)]
+        return [json.dumps(task) for task in ({"ticket": ticket.to_json()}, *fetches)]
 
 
 def shuffled(

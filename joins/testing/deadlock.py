@@ -43,7 +43,9 @@ class LimitedWindow(Simulation):
             return None
         buckets = planned.admission.buckets
         passes = any(
-            facts.end > buckets[n].left[p].start for n, one in planned.expected.items() for p, facts in one.left.items()
+            facts.end > buckets[n].left[p].start
+            for n, expected in planned.expected.items()
+            for p, facts in expected.left.items()
         )
         if self.run.window >= self._limit and not passes:
             raise Stalled(

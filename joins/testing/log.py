@@ -122,8 +122,8 @@ class SimulatedLog:
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
         """As in the Protocol; a leader epoch is how many leaders there were before (`lead_anew`)."""
         self._answer()
-        cuts = {p: self._cuts.get(p, [])[one.epoch :] for p, one in positions.items()}
-        return {p for p, one in positions.items() if one.offset > min(cuts[p], default=one.offset)}
+        cuts = {p: self._cuts.get(p, [])[position.epoch :] for p, position in positions.items()}
+        return {p for p, position in positions.items() if position.offset > min(cuts[p], default=position.offset)}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         self._answer()

@@ -64,14 +64,14 @@ class MemoryStore:
         self._facts.clear()
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
-        def load(one: Slice) -> Slice | None:
-            return replace(one, marks=one.marks.copy()) if one.since_ms <= since_ms else None
+        def load(slice_: Slice) -> Slice | None:
+            return replace(slice_, marks=slice_.marks.copy()) if slice_.since_ms <= since_ms else None
 
-        return chosen(wanted, self._slices, lambda one: one.covers, load)
+        return chosen(wanted, self._slices, lambda slice_: slice_.covers, load)
 
-    def save_slice(self, one: Slice) -> Slice:
-        self._slices.append(replace(one, marks=one.marks & False))
-        return replace(one, in_file=True)
+    def save_slice(self, slice_: Slice) -> Slice:
+        self._slices.append(replace(slice_, marks=slice_.marks & False))
+        return replace(slice_, in_file=True)
 
     def marks(self, wanted: Covers) -> list[Joined]:
         return [
@@ -82,7 +82,7 @@ class MemoryStore:
         ]
 
     def save_marks(self, joined: Joined) -> None:
-        self._marks = [one for one in self._marks if one.left != joined.left] + [joined]
+        self._marks = [known for known in self._marks if known.left != joined.left] + [joined]
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         self._facts[ticket.digest] = BucketFacts.from_json(json.loads(json.dumps(facts.to_json())))
@@ -94,8 +94,8 @@ class MemoryStore:
         """There is no other place."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
-        self._marks = [one for one in self._marks if _reaches(one.left, left_below)]
-        self._slices = [one for one in self._slices if _reaches(one.covers, right_below)]
+        self._marks = [joined for joined in self._marks if _reaches(joined.left, left_below)]
+        self._slices = [slice_ for slice_ in self._slices if _reaches(slice_.covers, right_below)]
 
 
 def _reaches(covers: Covers, below: Mapping[int, int]) -> bool:
@@ -306,10 +306,10 @@ class Simulation(BothSides[SimulatedLog]):
             summaries: list[BucketSummary] = []
             for ticket, opened in self._divided(whole):
                 yield from self._bolt.join(ticket, summaries.append, opened)
-            window += sum(one.window_records for one in summaries)
-            self.run.restored.update(one.restored for one in summaries)
+            window += sum(summary.window_records for summary in summaries)
+            self.run.restored.update(summary.restored for summary in summaries)
             if whole.parts is not None:
-                facts = BucketFacts.of_parts(one.facts for one in summaries)
+                facts = BucketFacts.of_parts(summary.facts for summary in summaries)
                 self._store_of(state.generation, str(whole.bucket.number)).save_facts(whole, facts)
         self.run.window = window
 

@@ -52,7 +52,7 @@ def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
 
     parts   of the key: one, mostly Kafka's, or more
     """
-    one = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
+    part = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
     return st.builds(
         lambda kind, key, disorder_ms: Side(
             topic=topic,
@@ -62,7 +62,7 @@ def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
             disorder_ms=disorder_ms,
         ),
         st.sampled_from(_KINDS),
-        st.lists(one, min_size=parts, max_size=parts),
+        st.lists(part, min_size=parts, max_size=parts),
         st.integers(0, 20),
     )
 

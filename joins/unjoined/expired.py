@@ -129,7 +129,7 @@ class Verdicts:
 
     def to_json(self) -> dict[str, Any]:
         """The state as the checkpoint holds it."""
-        one = self.under_way
+        under_way = self.under_way
         return {
             "begin_ms": self.begin_ms,
             "epochs": list(self.epochs),
@@ -140,12 +140,12 @@ class Verdicts:
             "skipped": self.skipped,
             "snapshots": [[sorted(s.right.items()), sorted(s.output.items())] for s in self.snapshots],
             "topics": dict(self.topics),
-            "under_way": one
+            "under_way": under_way
             and {
-                "ceiling_ms": one.ceiling_ms,
-                "output": [[p, *span] for p, span in sorted(one.output.items())],
-                "over_ms": one.over_ms,
-                "right": [[p, s.start, s.end, s.number] for p, s in sorted(one.right.items())],
+                "ceiling_ms": under_way.ceiling_ms,
+                "output": [[p, *span] for p, span in sorted(under_way.output.items())],
+                "over_ms": under_way.over_ms,
+                "right": [[p, s.start, s.end, s.number] for p, s in sorted(under_way.right.items())],
             },
         }
 
@@ -157,7 +157,7 @@ class Verdicts:
                 f"the state of the unjoined records has format {data.get('format')!r}, this version reads {FORMAT}: "
                 f"continue with the version that wrote it, or {REMEDY}"
             )
-        one = data["under_way"]
+        under_way = data["under_way"]
         return cls(
             generation=data["generation"],
             join=data["join"],
@@ -166,12 +166,12 @@ class Verdicts:
             positions={p: at for p, at, _ in data["right"]},
             numbers={p: number for p, _, number in data["right"]},
             snapshots=tuple(Snapshot(dict(right), dict(output)) for right, output in data["snapshots"]),
-            under_way=one
+            under_way=under_way
             and RightSlice(
-                over_ms=one["over_ms"],
-                ceiling_ms=one["ceiling_ms"],
-                right={p: Share(*share) for p, *share in one["right"]},
-                output={p: (start, end) for p, start, end in one["output"]},
+                over_ms=under_way["over_ms"],
+                ceiling_ms=under_way["ceiling_ms"],
+                right={p: Share(*share) for p, *share in under_way["right"]},
+                output={p: (start, end) for p, start, end in under_way["output"]},
             ),
             skipped=data["skipped"],
             epochs=tuple(data["epochs"]),
@@ -294,14 +294,14 @@ def _unread(state: Verdicts, seen: Seen) -> list[tuple[int, int]]:
 
 def _newest_before(snapshots: tuple[Snapshot, ...], positions: Mapping[int, int]) -> Snapshot:
     """There is always one: the first snapshot precedes every position."""
-    return next(one for one in reversed(snapshots) if one.lies_before(positions))
+    return next(snapshot for snapshot in reversed(snapshots) if snapshot.lies_before(positions))
 
 
 def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
     """The snapshots that a slice from here on may need, and a new one. Omitting one only means more reading."""
     first = state.snapshots.index(_newest_before(state.snapshots, state.positions))
     now = Snapshot({p: ends.high for p, ends in seen.right.items()}, {p: ends.high for p, ends in seen.output.items()})
-    kept = [*(one for one in state.snapshots[first:] if one != now), now]
+    kept = [*(snapshot for snapshot in state.snapshots[first:] if snapshot != now), now]
     return tuple(kept if len(kept) <= SNAPSHOTS else [kept[0], *kept[1:-1:2], kept[-1]])
 
 

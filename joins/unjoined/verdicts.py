@@ -72,9 +72,11 @@ class SliceSummary:
 class PartitionVerdicts:
     """Judges one partition's share of a slice."""
 
-    def __init__(self, spec: JoinSpec, one: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets) -> None:
-        self._spec, self._slice, self._begin_ms, self._joined = spec, one, begin_ms, joined
-        share = one.right[partition]
+    def __init__(
+        self, spec: JoinSpec, slice_: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets
+    ) -> None:
+        self._spec, self._slice, self._begin_ms, self._joined = spec, slice_, begin_ms, joined
+        share = slice_.right[partition]
         self.summary = SliceSummary(partition, share.number, share.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:

@@ -107,4 +107,4 @@ def needed(spec: JoinSpec, bucket: Bucket) -> tuple[dict[int, Span], dict[int, S
 
 def _file(window: Window, store: SliceStore) -> None:
     """Turn the slices into files, whose memory all workers of a machine share."""
-    window.slices = [one if one.in_file else store.save_slice(one) for one in window.slices]
+    window.slices = [slice_ if slice_.in_file else store.save_slice(slice_) for slice_ in window.slices]

@@ -79,16 +79,16 @@ class CheckpointedStore:
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
         found = self._files.slices(wanted, since_ms)
-        if _incomplete(wanted, [one.covers for one in found]) and self._fetch():
+        if _incomplete(wanted, [slice_.covers for slice_ in found]) and self._fetch():
             found = self._files.slices(wanted, since_ms)
         return found
 
-    def save_slice(self, one: Slice) -> Slice:
-        return self._files.save_slice(one)
+    def save_slice(self, slice_: Slice) -> Slice:
+        return self._files.save_slice(slice_)
 
     def marks(self, wanted: Covers) -> list[Joined]:
         found = self._files.marks(wanted)
-        if _incomplete(wanted, [one.left for one in found]) and self._fetch():
+        if _incomplete(wanted, [joined.left for joined in found]) and self._fetch():
             found = self._files.marks(wanted)
         return found
 
@@ -120,13 +120,13 @@ class CheckpointedStore:
                 *self._merged_slices(known.missing("right", wanted["right"]), expiry_ms),
                 *self._merged_marks(known.missing("left", wanted["left"])),
             ]
-            for one in added:
-                _put(files, self._files.folder / one.name, f"{root}/{one.name}")
+            for entry in added:
+                _put(files, self._files.folder / entry.name, f"{root}/{entry.name}")
             self._keep(known.after(now_ms, added))
             over = known.over(_lows(wanted))
-            for one in over:
+            for entry in over:
                 with suppress(FileNotFoundError):
-                    files.rm_file(f"{root}/{one.name}")
+                    files.rm_file(f"{root}/{entry.name}")
             self._keep(known.after(now_ms, added, over))
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
             log.warning(
@@ -139,20 +139,21 @@ class CheckpointedStore:
     def _merged_slices(self, missing: Covers, expiry_ms: int) -> Iterator[Entry]:
         """Of slices from which nothing has expired since, as left records beyond the copied marks chose among that."""
         pieces = self._files.slices(missing, expiry_ms)
-        for some, covers in runs(pieces, lambda one: one.covers, lambda one: one.data_bytes, MERGED_BYTES):
+        for some, covers in runs(pieces, lambda slice_: slice_.covers, lambda slice_: slice_.data_bytes, MERGED_BYTES):
             if len(some) > 1 or not some[0].in_file:
                 self._files.save_slice(Slice.merge(some))
             yield Entry(file_name("right", covers), "right", covers)
 
     def _merged_marks(self, missing: Covers) -> Iterator[Entry]:
         pieces = self._files.marks(missing)
-        for some, covers in runs(pieces, lambda one: one.left, lambda one: 0, 0):
+        for some, covers in runs(pieces, lambda joined: joined.left, lambda _: 0, 0):
             if len(some) > 1:
-                partitions = {p for one in some for p in one.right}
+                partitions = {p for joined in some for p in joined.right}
                 right = {
-                    p: np.unique(np.concatenate([one.right[p] for one in some if p in one.right])) for p in partitions
+                    p: np.unique(np.concatenate([joined.right[p] for joined in some if p in joined.right]))
+                    for p in partitions
                 }
-                self._files.save_marks(Joined(covers, right, max(one.expiry_ms for one in some)))
+                self._files.save_marks(Joined(covers, right, max(joined.expiry_ms for joined in some)))
             yield Entry(file_name("left", covers), "left", covers)
 
     def _fetch(self) -> bool:
@@ -232,7 +233,7 @@ def forget_other_copies(location: str, join: str, generation: str | None, parts:
     """
     try:
         files, root = _at(location)
-        mine, divided = f"{join}-{generation}", {"" if one is None else str(one) for one in parts}
+        mine, divided = f"{join}-{generation}", {"" if number is None else str(number) for number in parts}
         for folder in _listed(files, root):
             if folder != mine:
                 files.rm(f"{root}/{folder}", recursive=True)
@@ -282,4 +283,4 @@ def _lows(wanted: dict[str, Covers]) -> dict[str, dict[int, int]]:
 
 def _incomplete(wanted: Covers, found: Iterable[Covers]) -> bool:
     spans = list(found)
-    return any(next(gaps([one[p] for one in spans if p in one], *span), None) for p, span in wanted.items())
+    return any(next(gaps([covers[p] for covers in spans if p in covers], *span), None) for p, span in wanted.items())

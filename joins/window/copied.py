@@ -55,17 +55,19 @@ class Copied:
 
     def over(self, below: Mapping[str, Mapping[int, int]]) -> tuple[Entry, ...]:
         """Those that lie entirely below these offsets, by side and partition."""
-        return tuple(one for one in self.entries if is_below(one.covers, below[one.side]))
+        return tuple(entry for entry in self.entries if is_below(entry.covers, below[entry.side]))
 
     def after(self, now_ms: int, added: Iterable[Entry] = (), over: Iterable[Entry] = ()) -> Copied:
         """With these copies more, and without those."""
-        gone = {one.name for one in over}
-        known = {one.name: one for one in (*self.entries, *added) if one.name not in gone}
+        gone = {entry.name for entry in over}
+        known = {entry.name: entry for entry in (*self.entries, *added) if entry.name not in gone}
         return Copied(now_ms, tuple(known.values()))
 
     def to_json(self) -> dict[str, Any]:
         """As a machine keeps it beside its own files."""
-        entries = [[one.name, one.side, sorted((p, *span) for p, span in one.covers.items())] for one in self.entries]
+        entries = [
+            [entry.name, entry.side, sorted((p, *span) for p, span in entry.covers.items())] for entry in self.entries
+        ]
         return {"at_ms": self.at_ms, "entries": entries}
 
     @classmethod

@@ -42,12 +42,12 @@ def chosen(
             if _offsets(some) > _offsets(part):
                 best, part = at, some
         if best is None:
-            return sorted(found, key=lambda one: sorted(one.covers.items()))
-        one = load(known[best][0])
-        if one is None:
+            return sorted(found, key=lambda slice_: sorted(slice_.covers.items()))
+        slice_ = load(known[best][0])
+        if slice_ is None:
             del known[best]
             continue
-        found.append(one.clipped(part))
+        found.append(slice_.clipped(part))
         for p, span in part.items():
             missing[p] = [gap for start, end in missing[p] for gap in gaps([span], start, end)]
 
@@ -56,10 +56,10 @@ def in_order(slices: Iterable[Slice]) -> list[Slice]:
     """The slices such that none covers offsets before those of an earlier one; merged into one if there is no such
     order, because only neighbours may be merged later.
     """
-    ordered = sorted(slices, key=lambda one: sorted(one.covers.items()))
+    ordered = sorted(slices, key=lambda slice_: sorted(slice_.covers.items()))
     reached: dict[int, int] = {}
-    for one in ordered:
-        for p, (start, end) in one.covers.items():
+    for slice_ in ordered:
+        for p, (start, end) in slice_.covers.items():
             if start < reached.get(p, start):
                 return [Slice.merge(ordered)]
             reached[p] = end
@@ -69,7 +69,7 @@ def in_order(slices: Iterable[Slice]) -> list[Slice]:
 def _longest(mine: Span, missing: Sequence[Span]) -> Span | None:
     """The longest piece of a span that is missing; None if none is."""
     pieces = [(max(mine[0], start), min(mine[1], end)) for start, end in missing]
-    return max((one for one in pieces if one[0] < one[1]), key=lambda one: one[1] - one[0], default=None)
+    return max((piece for piece in pieces if piece[0] < piece[1]), key=lambda piece: piece[1] - piece[0], default=None)
 
 
 def _offsets(covers: Covers) -> int:

@@ -114,11 +114,11 @@ class Probe:
             high=time + spec.after_ms,
         )
 
-    def reaches(self, one: Slice) -> bool:
+    def reaches(self, slice_: Slice) -> bool:
         """Some left record's interval overlaps the slice's times."""
-        if len(one) == 0 or len(self.time) == 0:
+        if len(slice_) == 0 or len(self.time) == 0:
             return False
-        earliest, latest = one.span
+        earliest, latest = slice_.span
         return int(self.low.min()) <= latest and int(self.high.max()) >= earliest
 
 
@@ -135,15 +135,15 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
     slice_of = np.full(len(probe.order), NONE, dtype=np.int64)
     row = np.full(len(probe.order), NONE, dtype=np.int64)
     search = SEARCHES[policy]
-    for number, one in enumerate(slices):
-        if not probe.reaches(one):
+    for number, slice_ in enumerate(slices):
+        if not probe.reaches(slice_):
             continue
-        start, end = one.candidates(probe.hashes)
+        start, end = slice_.candidates(probe.hashes)
         rivals = np.flatnonzero(end > start)
         if len(rivals) == 0:
             continue
-        picked = search(one, start[rivals], end[rivals], probe.time[rivals], probe.low[rivals], probe.high[rivals])
-        _compare_keys(one, probe, rivals, start, end, picked, search)
+        picked = search(slice_, start[rivals], end[rivals], probe.time[rivals], probe.low[rivals], probe.high[rivals])
+        _compare_keys(slice_, probe, rivals, start, end, picked, search)
         rivals, picked = rivals[picked != NONE], picked[picked != NONE]
         free = slice_of[rivals] == NONE
         slice_of[rivals[free]], row[rivals[free]] = number, picked[free]
@@ -157,17 +157,19 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
     return Picks(np.arange(left_rows, dtype=np.int64), in_order, rows_in_order)
 
 
-def _compare_keys(one: Slice, probe: Probe, rivals: I64, start: I64, end: I64, picked: I64, search: Search) -> None:
+def _compare_keys(slice_: Slice, probe: Probe, rivals: I64, start: I64, end: I64, picked: I64, search: Search) -> None:
     """If a group holds several keys and another key's record was picked, search again among the right key's."""
     hits = np.flatnonzero(picked != NONE)
-    same = (one.frame["key"][positions(picked[hits])] == probe.keys[positions(rivals[hits])]).to_numpy()
+    same = (slice_.frame["key"][positions(picked[hits])] == probe.keys[positions(rivals[hits])]).to_numpy()
     for i in hits[~same].tolist():
         at = int(rivals[i])
         group = np.arange(start[at], end[at])
-        own = group[(one.frame["key"][positions(group)] == probe.keys[at : at + 1]).to_numpy()]
+        own = group[(slice_.frame["key"][positions(group)] == probe.keys[at : at + 1]).to_numpy()]
         picked[i] = NONE
         if len(own):
-            only = Slice(rows_at(one.frame, own), one.hashes[own], one.ignored_bits, one.covers, one.marks[own])
+            only = Slice(
+                rows_at(slice_.frame, own), slice_.hashes[own], slice_.ignored_bits, slice_.covers, slice_.marks[own]
+            )
             at_ = slice(at, at + 1)
             found = search(
                 only,
@@ -206,13 +208,13 @@ def _pick_all(slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator
     """Every pair, in left's order and for each left record in order of (time, partition, offset)."""
     spans: list[tuple[int, I64, I64]] = []
     counts = np.zeros(left_rows, dtype=np.int64)
-    for number, one in enumerate(slices):
-        if not probe.reaches(one):
+    for number, slice_ in enumerate(slices):
+        if not probe.reaches(slice_):
             continue
-        start, end = one.candidates(probe.hashes)
+        start, end = slice_.candidates(probe.hashes)
         starts, ends = np.zeros(left_rows, np.int64), np.zeros(left_rows, np.int64)
-        starts[probe.order] = lower_bound(one.times, start, end, probe.low)
-        ends[probe.order] = lower_bound(one.times, start, end, probe.high + 1)
+        starts[probe.order] = lower_bound(slice_.times, start, end, probe.low)
+        ends[probe.order] = lower_bound(slice_.times, start, end, probe.high + 1)
         ends = np.maximum(starts, ends)
         counts += ends - starts
         spans.append((number, starts, ends))
@@ -237,10 +239,12 @@ def _pairs(slices: Sequence[Slice], spans: list[tuple[int, I64, I64]], keys: pl.
         left = np.repeat(np.arange(first, last, dtype=np.int64), lengths)
         within = np.arange(len(left)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         row = np.repeat(starts[first:last], lengths) + within
-        one = slices[number]
-        same = (one.frame["key"][positions(row)] == keys[positions(left)]).to_numpy()
+        slice_ = slices[number]
+        same = (slice_.frame["key"][positions(row)] == keys[positions(left)]).to_numpy()
         left, row = left[same], row[same]
-        pairs.append((left, np.full(len(left), number), row, one.times[row], one.partitions[row], one.offsets[row]))
+        pairs.append(
+            (left, np.full(len(left), number), row, slice_.times[row], slice_.partitions[row], slice_.offsets[row])
+        )
     matched = np.zeros(last - first, dtype=np.bool_)
     for left, *_ in pairs:
         matched[left - first] = True

@@ -58,7 +58,7 @@ class SliceStore(Protocol):
         since_ms   none of their records with at least this time has left them
         """
 
-    def save_slice(self, one: Slice) -> Slice:
+    def save_slice(self, slice_: Slice) -> Slice:
         """The same slice, marks included, as it is in the store."""
 
     def marks(self, wanted: Covers) -> list[Joined]:
@@ -125,11 +125,11 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
         came_from = "files"
         found = store.slices(wanted)
         for p, (low, end) in wanted.items():
-            for gap in gaps([one.covers[p] for one in found if p in one.covers], low, end):
+            for gap in gaps([slice_.covers[p] for slice_ in found if p in slice_.covers], low, end):
                 came_from = "log"
                 found += map(store.save_slice, again.read("right", p, *gap, bucket.right[p].bounds))
-        for one in in_order(found):
-            window.add(one)
+        for slice_ in in_order(found):
+            window.add(slice_)
 
     lost: list[tuple[int, int, int]] = []
     lows = {p: max(low_end(r.bounds, left_from), kept.left_end.get(p, 0)) for p, r in bucket.left.items()}
@@ -137,8 +137,8 @@ def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore
     known = store.marks(spans) if any(low < end for low, end in spans.values()) else []
     for joined in known:
         for partition, offsets in joined.right.items():
-            for one in window.slices:
-                one.mark(partition, offsets)
+            for slice_ in window.slices:
+                slice_.mark(partition, offsets)
     for p, low in lows.items():
         joined_before = [joined.left[p] for joined in known if p in joined.left]
         missing = gaps(joined_before, low, bucket.left[p].start)
@@ -172,26 +172,28 @@ def _mark_again(
     wanted = {p: (low_end(reading.bounds, right_from_ms), reading.start) for p, reading in bucket.right.items()}
     found = store.slices(wanted, right_from_ms)
     for p, span in wanted.items():
-        for gap in list(gaps([one.covers[p] for one in found if p in one.covers], *span)):
+        for gap in list(gaps([slice_.covers[p] for slice_ in found if p in slice_.covers], *span)):
             found += map(store.save_slice, again.what_is_left("right", p, *gap, bucket.right[p].bounds))
-    for one in found:
-        older.add(one)
+    for slice_ in found:
+        older.add(slice_)
     for p, start, end in lost:
         for left in again.what_is_left("left", p, start, end, bucket.left[p].bounds):
             expiries = expiry_at(bucket.left[p].bounds, left.offsets)
             for expiry_ms in np.unique(expiries).tolist():
                 older.mark_again(left.frame.filter(pl.Series(expiries == expiry_ms)), expiry_ms)
-    for one in older.slices:
-        for p in one.covers:
-            joined = one.offsets[one.marks & (one.partitions == p)]
+    for slice_ in older.slices:
+        for p in slice_.covers:
+            joined = slice_.offsets[slice_.marks & (slice_.partitions == p)]
             for live in window.slices:
                 live.mark(p, joined)
 
 
 def _chosen_from(lost: list[tuple[int, int, int]], known: list[Joined], right_from_ms: int) -> int:
     """Lost left ranges chose among right records from this time on: some lie beyond those whose marks are known."""
-    before = (one for one in known if all(p in one.left and one.left[p][1] <= start for p, start, _ in lost))
-    return max((one.expiry_ms for one in before), default=right_from_ms)
+    before = (
+        joined for joined in known if all(p in joined.left and joined.left[p][1] <= start for p, start, _ in lost)
+    )
+    return max((joined.expiry_ms for joined in before), default=right_from_ms)
 
 
 def _presume_joined(spec: JoinSpec, bucket: Bucket, window: Window, deleted: list[Deleted]) -> int:
@@ -202,12 +204,12 @@ def _presume_joined(spec: JoinSpec, bucket: Bucket, window: Window, deleted: lis
     presumed = 0
     for side, p, start, end in deleted:
         below_ms = below_within(bucket.left[p].bounds, start, end) + spec.after_ms if side == "left" else UNKNOWN
-        for one in window.slices:
-            unknown = one.times < below_ms
+        for slice_ in window.slices:
+            unknown = slice_.times < below_ms
             if side == "right":
-                unknown = (one.partitions == p) & (one.offsets >= start) & (one.offsets < end)
-            presumed += int(np.count_nonzero(unknown & ~one.marks & (one.times >= bucket.expiry_ms)))
-            one.marks[unknown] = True
+                unknown = (slice_.partitions == p) & (slice_.offsets >= start) & (slice_.offsets < end)
+            presumed += int(np.count_nonzero(unknown & ~slice_.marks & (slice_.times >= bucket.expiry_ms)))
+            slice_.marks[unknown] = True
     return presumed
 
 
@@ -247,9 +249,9 @@ class _Again:
         """As `read`, but what retention has deleted is left out, and noted."""
         while start < end:
             try:
-                for one in self.read(side, partition, start, end, bounds):
-                    start = one.covers[partition][1]
-                    yield one
+                for slice_ in self.read(side, partition, start, end, bounds):
+                    start = slice_.covers[partition][1]
+                    yield slice_
             except OffsetOutOfRange as error:
                 if error.offset >= error.start:
                     raise  # the log was truncated

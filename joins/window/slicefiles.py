@@ -83,21 +83,25 @@ class FileStore:
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
         def load(entry: Entry) -> Slice | None:
-            one: Slice | None = self._load(entry.name, _slice_from)
-            return None if one is None or one.since_ms > since_ms else one
+            slice_: Slice | None = self._load(entry.name, _slice_from)
+            return None if slice_ is None or slice_.since_ms > since_ms else slice_
 
         return chosen(wanted, self.entries("right"), lambda entry: entry.covers, load)
 
-    def save_slice(self, one: Slice) -> Slice:
-        frame = one.frame.hstack([pl.Series("hash", one.hashes)])
-        name = file_name("right", one.covers)
-        about = {"ignored_bits": one.ignored_bits, "since_ms": one.since_ms, "covers": _listed_covers(one.covers)}
+    def save_slice(self, slice_: Slice) -> Slice:
+        frame = slice_.frame.hstack([pl.Series("hash", slice_.hashes)])
+        name = file_name("right", slice_.covers)
+        about = {
+            "ignored_bits": slice_.ignored_bits,
+            "since_ms": slice_.since_ms,
+            "covers": _listed_covers(slice_.covers),
+        }
         if not self._save(name, frame, about):
-            return one
+            return slice_
         if _is_small(frame):  # its own memory costs less than mapping the file
-            return replace(one, in_file=True)
+            return replace(slice_, in_file=True)
         filed = self._load(name, _slice_from)
-        return one if filed is None else replace(filed, marks=one.marks)
+        return slice_ if filed is None else replace(filed, marks=slice_.marks)
 
     def marks(self, wanted: Covers) -> list[Joined]:
         found = []
@@ -130,7 +134,9 @@ class FileStore:
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         """Remove what lies below these offsets, and what nobody can use: files without a head, and unfinished ones."""
         below, names = {"left": left_below, "right": right_below}, _listed(self.folder)
-        over = [one.name for one in self._entries(names, "left", "right") if is_below(one.covers, below[one.side])]
+        over = [
+            entry.name for entry in self._entries(names, "left", "right") if is_below(entry.covers, below[entry.side])
+        ]
         for name in (*over, *self._left_unfinished(names)):
             path = self.folder / name
             try:
@@ -227,7 +233,7 @@ def _head_line(head: Mapping[str, Any], content: memoryview, room: int) -> bytes
 
 def _small_ipc(frame: pl.DataFrame) -> pa.Buffer:
     """An Arrow IPC file. For a few hundred rows Arrow takes a quarter of the time that polars and its threads take."""
-    columns = {one.name: one.to_arrow(compat_level=pl.CompatLevel.oldest()) for one in frame.get_columns()}
+    columns = {column.name: column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in frame.get_columns()}
     batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)

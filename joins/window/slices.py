@@ -108,14 +108,14 @@ class Slice:
     def merge(cls, slices: Sequence[Slice]) -> Slice:
         """One slice in place of several neighbours, marks included."""
         covers: dict[int, tuple[int, int]] = {}
-        for one in slices:
-            for p, (start, end) in one.covers.items():
+        for slice_ in slices:
+            for p, (start, end) in slice_.covers.items():
                 known = covers.get(p, (start, end))
                 covers[p] = (min(known[0], start), max(known[1], end))
         # An empty one may lack the column of the records' own keys.
-        frames = [one.frame for one in slices if len(one)] or [slices[0].frame]
+        frames = [slice_.frame for slice_ in slices if len(slice_)] or [slices[0].frame]
         frame = pl.concat(frames, rechunk=True)
-        marks, since_ms = np.concatenate([one.marks for one in slices]), max(one.since_ms for one in slices)
+        marks, since_ms = np.concatenate([slice_.marks for slice_ in slices]), max(slice_.since_ms for slice_ in slices)
         return cls.build(frame, covers, marks, since_ms)
 
     def __len__(self) -> int:

@@ -34,8 +34,8 @@ def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None =
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
         all_of_them = [Ticket.from_json(json.loads(ticket)) for ticket in tickets]
         _prefetch(spec, all_of_them)
-        for one in all_of_them:
-            yield from items_of(spec, windows, copies, one)
+        for ticket in all_of_them:
+            yield from items_of(spec, windows, copies, ticket)
 
     return items
 
@@ -82,7 +82,7 @@ _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt:
 
 def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
     """Fetch all ranges in the background: left arrives while right is indexed."""
-    for bucket in (one.bucket for one in tickets):
+    for bucket in (ticket.bucket for ticket in tickets):
         for topic, readings in ((spec.right.topic, bucket.right), (spec.left.topic, bucket.left)):
             for p, reading in readings.items():
                 if reading.records:

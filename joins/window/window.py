@@ -30,7 +30,7 @@ from kafkaio.times import EARLIEST_MS
 
 REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
 """Why a left record has no right one; None: it has one."""
-_REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if one else "matched" for one in REASONS])
+_REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if reason else "matched" for reason in REASONS])
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
 
@@ -60,23 +60,25 @@ class Window:
     expired_ms: int = EARLIEST_MS
 
     def __len__(self) -> int:
-        return sum(one.live(self.expired_ms) for one in self.slices)
+        return sum(slice_.live(self.expired_ms) for slice_ in self.slices)
 
     @property
     def data_bytes(self) -> int:
         """About how many bytes its records take."""
-        return sum(one.data_bytes * one.live(self.expired_ms) // len(one) for one in self.slices if len(one))
+        return sum(
+            slice_.data_bytes * slice_.live(self.expired_ms) // len(slice_) for slice_ in self.slices if len(slice_)
+        )
 
     @property
     def oldest_ms(self) -> int | None:
         """The smallest time of its records; None if it has none."""
-        times = [one.oldest_ms(self.expired_ms) for one in self.slices]
+        times = [slice_.oldest_ms(self.expired_ms) for slice_ in self.slices]
         return min((t for t in times if t is not None), default=None)
 
-    def add(self, one: Slice) -> None:
+    def add(self, slice_: Slice) -> None:
         """Add a slice of right records."""
-        if len(one):
-            self.slices.append(one)
+        if len(slice_):
+            self.slices.append(slice_)
 
     def join(
         self,
@@ -108,11 +110,11 @@ class Window:
             self._mark(picks)
 
     def _mark(self, picks: Picks, joined: JoinedRight | None = None) -> None:
-        for number, one in enumerate(self.slices):
+        for number, slice_ in enumerate(self.slices):
             rows = picks.row[picks.slice_of == number]
-            one.marks[rows] = True
+            slice_.marks[rows] = True
             if joined is not None and len(rows):
-                joined.picked.append((one.times[rows], one.partitions[rows], one.offsets[rows]))
+                joined.picked.append((slice_.times[rows], slice_.partitions[rows], slice_.offsets[rows]))
 
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
         as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
@@ -134,9 +136,9 @@ class Window:
 
     def marked(self) -> dict[int, I64]:
         """By partition the offsets, ascending, of the records that appear in an output row."""
-        slices = [one for one in self.slices if one.marks.any()]
-        partitions = np.concatenate([np.zeros(0, np.int32), *(one.partitions[one.marks] for one in slices)])
-        offsets = np.concatenate([np.zeros(0, np.int64), *(one.offsets[one.marks] for one in slices)])
+        slices = [slice_ for slice_ in self.slices if slice_.marks.any()]
+        partitions = np.concatenate([np.zeros(0, np.int32), *(slice_.partitions[slice_.marks] for slice_ in slices)])
+        offsets = np.concatenate([np.zeros(0, np.int64), *(slice_.offsets[slice_.marks] for slice_ in slices)])
         return {p: np.sort(offsets[partitions == p]) for p in np.unique(partitions).tolist()}
 
     def expire(self, expiry_ms: int) -> Iterator[pl.DataFrame]:
@@ -145,7 +147,7 @@ class Window:
         They come in order of time, partition and offset, in chunks of bounded bytes as from `join`.
         """
         slices, unjoined = self.slices, _in_order_of_time(self.slices, self.expired_ms, expiry_ms)
-        self.slices = [one for one in slices if one.span[1] >= expiry_ms]
+        self.slices = [slice_ for slice_ in slices if slice_.span[1] >= expiry_ms]
         self.expired_ms = max(expiry_ms, self.expired_ms)
         return _about_unjoined(slices, unjoined)
 
@@ -158,7 +160,8 @@ class Window:
         Call it before a batch, not after: a batch that runs again needs the records that it expires itself.
         """
         self.slices = [
-            one if 2 * one.live(self.expired_ms) > len(one) else self._since_expiry(one) for one in self.slices
+            slice_ if 2 * slice_.live(self.expired_ms) > len(slice_) else self._since_expiry(slice_)
+            for slice_ in self.slices
         ]
         while len(self.slices) >= 2:
             tail, size, memory = 1, len(self.slices[-1]), self.slices[-1].data_bytes
@@ -170,10 +173,10 @@ class Window:
                 size += len(older)
             if tail < TIER:
                 break
-            self.slices[-tail:] = [Slice.merge([self._since_expiry(one) for one in self.slices[-tail:]])]
+            self.slices[-tail:] = [Slice.merge([self._since_expiry(slice_) for slice_ in self.slices[-tail:]])]
 
-    def _since_expiry(self, one: Slice) -> Slice:
-        live = one.since(self.expired_ms)
+    def _since_expiry(self, slice_: Slice) -> Slice:
+        live = slice_.since(self.expired_ms)
         assert live is not None, "a slice of which nothing is live has left the window"
         return live
 
@@ -181,19 +184,19 @@ class Window:
 def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks:
     """The records of these times that have no mark, as the right side of pairs."""
     found = [
-        np.flatnonzero((one.times >= from_ms) & (one.times < below_ms) & ~one.marks)
-        if one.span[0] < below_ms
+        np.flatnonzero((slice_.times >= from_ms) & (slice_.times < below_ms) & ~slice_.marks)
+        if slice_.span[0] < below_ms
         else np.zeros(0, np.int64)
-        for one in slices
+        for slice_ in slices
     ]
     rows = np.concatenate([np.zeros(0, np.int64), *found])
-    slice_of = np.repeat(np.arange(len(slices)), [len(one) for one in found])
+    slice_of = np.repeat(np.arange(len(slices)), [len(at) for at in found])
 
     def of(columns: Sequence[I64 | npt.NDArray[np.int32]]) -> I64:
-        return np.concatenate([np.zeros(0, np.int64), *(one[at] for one, at in zip(columns, found, strict=True))])
+        return np.concatenate([np.zeros(0, np.int64), *(column[at] for column, at in zip(columns, found, strict=True))])
 
-    times = of([one.times for one in slices])
-    partitions, offsets = of([one.partitions for one in slices]), of([one.offsets for one in slices])
+    times = of([slice_.times for slice_ in slices])
+    partitions, offsets = of([slice_.partitions for slice_ in slices]), of([slice_.offsets for slice_ in slices])
     order = np.lexsort((offsets, partitions, times))
     return Picks(order, slice_of[order], rows[order])
 
@@ -206,10 +209,10 @@ def _about_unjoined(slices: list[Slice], picks: Picks) -> Iterator[pl.DataFrame]
 def _right_bytes(slices: list[Slice], picks: Picks) -> I64:
     """The bytes of the right record of each pair; 0 where there is none."""
     sizes = np.zeros(len(picks.row), np.int64)
-    for number, one in enumerate(slices):
+    for number, slice_ in enumerate(slices):
         at = np.flatnonzero(picks.slice_of == number)
         if len(at):
-            sizes[at] = one.record_bytes[picks.row[at]]
+            sizes[at] = slice_.record_bytes[picks.row[at]]
     return sizes
 
 

@@ -340,7 +340,7 @@ def test_a_join_that_has_been_running_starts_again_in_spite_of_a_stray_record(jo
     job.drain()
 
     assert len(job.about("matched")) + len(job.about("unmatched")) == 2
-    assert [one.levelname for one in caplog.records if "do not keep a join key" in one.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "do not keep a join key" in record.message] == ["WARNING"]
 
 
 def test_a_join_that_may_not_go_on_does_not_after_a_restart_either(join, clock, tmp_path):
