@@ -44,41 +44,75 @@ class Picks:
         return Picks(self.left[part], self.slice_of[part], self.row[part])
 
 
-Search = Callable[[Slice, I64, I64, I64, I64, I64], I64]
-"""(slice, group starts, group ends, left times, lowest, highest) -> the picked row, or `NONE`."""
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Left records, and for each of them the rows of a slice that may have its key.
+
+    left        the left record's row in the probe
+    start, end  the group of its key: rows [start, end) of the slice
+    time        its time; low, high: its interval, both ends included
+    """
+
+    slice: Slice
+    left: I64
+    start: I64
+    end: I64
+    time: I64
+    low: I64
+    high: I64
+
+    def first_from(self, wanted: I64) -> I64:
+        """Returns for each group the first row with at least this time; the group's end if there is none."""
+        return lower_bound(self.slice.times, self.start, self.end, wanted)
+
+    def among(self, rows: I64, at: int) -> Candidates:
+        """Returns the left record at this place, with these rows of the slice as its only candidates."""
+        whole, here = self.slice, [at]
+        part = Slice(
+            rows_at(whole.frame, rows), whole.hashes[rows], whole.ignored_bits, whole.covers, whole.marks[rows]
+        )
+        start, end = np.zeros(1, np.int64), np.full(1, len(rows), np.int64)
+        return Candidates(part, self.left[here], start, end, self.time[here], self.low[here], self.high[here])
 
 
-def _first(s: Slice, start: I64, end: I64, time: I64, low: I64, high: I64) -> I64:
-    row = lower_bound(s.times, start, end, low)
-    return _where_at_most(s, row, end, high)
+Search = Callable[[Candidates], I64]
+"""Returns the row that is picked for each left record, or `NONE`."""
 
 
-def _last(s: Slice, start: I64, end: I64, time: I64, low: I64, high: I64) -> I64:
-    row = lower_bound(s.times, start, end, high + 1) - 1
-    found = (row >= start) & (s.times[np.maximum(row, 0)] >= low)
+def _first(candidates: Candidates) -> I64:
+    return _up_to_high(candidates, candidates.first_from(candidates.low))
+
+
+def _last(candidates: Candidates) -> I64:
+    row = candidates.first_from(candidates.high + 1) - 1
+    found = (row >= candidates.start) & (candidates.slice.times[np.maximum(row, 0)] >= candidates.low)
     return np.where(found, row, NONE)
 
 
-def _nearest(s: Slice, start: I64, end: I64, time: I64, low: I64, high: I64) -> I64:
-    boundary = lower_bound(s.times, start, end, np.maximum(time, low))
-    after = _where_at_most(s, boundary, end, high)
-    has_before = (boundary > start) & (s.times[np.maximum(boundary - 1, 0)] >= low)
+def _nearest(candidates: Candidates) -> I64:
+    start, low, times = candidates.start, candidates.low, candidates.slice.times
+    boundary = candidates.first_from(np.maximum(candidates.time, low))
+    after = _up_to_high(candidates, boundary)
+    has_before = (boundary > start) & (times[np.maximum(boundary - 1, 0)] >= low)
     rows = np.flatnonzero(has_before)
     before = np.full(len(start), NONE, dtype=np.int64)
-    before[rows] = lower_bound(s.times, start[rows], boundary[rows], s.times[boundary[rows] - 1])
-    return np.where(_closer(s, before, after, time), before, after)
+    before[rows] = lower_bound(times, start[rows], boundary[rows], times[boundary[rows] - 1])
+    return np.where(_closer(candidates, before, after), before, after)
 
 
-def _closer(s: Slice, before: I64, after: I64, time: I64) -> Bools:
-    """Where the earlier record wins: the later one is missing, or not strictly closer."""
-    earlier = time - s.times[np.maximum(before, 0)]
-    later = s.times[np.maximum(after, 0)] - time
+def _closer(candidates: Candidates, before: I64, after: I64) -> Bools:
+    """Returns where the earlier record wins: the later one is missing, or not strictly closer."""
+    times = candidates.slice.times
+    earlier = candidates.time - times[np.maximum(before, 0)]
+    later = times[np.maximum(after, 0)] - candidates.time
     wins: Bools = (before != NONE) & ((after == NONE) | (earlier <= later))
     return wins
 
 
-def _where_at_most(s: Slice, row: I64, end: I64, high: I64) -> I64:
-    found = (row < end) & (s.times[np.minimum(row, len(s) - 1)] <= high)
+def _up_to_high(candidates: Candidates, row: I64) -> I64:
+    """Returns these rows, and `NONE` where the group or the interval ends before the row."""
+    times = candidates.slice.times
+    found = (row < candidates.end) & (times[np.minimum(row, len(times) - 1)] <= candidates.high)
     return np.where(found, row, NONE)
 
 
@@ -98,7 +132,7 @@ class Probe:
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pl.DataFrame, expiry_ms: int) -> Probe:
-        """`left` has the columns of `records.RECORD`; rows without a key are left out."""
+        """Groups records (`records.RECORD`); those without a key are left out."""
         rows = np.flatnonzero(~is_null(left["key"]))
         keys = left["key"] if len(rows) == len(left) else left["key"][positions(rows)]
         hashes = key_hashes(keys)
@@ -115,15 +149,25 @@ class Probe:
         )
 
     def reaches(self, slice_: Slice) -> bool:
-        """Some left record's interval overlaps the slice's times."""
+        """Returns whether some left record's interval overlaps the slice's times."""
         if len(slice_) == 0 or len(self.time) == 0:
             return False
         earliest, latest = slice_.span
         return int(self.low.min()) <= latest and int(self.high.max()) >= earliest
 
+    def candidates(self, slice_: Slice) -> Candidates | None:
+        """Returns the left records that have candidates in a slice; None if there are none."""
+        if not self.reaches(slice_):
+            return None
+        start, end = slice_.candidates(self.hashes)
+        left = np.flatnonzero(end > start)
+        if len(left) == 0:
+            return None
+        return Candidates(slice_, left, start[left], end[left], self.time[left], self.low[left], self.high[left])
+
 
 def pick(spec: JoinSpec, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int) -> Iterator[Picks]:
-    """Match every row of `left`, in its order; in several portions if a policy gives many pairs."""
+    """Matches every row of `left`, in its order; in several portions if a policy gives many pairs."""
     probe = Probe.of(spec, left, expiry_ms)
     if spec.policy is Policy.ALL:
         yield from _pick_all(slices, probe, len(left))
@@ -136,15 +180,11 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
     row = np.full(len(probe.order), NONE, dtype=np.int64)
     search = SEARCHES[policy]
     for number, slice_ in enumerate(slices):
-        if not probe.reaches(slice_):
+        candidates = probe.candidates(slice_)
+        if candidates is None:
             continue
-        start, end = slice_.candidates(probe.hashes)
-        rivals = np.flatnonzero(end > start)
-        if len(rivals) == 0:
-            continue
-        picked = search(slice_, start[rivals], end[rivals], probe.time[rivals], probe.low[rivals], probe.high[rivals])
-        _compare_keys(slice_, probe, rivals, start, end, picked, search)
-        rivals, picked = rivals[picked != NONE], picked[picked != NONE]
+        picked = _with_equal_keys(search, candidates, probe.keys)
+        rivals, picked = candidates.left[picked != NONE], picked[picked != NONE]
         free = slice_of[rivals] == NONE
         slice_of[rivals[free]], row[rivals[free]] = number, picked[free]
         rivals, picked = rivals[~free], picked[~free]
@@ -157,35 +197,25 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
     return Picks(np.arange(left_rows, dtype=np.int64), in_order, rows_in_order)
 
 
-def _compare_keys(slice_: Slice, probe: Probe, rivals: I64, start: I64, end: I64, picked: I64, search: Search) -> None:
-    """If a group holds several keys and another key's record was picked, search again among the right key's."""
+def _with_equal_keys(search: Search, candidates: Candidates, keys: pl.Series) -> I64:
+    """Returns the picked rows. Where a group holds several keys and another key's record was picked, the search is
+    repeated among the records that have the left record's key."""
+    picked, right_keys = search(candidates), candidates.slice.frame["key"]
     hits = np.flatnonzero(picked != NONE)
-    same = (slice_.frame["key"][positions(picked[hits])] == probe.keys[positions(rivals[hits])]).to_numpy()
-    for i in hits[~same].tolist():
-        at = int(rivals[i])
-        group = np.arange(start[at], end[at])
-        own = group[(slice_.frame["key"][positions(group)] == probe.keys[at : at + 1]).to_numpy()]
-        picked[i] = NONE
-        if len(own):
-            only = Slice(
-                rows_at(slice_.frame, own), slice_.hashes[own], slice_.ignored_bits, slice_.covers, slice_.marks[own]
-            )
-            at_ = slice(at, at + 1)
-            found = search(
-                only,
-                np.zeros(1, np.int64),
-                np.full(1, len(own), np.int64),
-                probe.time[at_],
-                probe.low[at_],
-                probe.high[at_],
-            )
-            picked[i] = own[found[0]] if found[0] != NONE else NONE
+    same = (right_keys[positions(picked[hits])] == keys[positions(candidates.left[hits])]).to_numpy()
+    for at in hits[~same].tolist():
+        key = keys[positions(candidates.left[at : at + 1])]
+        group = np.arange(candidates.start[at], candidates.end[at])
+        own = group[(right_keys[positions(group)] == key).to_numpy()]
+        found = search(candidates.among(own, at))[0] if len(own) else NONE
+        picked[at] = own[found] if found != NONE else NONE
+    return picked
 
 
 def _beats(
     policy: Policy, slices: Sequence[Slice], time: I64, number: int, row: I64, rival_slice: I64, rival_row: I64
 ) -> Bools:
-    """Where the record (slices[number], row) comes before the rival in the policy's order."""
+    """Returns where the record (slices[number], row) comes before its rival in the policy's order."""
 
     def ranks(s: Slice, rows: I64, time: I64) -> tuple[I64, I64, I64, I64]:
         found = s.times[rows]
@@ -205,7 +235,7 @@ def _beats(
 
 
 def _pick_all(slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator[Picks]:
-    """Every pair, in left's order and for each left record in order of (time, partition, offset)."""
+    """Yields every pair, in left's order and for each left record in order of (time, partition, offset)."""
     spans: list[tuple[int, I64, I64]] = []
     counts = np.zeros(left_rows, dtype=np.int64)
     for number, slice_ in enumerate(slices):
