@@ -18,11 +18,11 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
+from joins.rows.frames import I64, Bools
 from joins.rows.intake import take_in
 from joins.rows.records import rows_about
 from joins.spec import JoinSpec
 from joins.unjoined.expired import RightSlice
-from joins.window.slices import I64
 from kafkaio.reasons import EXPIRED, NULL_KEY
 
 
@@ -38,9 +38,9 @@ class JoinedOffsets:
         inside = offsets[(offsets >= self._start) & (offsets < self._end)]
         self._bits[inside - self._start] = True
 
-    def holds(self, offsets: I64) -> np.typing.NDArray[np.bool_]:
+    def holds(self, offsets: I64) -> Bools:
         """For each of these offsets, all in the range, whether it was added."""
-        found: np.typing.NDArray[np.bool_] = self._bits[offsets - self._start]
+        found: Bools = self._bits[offsets - self._start]
         return found
 
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from joins.rows.frames import is_null, positions, rows_at
+from joins.rows.frames import I64, Bools, is_null, positions, rows_at
 from joins.spec import JoinSpec, Policy
-from joins.window.slices import I64, Bools, Slice, grouped_order, key_hashes, lower_bound
+from joins.window.slices import Slice, grouped_order, key_hashes, lower_bound
 
 NONE = -1
 PAIRS_AT_ONCE = 500_000

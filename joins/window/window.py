@@ -1,4 +1,4 @@
-"""JoinBolt: the window of right records of one bucket, and what one batch does with it. Pure.
+"""The window of right records of one bucket, and what one batch does with it. Pure.
 
     window.add(right)      the batch's right range becomes a slice
     window.join(left)      each left record is matched at once, and leaves: left is never stored
@@ -20,11 +20,11 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.rows.chunks import cuts, row_bytes
-from joins.rows.frames import constant, frame_of, is_null, positions, rows_at
+from joins.rows.frames import I64, constant, frame_of, is_null, positions, rows_at
 from joins.rows.records import RECORD, ROW, rows_about, side_columns
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
-from joins.window.slices import I64, SLICE_BYTES, Slice
+from joins.window.slices import SLICE_BYTES, Slice
 from kafkaio.reasons import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
 from kafkaio.times import EARLIEST_MS
 
@@ -42,7 +42,7 @@ class JoinedRight:
     picked: list[tuple[I64, npt.NDArray[np.int32], I64]] = field(default_factory=list)
 
     def since(self, time_ms: int) -> dict[int, I64]:
-        """By partition the offsets, ascending and unique, of those with at least this time."""
+        """Returns by partition the offsets, ascending and unique, of those with at least this time."""
         if not self.picked:
             return {}
         times, partitions, offsets = (np.concatenate(column) for column in zip(*self.picked, strict=True))
@@ -53,7 +53,7 @@ class JoinedRight:
 
 @dataclass(eq=False)
 class Window:
-    """The slices of one bucket, oldest first; their records below `expired_ms` are no longer in the window."""
+    """The slices of one bucket, oldest first. Their records below `expired_ms` are no longer in the window."""
 
     spec: JoinSpec
     slices: list[Slice] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Window:
         return min((t for t in times if t is not None), default=None)
 
     def add(self, slice_: Slice) -> None:
-        """Add a slice of right records."""
+        """Adds a slice of right records."""
         if len(slice_):
             self.slices.append(slice_)
 
@@ -89,7 +89,7 @@ class Window:
         stalled_from_ms: int | None = None,
         joined: JoinedRight | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Rows (`records.ROW`) for each left record, in left's order; marks the right records that appear in them.
+        """Yields rows (`records.ROW`) for each left record, in left's order; marks the right records that are in them.
 
         They come in chunks of bounded bytes (`joins.rows.chunks`), cut before right records are gathered.
 
@@ -105,7 +105,7 @@ class Window:
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
-        """Join without making rows: only set the marks of the records that this left range was joined with."""
+        """Joins without making rows: only sets the marks of the records that this left range was joined with."""
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks)
 
@@ -117,8 +117,8 @@ class Window:
                 joined.picked.append((slice_.times[rows], slice_.partitions[rows], slice_.offsets[rows]))
 
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
-        as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
-        if not as_it_is:
+        each_once_in_order = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
+        if not each_once_in_order:
             at = positions(picks.left)
             left, late = rows_at(left, at), late[at]
         right = _gathered(self.slices, picks)
@@ -135,14 +135,14 @@ class Window:
         return frame_of({name: columns[name] for name in ROW})
 
     def marked(self) -> dict[int, I64]:
-        """By partition the offsets, ascending, of the records that appear in an output row."""
+        """Returns by partition the offsets, ascending, of the records that appear in an output row."""
         slices = [slice_ for slice_ in self.slices if slice_.marks.any()]
         partitions = np.concatenate([np.zeros(0, np.int32), *(slice_.partitions[slice_.marks] for slice_ in slices)])
         offsets = np.concatenate([np.zeros(0, np.int64), *(slice_.offsets[slice_.marks] for slice_ in slices)])
         return {p: np.sort(offsets[partitions == p]) for p in np.unique(partitions).tolist()}
 
     def expire(self, expiry_ms: int) -> Iterator[pl.DataFrame]:
-        """Expire what is below `expiry_ms`, at once; then rows for the right records that appear in no output row.
+        """Expires what is below `expiry_ms`, at once; yields rows for right records that appear in no output row.
 
         They come in order of time, partition and offset, in chunks of bounded bytes as from `join`.
         """
@@ -152,7 +152,7 @@ class Window:
         return _about_unjoined(slices, unjoined)
 
     def compact(self) -> None:
-        """Drop expired records where they make up half of a slice, and merge neighbours in tiers.
+        """Drops expired records where they make up half of a slice, and merges neighbours in tiers.
 
         No merge makes a slice of more than `SLICE_BYTES`: it is built in memory, while the window as a whole is in
         files, and may be larger than memory.
@@ -182,7 +182,7 @@ class Window:
 
 
 def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks:
-    """The records of these times that have no mark, as the right side of pairs."""
+    """Returns the records of these times that have no mark, as the right side of pairs."""
     found = [
         np.flatnonzero((slice_.times >= from_ms) & (slice_.times < below_ms) & ~slice_.marks)
         if slice_.span[0] < below_ms
@@ -207,7 +207,7 @@ def _about_unjoined(slices: list[Slice], picks: Picks) -> Iterator[pl.DataFrame]
 
 
 def _right_bytes(slices: list[Slice], picks: Picks) -> I64:
-    """The bytes of the right record of each pair; 0 where there is none."""
+    """Returns the bytes of the right record of each pair; 0 where there is none."""
     sizes = np.zeros(len(picks.row), np.int64)
     for number, slice_ in enumerate(slices):
         at = np.flatnonzero(picks.slice_of == number)
@@ -217,7 +217,7 @@ def _right_bytes(slices: list[Slice], picks: Picks) -> I64:
 
 
 def _gathered(slices: list[Slice], picks: Picks) -> pl.DataFrame:
-    """The picked right records, one row per pair, nulls where there is none."""
+    """Returns the picked right records, one row per pair, nulls where there is none."""
     numbers = np.unique(picks.slice_of)
     used = numbers[numbers != NONE].tolist()
     if not used:
