@@ -132,7 +132,7 @@ class Outgoing:
         return [i for i, size in enumerate(sizes.tolist()) if not limits.surely_takes(size)]
 
     def _sizes(self, escaped: int) -> I64:
-        """Returns at most how many bytes each record has without our own headers, if no byte takes more than `escaped`."""
+        """Returns an upper bound of each record's bytes without our own headers, if a byte takes at most `escaped`."""
         names = {self.value} if isinstance(self.value, str) else columns_of(self.value)
         sizes = {name: column_bytes(self.rows[name]) for name in {self.key, *names}}
         value = sizes[self.value] if isinstance(self.value, str) else most_bytes(self.value, sizes, escaped=escaped)

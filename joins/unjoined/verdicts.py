@@ -1,8 +1,8 @@
-"""The verdicts on a slice of one right partition, record by record in offset order. Pure except for its reader.
+"""Judges a slice of one right partition, record by record in offset order. Pure except for its reader.
 
 appears in an output row                    joined
 not below the slice's time                  can still match: the slice ends before it
-below the first time of all verdicts        none, counted as `before_start`
+below the first time of all verdicts        no verdict, counted as `before_start`
 future or missing time, invalid value       dead letter: the feeder sent it to the dead-letter topic; counted here
 without a key                               unjoined, null_key
 any other                                   unjoined, expired
@@ -27,26 +27,26 @@ from kafkaio.reasons import EXPIRED, NULL_KEY
 
 
 class JoinedOffsets:
-    """Which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
+    """Collects which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
         self._bits = np.zeros(max(end - start, 0), dtype=np.bool_)
 
     def add(self, offsets: I64) -> None:
-        """Offsets that appear in rows; those outside the range are ignored."""
+        """Adds offsets that appear in rows; ignores those outside the range."""
         inside = offsets[(offsets >= self._start) & (offsets < self._end)]
         self._bits[inside - self._start] = True
 
     def holds(self, offsets: I64) -> Bools:
-        """For each of these offsets, all in the range, whether it was added."""
+        """Returns for each of these offsets, all in the range, whether it was added."""
         found: Bools = self._bits[offsets - self._start]
         return found
 
 
 @dataclass(slots=True)
 class SliceSummary:
-    """read = joined + rows (by outcome) + dead + before_start; the slice ended at `reached`."""
+    """Counts a partition's share: read = joined + rows (by outcome) + dead + before_start. It ended at `reached`."""
 
     bucket: int
     number: int
@@ -60,7 +60,7 @@ class SliceSummary:
 
     @property
     def lefts_read(self) -> int:
-        """None of the rows is about a left record."""
+        """How many left records the rows are about: none."""
         return 0
 
     @property
@@ -80,7 +80,7 @@ class PartitionVerdicts:
         self.summary = SliceSummary(partition, share.number, share.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-        """The unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
+        """Yields the unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
         skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
             taken = take_in("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
