@@ -78,7 +78,7 @@ def failure_pieces(error: Exception, parts: int) -> Iterator[Piece]:
 
 
 def frame_bytes(frame: pl.DataFrame) -> bytes:
-    """Writes these rows alone as Arrow IPC, even if they share memory with others; compressed: Spark copies it often."""
+    """Writes these rows alone, even if they share memory, as Arrow IPC; compressed, because Spark copies it often."""
     table, body = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
     with pa.ipc.new_stream(body, table.schema, options=_COMPRESSED) as stream:
         stream.write_table(table)
