@@ -52,7 +52,7 @@ ONE_TRY_S = 2.0
 
 
 def feed_source(spec: FeedSpec, control: ReaderControl) -> type[DataSource]:
-    """A data source class for one feeder; its rows are summaries."""
+    """Returns a data source class for one feeder; its rows are summaries."""
     return stream_source("feeder", spec.name, SUMMARY_SCHEMA, lambda: FeedReader(spec, control))
 
 

@@ -211,8 +211,9 @@ class _Restoring:
         """
         presumed = 0
         for side, p, start, end in self.again.deleted:
-            bounds = self.bucket.left[p].bounds
-            below_ms = below_within(bounds, start, end) + self.spec.after_ms if side == "left" else UNKNOWN
+            below_ms = UNKNOWN
+            if side == "left":
+                below_ms = below_within(self.bucket.left[p].bounds, start, end) + self.spec.after_ms
             for slice_ in self.kept.window.slices:
                 unknown = slice_.times < below_ms
                 if side == "right":
