@@ -119,10 +119,8 @@ class LookupBatch:
             if len(taken.records):
                 waiting.append(taken)
             records = sum(len(intake.records) for intake in waiting)
-            if (
-                records >= RECORDS_AT_ONCE
-                or sum(intake.records.estimated_size() for intake in waiting) >= BYTES_AT_ONCE
-            ):
+            size = sum(intake.records.estimated_size() for intake in waiting)
+            if records >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
                 yield waiting
                 waiting = []
         if waiting:
@@ -135,10 +133,8 @@ class LookupBatch:
 
     def _begun(self, taken: list[Intake]) -> _Part:
         records = pl.concat([intake.records for intake in taken], rechunk=True)
-        keys = unique_keys(records)
-        return _Part(
-            records, pl.concat([intake.late for intake in taken]), keys, self.begin(lambda: self.look_up(keys))
-        )
+        late, keys = pl.concat([intake.late for intake in taken]), unique_keys(records)
+        return _Part(records, late, self.begin(lambda: self.look_up(keys)))
 
     def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
         stored = part.stored()
@@ -153,7 +149,6 @@ class _Part:
 
     records: pl.DataFrame
     late: pl.Series
-    keys: pl.Series
     stored: Callable[[], StoredRight]
 
 

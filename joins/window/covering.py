@@ -38,9 +38,8 @@ def chosen(
         best: int | None = None
         part: dict[int, Span] = {}
         for at, (_, covered) in enumerate(known):
-            useful = {
-                p: piece for p, span in covered.items() if (piece := _longest(span, missing.get(p, ()))) is not None
-            }
+            longest = {p: _longest(span, missing.get(p, ())) for p, span in covered.items()}
+            useful = {p: piece for p, piece in longest.items() if piece is not None}
             if _offsets(useful) > _offsets(part):
                 best, part = at, useful
         if best is None:

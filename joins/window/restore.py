@@ -136,12 +136,9 @@ class _Restoring:
 
     def add_right(self) -> None:
         """Adds right records, from files and, where there are none, from the log."""
-        wanted = {
-            p: (low, reading.start)
-            for p, reading in self.bucket.right.items()
-            if (low := max(low_end(reading.bounds, self.bucket.expiry_ms), self.kept.right_end.get(p, 0)))
-            < reading.start
-        }
+        right, known = self.bucket.right, self.kept.right_end
+        lows = {p: max(low_end(r.bounds, self.bucket.expiry_ms), known.get(p, 0)) for p, r in right.items()}
+        wanted = {p: (low, right[p].start) for p, low in lows.items() if low < right[p].start}
         if wanted:
             self.came_from = "files"
             for slice_ in in_order(self._right(wanted, LATEST_MS, self.again.read)):
