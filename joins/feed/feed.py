@@ -48,7 +48,7 @@ class FeedStorage(StoreAddress):
 
 @dataclass(frozen=True, kw_only=True)
 class FeedSpec(DurationArgs):
-    """One feeder.
+    """A feeder.
 
     start         "earliest", "latest", or epoch milliseconds: where a new checkpoint starts
     max_records   the limit of records per batch
@@ -77,17 +77,17 @@ class FeedSpec(DurationArgs):
 
     @property
     def losses(self) -> Losses:
-        """What the feeder does about lost records."""
+        """Says what the feeder does about lost records."""
         return Losses(DataLoss, REMEDY, self.on_data_loss == CONTINUE)
 
     def identity(self) -> dict[str, object]:
-        """What a checkpoint is bound to."""
+        """Returns what a checkpoint is bound to."""
         return identity_of(self, ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace"))
 
 
 @dataclass(frozen=True, slots=True)
 class FedRange:
-    """newest_ms: the largest time known below `start`; None: none is known."""
+    """A partition's offsets [start, end); newest_ms: the largest time known below `start`; None: none is known."""
 
     start: int
     end: int
@@ -101,7 +101,7 @@ class FedRange:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """One batch.
+    """A batch of the feeder.
 
     skipped   offsets that retention deleted before they were read, with `on_data_loss: continue`
     epochs    the leader epochs when it was listed
@@ -117,7 +117,7 @@ class Fed:
     epochs: Epochs = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The batch as Spark's offset log holds it."""
+        """Returns the batch as Spark's offset log holds it."""
         return {
             "buckets": [
                 {"bucket": p, "right": [[p, span.start, span.end, span.newest_ms]]}
@@ -135,7 +135,7 @@ class Fed:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fed:
-        """Raises `SpecChanged` if another version, or another kind of job, wrote it."""
+        """Reads a batch. Raises `SpecChanged` if another version, or another kind of job, wrote it."""
         if data.get("format") != FORMAT or "store_generation" not in data:
             raise SpecChanged(
                 f"this is not a feeder's checkpoint in format {FORMAT} (it has {data.get('format')!r}): continue with "
@@ -154,11 +154,11 @@ class Fed:
         )
 
     def check_belongs_to(self, spec: FeedSpec) -> None:
-        """Raise `SpecChanged`, naming every value that differs from the feeder that wrote this."""
+        """Raises `SpecChanged`, naming every value that differs from the feeder that wrote this."""
         check_identity("feeder", spec.name, self.identity, spec.identity(), in_python(REMEDY))
 
     def check_store(self, namespace: str, generation: str) -> None:
-        """Raise `StoreWiped` if the store that answers is not the one that was fed."""
+        """Raises `StoreWiped` if the store that answers is not the one that was fed."""
         if generation != self.store_generation:
             raise StoreWiped(
                 f"namespace {namespace!r} is of generation {generation} now, and {self.store_generation} was fed: the "
@@ -168,16 +168,16 @@ class Fed:
             )
 
     def check_topic(self, spec: FeedSpec, topic_id: str) -> None:
-        """Raise `DataLoss` if the topic was deleted and recreated."""
+        """Raises `DataLoss` if the topic was deleted and recreated."""
         spec.losses.check_topic(f"right topic {spec.right.topic!r}", self.topic_id, topic_id)
 
     def check_leaders(self, spec: FeedSpec, ends: Mapping[int, Ends], right: TopicLog) -> None:
-        """Raise `DataLoss` if a partition was truncated below the batch's end, even if it has grown beyond it since."""
+        """Raises `DataLoss` if a partition was truncated below the batch's end, even if it has grown again since."""
         at = {p: span.end for p, span in self.spans.items()}
         spec.losses.check_leaders(f"right partition {spec.right.topic}", right, at, self.epochs, ends)
 
     def is_whole(self, spec: FeedSpec, ends: Mapping[int, Ends]) -> bool:
-        """Whether the log still holds what the batch reads. Raises `DataLoss` where it was truncated."""
+        """Returns whether the log still holds what the batch reads. Raises `DataLoss` where it was truncated."""
         losses = replace(spec.losses, continues=True)
         return not any(
             losses.of(f"right partition {spec.right.topic}-{p}", span.end, ends.get(p), span.start)
@@ -185,7 +185,7 @@ class Fed:
         )
 
     def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
-        """The next batch; None when there is nothing to read. New partitions are read from their start.
+        """Returns the next batch; None when there is nothing to read. New partitions are read from their start.
 
         Raises `DataLoss` if unread records were deleted, or the log was truncated.
         """
@@ -205,10 +205,10 @@ class Fed:
 
 
 def proven_by(times: Sequence[int], block: int) -> int | None:
-    """A time that no earlier timely record exceeds by more than the disorder, although a few times may be wrong.
+    """Returns a time that no earlier timely record exceeds by more than the disorder, although a few may be wrong.
 
-    With a whole block it is the typical time: at least one record of a block that is right is at or below it. With
-    fewer records it is the largest time, since any of the others may be wrong. None if there are none.
+    With a whole block it is the typical time: at least one correct time of the block is at or below it. With fewer
+    records it is the largest time, since any of the others may be wrong. None if there are none.
     """
     if not times:
         return None
@@ -222,7 +222,7 @@ def never_fed_below(
     disorder_ms: int,
     ceiling_ms: int,
 ) -> int | None:
-    """The time below which a checkpoint that starts at `starts` may have skipped right records; None: it skips none.
+    """Returns the time below which a checkpoint that starts at `starts` may have skipped right records; None: none.
 
     newest_before   the largest time of the last block of records below the start: no timely record below it is later
                     than that plus the disorder

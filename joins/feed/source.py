@@ -52,7 +52,7 @@ ONE_TRY_S = 2.0
 
 
 def feed_source(spec: FeedSpec, control: ReaderControl) -> type[DataSource]:
-    """A data source class for one feeder; its rows are summaries."""
+    """Returns a data source class for one feeder; its rows are summaries."""
     return stream_source("feeder", spec.name, SUMMARY_SCHEMA, lambda: FeedReader(spec, control))
 
 
@@ -78,7 +78,7 @@ class FeedReader(StreamReader):
         return None if fed is None else fed.to_json()
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """An unreachable store, and a clock that is behind the records, may pass too."""
+        """Holds also for an unreachable store, and for a clock that is behind the records."""
         if isinstance(error, StoreUnreachable):
             return self._spec.storage.unreachable_for_s
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
@@ -106,7 +106,7 @@ class FeedReader(StreamReader):
         return [json.dumps(asdict(ticket)) for ticket in tickets]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publish positions for the collector. The checkpoint is the source of truth; a failure here is only logged."""
+        """Publishes positions for the collector. A failure is only logged: the checkpoint is the source of truth."""
         if self.control.commit_group is None or not end:
             return
         try:
@@ -115,9 +115,9 @@ class FeedReader(StreamReader):
             log.warning("positions were not committed to group %r: %s", self.control.commit_group, error)
 
     def disconnect(self) -> None:
-        for one in (self._log, self._client):
-            if one is not None:
-                one.close()
+        for connection in (self._log, self._client):
+            if connection is not None:
+                connection.close()
         self._log = self._client = None
 
     def _connected(self) -> BrokerLog:
@@ -135,7 +135,7 @@ class FeedReader(StreamReader):
         return self._log
 
     def _next(self, start: Mapping[str, Any]) -> Fed | None:
-        """The batch after `start`; None when there is nothing to do."""
+        """Plans the batch after `start`; None when there is nothing to do."""
         spec = self._spec
         right = self._connected()
         namespace = self._namespace()
@@ -158,7 +158,8 @@ class FeedReader(StreamReader):
         if after is None:
             return None
         if after.skipped > state.skipped:
-            lost = {p: span.start for p, span in after.spans.items() if span.start > _end_of(state, p)}
+            reached = {p: span.end for p, span in state.spans.items()}
+            lost = {p: span.start for p, span in after.spans.items() if span.start > reached.get(p, 0)}
             self._tell_the_start(lost, ends, right, listed_ms)
         ceiling_ms = listed_ms + spec.max_future_skew_ms
         read = {p: (span.start, span.end) for p, span in after.spans.items() if span.records}
@@ -171,7 +172,7 @@ class FeedReader(StreamReader):
     def _tell_the_start(
         self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
     ) -> None:
-        """Right records before these offsets are not in the store: report that to whoever looks something up."""
+        """Reports to whoever looks something up that right records before these offsets are not in the store."""
         spec, ceiling_ms = self._spec, listed_ms + self._spec.max_future_skew_ms
         begun = {p: at for p, at in starts.items() if at > 0}
         if not begun:
@@ -184,7 +185,7 @@ class FeedReader(StreamReader):
         newest = {p: max((at for _, at in some), default=None) for p, some in before.items()}
         above = {p: TimeFound(begun[p], ends[p].start, at + 1) for p, at in newest.items() if at is not None}
         further = look_back(right, above, ceiling_ms)
-        newest |= {p: one.newest_ms for p, one in further.items() if one.whole_block}
+        newest |= {p: found.newest_ms for p, found in further.items() if found.whole_block}
         first = {p: proven_by([at for _, at in some], block) for p, some in behind.items()}
         below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
         if below_ms is not None:
@@ -192,7 +193,7 @@ class FeedReader(StreamReader):
             self._client.raise_retained_from(spec.storage.namespace, below_ms)
 
     def _namespace(self) -> NamespaceBody:
-        """The namespace as it was at most a second ago."""
+        """Returns the namespace as it was at most a second ago."""
         if self._client is None:
             self._client = feed_client(self._spec, ONE_TRY_S)  # the reader itself logs and limits the waiting
         if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
@@ -202,8 +203,10 @@ class FeedReader(StreamReader):
         return self._store
 
     def _namespace_waited_for(self) -> NamespaceBody:
-        """At a restart Spark runs the last batch again without asking for a new one. Here too a store may be
-        unreachable for a while, which the client logs."""
+        """Returns the same, but waits for an unreachable store, which the client logs.
+
+        At a restart Spark runs the last batch again without planning a new one, which would wait.
+        """
         if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
             return self._store
         try:
@@ -220,7 +223,7 @@ class FeedReader(StreamReader):
 
 
 def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:
-    """The batch before the first one: nothing read, all positions set."""
+    """Returns the batch before the first one: nothing read, all positions set."""
     if spec.start == "earliest":
         at = {p: end.start for p, end in ends.items()}
     elif spec.start == "latest":
@@ -250,17 +253,13 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
 
 
 def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
-    """Commit a batch's positions, and the store that they apply to, to a group; raises `KafkaIOError`."""
+    """Commits a batch's positions, and the store that they apply to, to a group; raises `KafkaIOError`."""
     offsets = GroupOffsets(group, spec.kafka)
     try:
         positions = {(spec.right.topic, p): span.end for p, span in fed.spans.items()}
         offsets.commit(positions, note_of_store(fed.store_generation))
     finally:
         offsets.close()
-
-
-def _end_of(fed: Fed, partition: int) -> int:
-    return fed.spans[partition].end if partition in fed.spans else 0
 
 
 def _retention(namespace: NamespaceBody) -> int:

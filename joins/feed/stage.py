@@ -1,9 +1,9 @@
-"""A feeder's task: a range of right -> items -> storage API, in parallel requests of bounded size.
+"""A feeder's task writes a range of right to the storage API, as items, in parallel requests of bounded size.
 
 The next records are fetched while the requests of the previous ones are in flight. The summary goes back only after
 every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
-topic, and the namespace still has the pinned generation. Each request names that generation: so no acknowledgement
-comes from another store, nor from one that is gone.
+topic, and the namespace still has the pinned generation. Each request names that generation, so that no
+acknowledgement comes from another store, or from one that is gone.
 
 A record without a key is counted but is not a dead letter: it can match nothing. One that has expired when it is read
 is counted and sent like any other, because the store's clock decides.
@@ -82,7 +82,7 @@ class FeedSummary:
 
 
 class FeedTask:
-    """One ticket's work."""
+    """Carries out one ticket."""
 
     def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
         self._spec, self._ticket = spec, ticket
@@ -92,7 +92,7 @@ class FeedTask:
         self._store = store_of(spec)
 
     def run(self) -> FeedSummary:
-        """Feed the range. Raises `StoreUnreachable`, and what is in `NO_RETRY_HELPS`."""
+        """Feeds the range. Raises `StoreUnreachable`, and what is in `NO_RETRY_HELPS`."""
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = SideReader(spec.right, spec.kafka, spec.registry)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
@@ -114,7 +114,7 @@ class FeedTask:
         return summary
 
     def _taken_in(self, batch: pa.RecordBatch) -> pl.DataFrame:
-        """The records that can be stored, with `late`; the others are counted and sent to the dead-letter topic."""
+        """Returns the records that can be stored, with `late`; counts the others, and writes dead letters."""
         spec, summary = self._spec, self._summary
         known = summary.newest_ms
         summary.read += batch.num_rows
@@ -140,7 +140,7 @@ class FeedTask:
         return [(part, self._store.write(part, ticket.retention_ms, ticket.store_generation)) for part in parts]
 
     def _settle(self, under_way: list[tuple[pl.DataFrame, Future[pa.Table]]]) -> None:
-        """Wait until every item of these requests is acknowledged; rejected ones go to the dead-letter topic."""
+        """Waits until every item of these requests is acknowledged; sends rejected ones to the dead-letter topic."""
         for part, future in under_way:
             refused = pl.DataFrame(pl.from_arrow(future.result()))
             rejected = refused.filter(pl.col("status") == Status.REJECTED.value)
@@ -153,7 +153,7 @@ class FeedTask:
                 self._write_dead_letters(rows_about("right", records, "dead_letter", reasons, late=False))
 
     def _write_dead_letters(self, rows: pl.DataFrame) -> None:
-        """Copies of right records, from rows (`joins.rows.records.ROW`); they are safe only after the flush."""
+        """Writes copies of right records, from rows (`joins.rows.records.ROW`); they are safe only after the flush."""
         spec, topic = self._spec, self._spec.right.topic
         if spec.dead_letter is None:
             raise NoDeadLetterTopic(
@@ -175,7 +175,7 @@ class FeedTask:
             raise
 
     def _producer_properties(self) -> dict[str, str]:
-        """Of the producer for dead letters."""
+        """Returns the properties of the producer for dead letters."""
         spec = self._spec
         return within_limits(spec.kafka, limits_of(spec.kafka, [spec.dead_letter]))
 
@@ -200,7 +200,7 @@ class FeedStore:
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="feed")
 
     def write(self, records: pl.DataFrame, retention_ms: int, generation: str) -> Future[pa.Table]:
-        """The items that are not kept, as `StorageClient.write_table` returns them, of a store of this generation."""
+        """Sends records to a store of this generation; the result has the items that are not kept (`write_table`)."""
 
         def send() -> pa.Table:
             items = to_items(records.drop("late"), records["late"], retention_ms)
@@ -217,7 +217,7 @@ class FeedStore:
                 raise GenerationChanged(f"its generation is {now}, not {fed}")
 
     def close(self) -> None:
-        """Requests in progress are cancelled."""
+        """Cancels requests in progress, and closes the client."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
@@ -241,7 +241,7 @@ class FeedStore:
 
 
 def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
-    """A client as patient as the feeder's configuration says; it logs what it waits for."""
+    """Returns a client as patient as the feeder's configuration says; it logs what it waits for."""
     patience_s = spec.storage.unreachable_for_s if give_up_after_s is None else give_up_after_s
     return storage_client(spec.storage, attempts=1_000_000, give_up_after_s=patience_s)
 
@@ -250,11 +250,11 @@ _stores: PerProcess[tuple[str, FeedStorage], FeedStore] = PerProcess(2, FeedStor
 
 
 def store_of(spec: FeedSpec) -> FeedStore:
-    """This process's store, kept open between tasks."""
+    """Returns this process's store, kept open between tasks."""
     return _stores.get((spec.name, spec.storage), lambda: FeedStore(spec))
 
 
 def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """Tickets as JSON objects -> one `FeedSummary` each, as a row."""
+    """Feeds what the tickets (JSON objects) say; yields a row per ticket, its `FeedSummary`."""
     summaries = (FeedTask(spec, FeedTicket(**ticket)).run() for ticket in tickets)
     return summary_rows(summaries, *NO_RETRY_HELPS)

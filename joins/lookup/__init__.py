@@ -1,13 +1,13 @@
-"""The join through external storage: a feeder stores right; left waits for the feeder's data delay and is looked up.
+"""The join through external storage: a feeder stores right; left waits until right is stored, and is looked up.
 
 batch.py      one batch of one bucket of left
 frame.py      any DataFrame, batch or streaming, looked up batch by batch
-gate.py       what left may rely on when a feeder stores right
+gate.py       what left may rely on when a feeder stores right (pure)
 keylookup.py  looking up keys
 source.py     the Spark edge of the gate
 spec.py       what a lookup join is (pure)
 stage.py      what a task does with a ticket
-start.py      before the first batch of a lookup join (pure)
+start.py      where a lookup join starts (pure)
 
 `joins.lookup(df, spec)` calls `frame.lookup`: function and package share a name, so the module itself is callable.
 """

@@ -1,9 +1,9 @@
-"""One batch of one bucket of left: take it in, look up its keys, match. Pure except for its reader and its look-up.
+"""One batch of one bucket of left: its keys are looked up, then it is matched. Pure except for its reader and look-up.
 
-What was found becomes a slice, so the same policies as in the in-memory join choose from it. Left records whose window
-starts before what the store still keeps are identified *after* the answers came, so nothing can have expired in
-between. So are those whose right record may have been replaced by a newer one of the same key. Rows leave in left's
-order.
+What was found becomes a slice, so that the same policies as in the in-memory join choose from it. Two kinds of left
+records may have lost their right record: those whose window starts before what the store still keeps, and those whose
+right record may have been replaced by a newer one of the same key. They are identified *after* the answers came, so
+nothing can have expired in between. Rows leave in left's order.
 
 A late left record finds whatever is stored. But if unjoined right records are reported (`joins.unjoined.expired`), it
 finds nothing below the expiry before its batch, as in the in-memory join, so that no verdict becomes wrong.
@@ -46,9 +46,10 @@ ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 
 @dataclass(frozen=True, slots=True)
 class StoredRight:
-    """right: the live records of the requested keys (`records.RECORD`); below `retained_from_ms` some may be gone.
+    """What is stored of the requested keys.
 
-    latest_only: only the newest record of each key is kept
+    right             the live records (`records.RECORD`); below `retained_from_ms` some may be gone
+    latest_only       only the newest record of each key is kept
     """
 
     right: pl.DataFrame
@@ -64,14 +65,17 @@ StartLookUp = Callable[[Callable[[], StoredRight]], Callable[[], StoredRight]]
 
 
 def at_once(look_up: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
-    """Look up synchronously."""
+    """Looks up synchronously."""
     stored = look_up()
     return lambda: stored
 
 
 @dataclass(slots=True)
 class LookupBatch:
-    """Carries out one bucket's part of an admission."""
+    """Carries out one bucket's part of an admission.
+
+    begin   starts a look-up, so that the next one is in flight while rows are written
+    """
 
     spec: LookupSpec
     ticket: Ticket
@@ -88,7 +92,7 @@ class LookupBatch:
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """The rows to write, in the schema of `records.ROW`; left's in the order of its partition."""
+        """Yields the rows to write (`records.ROW`), left's in the order of its partition."""
         read = from_log(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
         reader = BatchReader(self.spec, self.ticket, read)
         stalled_from_ms = reader.limit.stalled_from_ms
@@ -107,7 +111,7 @@ class LookupBatch:
         self.summary.frontier_ms["right"], self.summary.slowest["right"] = reader.frontier_ms, 0
 
     def _parts(self, reader: BatchReader) -> Iterator[list[Intake] | pl.DataFrame]:
-        """Left in parts that are looked up together, with rows of dead letters in between."""
+        """Yields left in parts that are looked up together, with rows of dead letters in between."""
         waiting: list[Intake] = []
         for p, taken in reader.take_left():
             self.summary.saw(taken, p, self.newest)
@@ -115,8 +119,9 @@ class LookupBatch:
                 yield taken.dead
             if len(taken.records):
                 waiting.append(taken)
-            records = sum(len(one.records) for one in waiting)
-            if records >= RECORDS_AT_ONCE or sum(one.records.estimated_size() for one in waiting) >= BYTES_AT_ONCE:
+            records = sum(len(intake.records) for intake in waiting)
+            size = sum(intake.records.estimated_size() for intake in waiting)
+            if records >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
                 yield waiting
                 waiting = []
         if waiting:
@@ -128,9 +133,9 @@ class LookupBatch:
             yield rows
 
     def _begun(self, taken: list[Intake]) -> _Part:
-        records = pl.concat([one.records for one in taken], rechunk=True)
-        keys = unique_keys(records)
-        return _Part(records, pl.concat([one.late for one in taken]), keys, self.begin(lambda: self.look_up(keys)))
+        records = pl.concat([intake.records for intake in taken], rechunk=True)
+        late, keys = pl.concat([intake.late for intake in taken]), unique_keys(records)
+        return _Part(records, late, self.begin(lambda: self.look_up(keys)))
 
     def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
         stored = part.stored()
@@ -145,12 +150,11 @@ class _Part:
 
     records: pl.DataFrame
     late: pl.Series
-    keys: pl.Series
     stored: Callable[[], StoredRight]
 
 
 def unique_keys(left: pl.DataFrame) -> pl.Series:
-    """The keys to look up, each once, without null."""
+    """Returns the keys to look up, each once, without null."""
     return left["key"].drop_nulls().unique(maintain_order=True)
 
 
@@ -162,7 +166,7 @@ def match(
     stalled_from_ms: int | None,
     expiry_ms: int = EARLIEST_MS,
 ) -> Iterator[pl.DataFrame]:
-    """Rows (`records.ROW`) for each left record, in left's order; DataLoss if the store does not keep enough.
+    """Yields rows (`records.ROW`) for each left record, in left's order. Raises `DataLoss` if too little is stored.
 
     expiry_ms   right records below it can no longer match
     """
@@ -188,7 +192,7 @@ def match(
 
 
 def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
-    """Per left record, whether a right record too new to match may have replaced one that it would match."""
+    """Returns per left record whether a right record too new to match may have replaced one that it would match."""
     if not stored.latest_only:
         return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     newest = stored.right.group_by("key").agg(newest=pl.col("time").max())

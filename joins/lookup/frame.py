@@ -1,4 +1,4 @@
-"""Any DataFrame, batch or streaming, looked up batch by batch.
+"""Looks up any DataFrame, batch or streaming, batch by batch.
 
 Before its first request each Arrow batch waits until `consumed_until` is beyond its largest time plus `after`; then its
 keys are looked up and matched as in the join. The input's columns are kept; right's and the outcome's are appended.
@@ -41,7 +41,7 @@ _outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.clos
 
 
 def lookup(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
-    """`df` with right's columns, `outcome` and `reason`; one row per pair with policy `all`, else one per input row.
+    """Adds right's columns, `outcome` and `reason`; one row per pair with policy `all`, else one per input row.
 
     df              has the columns `key` (binary or string; null matches nothing) and `time` (bigint: milliseconds)
     wait_at_most_s  how long a batch waits for right before `DelayUnreachable`; None: for ever, with a line in the log
@@ -90,7 +90,7 @@ def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | 
 
 
 def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
-    """Wait until every right record up to `until_ms` is stored; return the store's generation."""
+    """Waits until every right record up to `until_ms` is stored; returns the store's generation."""
     outside = _outsides.get((spec.name, spec.delay, spec.storage), lambda: Outside.connected(spec))
     began_s, report = time.monotonic(), Every(SAY_EVERY_S, at_once=True)
     while True:

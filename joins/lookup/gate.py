@@ -26,10 +26,11 @@ CLOCK_TOLERANCE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """frontier_ms: every right record below it is stored; UNKNOWN if nothing says so
+    """What a delay means for left.
 
-    waits_for   why nothing new is known; None if something is
-    shut        left does not go at all, even after `max_wait`
+    frontier_ms   every right record below it is stored; UNKNOWN if nothing says so
+    waits_for     why nothing new is known; None if something is
+    shut          left does not go at all, even after `max_wait`
     """
 
     frontier_ms: int = UNKNOWN
@@ -44,7 +45,7 @@ def judge(
     accepted: Collection[str] = (),
     now_ms: int = LATEST_MS,
 ) -> Verdict:
-    """What a delay means for a join that started with the `pinned` generations, by its own clock."""
+    """Returns what a delay means for a join that started with the `pinned` generations, by its own clock."""
     who = f"{delay.consumer!r} in {delay.topic!r}"
     for name, what, now in (
         (CONSUMER, f"consumer {who}", delay.generation),

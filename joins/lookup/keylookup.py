@@ -1,4 +1,4 @@
-"""Looking up keys: parallel pooled requests, with retries while the store fails.
+"""Looks up keys: parallel pooled requests, with retries while the store fails.
 
 `RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
 records; in this order, so that nothing from that time on can have expired before the answers came. Each look-up names
@@ -51,12 +51,12 @@ class RightStore:
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
 
     def close(self) -> None:
-        """Requests in progress are cancelled."""
+        """Cancels requests in progress, and closes the client."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
     def look_up(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
-        """What is stored for the keys (binary), in a store of one of these generations; waits while the store fails.
+        """Returns what is stored for the keys (binary), in a store of one of these generations; waits while it fails.
 
         Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `NoRetention`.
         """
@@ -116,7 +116,7 @@ def _remedy(error: Exception) -> str:
 
 
 def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
-    """The live right records of the keys (binary), in a store of this generation, in the schema of `records.RECORD`.
+    """Returns the live right records (`records.RECORD`) of the keys (binary), in a store of this generation.
 
     Raises `StorageError`, `RightRowUnreadable`.
     """
@@ -127,7 +127,7 @@ def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generat
 
 
 def store_ahead(namespace: NamespaceBody, now_ms: int) -> str | None:
-    """Why the storage API's clock, or ours, cannot be right: it would take live items for expired; None: it may be."""
+    """Says why the API's clock, or ours, must be wrong: it would take live items for expired. None: it may be right."""
     ahead_ms = 0 if namespace.now_ms is None else namespace.now_ms - now_ms
     if ahead_ms <= CLOCK_TOLERANCE_MS:
         return None
@@ -138,7 +138,7 @@ def store_ahead(namespace: NamespaceBody, now_ms: int) -> str | None:
 
 
 def retained_from(namespace: NamespaceBody) -> int:
-    """The time from which right records are kept; `NoRetention` for a namespace that promises none."""
+    """Returns the time from which right records are kept; raises `NoRetention` for a namespace that promises none."""
     if namespace.retained_from is None:
         raise NoRetention(
             f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "

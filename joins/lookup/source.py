@@ -1,9 +1,9 @@
 """The Spark edge of the gate: a source of tickets, with what the Data Delay API publishes as right's frontier.
 
-Each time, the delay is read *before* left is admitted, and left is looked up after that: what `consumed_until` says is
-stored is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with since when: no
-answer, unknown, stale, another generation, a feeder that makes no progress. An API that refuses the join (its token,
-its namespace) ends the query: waiting does not help.
+The delay is read *before* left is admitted, and left is looked up after that. So what `consumed_until` says is stored
+is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with its beginning: no answer,
+unknown, stale, another generation, a feeder that makes no progress. An API that refuses the join (its token, its
+namespace) ends the query: waiting does not help.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Outside:
 
     @classmethod
     def connected(cls, spec: LookupSpec) -> Outside:
-        """With a client of each API; neither is called yet."""
+        """Makes a client of each API; neither is called yet."""
         return cls(spec, delay_client(spec.delay), lookup_client(spec))
 
     def ask(self) -> tuple[Delay, str]:
-        """The delay, and the store's generation; `NotKnown` if either is unavailable.
+        """Returns the delay, and the store's generation; raises `NotKnown` if either is unavailable.
 
         Raises `CallRefused`, and `NoRetention` for a namespace that promises none.
         """
@@ -91,13 +91,13 @@ class Outside:
         return self._store
 
     def close(self) -> None:
-        """Close both clients."""
+        """Closes both clients."""
         self.delays.close()
         self.storage.close()
 
 
 def lookup_client(spec: LookupSpec) -> StorageClient:
-    """A client with few attempts: the caller logs what it waits for, and retries."""
+    """Returns a client with few attempts: the caller logs what it waits for, and retries."""
     at = spec.storage
     return storage_client(at, attempts=3, give_up_after_s=5.0, items_per_request=at.keys_per_request)
 
@@ -113,18 +113,18 @@ class LookupReader(AdmissionReader):
         self._first_look = ListedEnds()
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
-        """Each ticket also names the store that its admission relies on."""
+        """Adds to each ticket the store that its admission relies on."""
         store = end["identity"][STORE]
         return [json.dumps({**json.loads(ticket), "store": store}) for ticket in super().tasks(end)]
 
     def disconnect(self) -> None:
-        for one in (self._left, self._outside):
-            if one is not None:
-                one.close()
+        for connection in (self._left, self._outside):
+            if connection is not None:
+                connection.close()
         self._left = self._outside = None
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """Under `availableNow` a join that could not even start is not done."""
+        """Returns true also under `availableNow` for a join that could not even start: it is not done."""
         return super().waits(start) if start else self._run is not None
 
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
@@ -141,7 +141,10 @@ class LookupReader(AdmissionReader):
         return self._first(left, known, now_ms) if state is None else self._next(state, left, known, now_ms)
 
     def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
-        """Once the generations that it is pinned to are known; `start: latest` keeps the ends of the first look."""
+        """Plans the first admission, once the generations that it is pinned to are known.
+
+        `start: latest` keeps the ends of the first look.
+        """
         spec = self._lookup
         left.partition_count()  # asked each time: a partition may be added while the join waits to start
         listing = self.readable(Listing(now_ms, left.ends(), {}))
@@ -162,7 +165,7 @@ class LookupReader(AdmissionReader):
         return inside_the_clock(planned, {"left": left})
 
     def _next(self, state: Admission, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
-        """The admission after `state`, as far as left may go."""
+        """Plans the admission after `state`, as far as left may go."""
         spec = self._lookup
         topics = {"left": left.described()}
         check_topics(spec, state, topics)
@@ -180,14 +183,14 @@ class LookupReader(AdmissionReader):
         found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, listing, verdict.frontier_ms)
         if isinstance(found, Held):
             by = spec.delay.consumer
-            return held or replace(found, waits=tuple(replace(one, detail=by) for one in found.waits))
+            return held or replace(found, waits=tuple(replace(wait, detail=by) for wait in found.waits))
         if held is not None:
             self.say_why(held)  # left goes only as far as was known before
         return inside_the_clock(found, {"left": left})
 
 
 def _unknown(why: str, now_ms: int, state: Admission | None = None, listing: Listing | None = None) -> Held:
-    """Left waits because it is not known how far right is stored."""
+    """Holds left because it is not known how far right is stored."""
     buckets = state.buckets.values() if state is not None else ()
-    waiting = {p: n for one in buckets if listing for p, n in unread_left(one, listing).items()}
+    waiting = {p: n for bucket in buckets if listing for p, n in unread_left(bucket, listing).items()}
     return Held(now_ms, (LeftWaits(Cause.DELAY_UNKNOWN, waiting=waiting, detail=why),))

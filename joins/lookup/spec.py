@@ -1,4 +1,4 @@
-"""What a lookup join is: as in `joins.spec`, and where right is stored, and who reports how far it is stored. Pure."""
+"""What a lookup join is: a join (`joins.spec`), where right is stored, and who reports how far it is stored. Pure."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class LookupSpec(JoinSpec):
     right_is_judged: bool = False
 
     def identity(self) -> dict[str, object]:
-        """What a checkpoint is bound to; URLs may change, because the generations identify the store."""
+        """Returns what a checkpoint is bound to. URLs may change, because the generations identify the store."""
         return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"))

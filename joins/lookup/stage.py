@@ -1,4 +1,4 @@
-"""The stage of the look-up: it fetches the left records of a ticket, looks up their keys and matches them."""
+"""What a task does with tickets: it fetches their left records, looks up their keys and matches them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None
 
 
 def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketSummary]:
-    """Tickets -> their items.
+    """Returns the stage that makes items of tickets.
 
     windows   the folder on each machine where the facts of batches are kept; None: the user's own
     """
@@ -43,7 +43,7 @@ def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketS
 
 
 def store_of(spec: LookupSpec) -> RightStore:
-    """This process's connection to a join's store."""
+    """Returns this process's connection to a join's store."""
     return _stores.get((spec.name, spec.storage), lambda: RightStore(spec, lookup_client(spec)))
 
 
@@ -64,8 +64,8 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
     def read(partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return reader.read(partition, start, end, RECORDS_AT_ONCE)
 
-    def begin(one: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
-        return ahead.submit(one).result
+    def begin(work: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
+        return ahead.submit(work).result
 
     newest = _newest.get((spec.name, ticket.generation), dict)
     batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back)

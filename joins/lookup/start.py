@@ -1,4 +1,4 @@
-"""Before the first batch of a lookup join: left starts where configured; right has no start, it is stored. Pure."""
+"""Where a lookup join starts: left where configured; right needs no start, as it is stored. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkaio.topiclog import TopicLog
 def begin(
     spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
 ) -> Admission:
-    """The admission before the first batch; its identity holds the generations that it is pinned to."""
+    """Returns the admission before the first batch; its identity holds the generations that it is pinned to."""
     start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms, say)
     first = first_admission(spec, listing, {"left": left}, start.offsets, right_from={})
     return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)

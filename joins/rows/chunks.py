@@ -1,4 +1,4 @@
-"""Rows in chunks of bounded bytes, so that a task's memory does not depend on the size of its records. Pure.
+"""Cuts rows into chunks of bounded bytes, so that a task's memory does not depend on the size of its records. Pure.
 
 A right record of 100 KB that 4,000 left records match takes 100 KB here, because columns share their bytes, but 400 MB
 in anything built from the rows. So a row counts with all its keys, values and headers, and rows are cut into chunks
@@ -23,14 +23,14 @@ I64 = npt.NDArray[np.int64]
 
 
 def column_bytes(column: pl.Series) -> I64:
-    """The bytes of each value: text, binary, or headers (`records.HEADERS`); 0 for a null."""
+    """Returns the bytes of each value: text, binary, or headers (`records.HEADERS`); 0 for a null."""
     if column.null_count() == len(column):
         return np.zeros(len(column), np.int64)
     return _sizes(column.to_arrow(compat_level=pl.CompatLevel.newest()))
 
 
 def row_bytes(rows: pl.DataFrame) -> I64:
-    """The bytes of each row's keys, values and headers."""
+    """Returns the bytes of each row's keys, values and headers."""
     total = np.zeros(len(rows), np.int64)
     for column in rows.get_columns():
         if column.dtype == pl.Binary or isinstance(column.dtype, pl.List):
@@ -39,7 +39,7 @@ def row_bytes(rows: pl.DataFrame) -> I64:
 
 
 def _sizes(column: pa.Array) -> I64:
-    """The same of an Arrow column, from where it keeps its lengths: for a small one polars takes ten times as long."""
+    """Returns the same of an Arrow column, by its lengths: for a small one polars takes ten times as long."""
     if pa.types.is_struct(column.type):
         of_struct: I64 = np.sum([_sizes(field) for field in column.flatten()], axis=0, dtype=np.int64)
         return of_struct
@@ -56,7 +56,7 @@ def _sizes(column: pa.Array) -> I64:
 
 
 def cuts(sizes: I64, most_bytes: int = CHUNK_BYTES, most_rows: int = CHUNK_ROWS) -> Iterator[tuple[int, int]]:
-    """The chunks [start, end) of rows of these sizes, in order, each as long as allowed."""
+    """Yields the chunks [start, end) of rows of these sizes, in order, each as long as allowed."""
     total = np.cumsum(sizes + ROW_OVERHEAD)
     start, before = 0, 0
     while start < len(sizes):
@@ -66,9 +66,9 @@ def cuts(sizes: I64, most_bytes: int = CHUNK_BYTES, most_rows: int = CHUNK_ROWS)
         start, before = end, int(total[end - 1])
 
 
-def in_chunks(rows: pl.DataFrame, most_bytes: int = CHUNK_BYTES, most_rows: int = CHUNK_ROWS) -> Iterator[pl.DataFrame]:
-    """The rows in frames of bounded bytes; no frame if there are none."""
+def in_chunks(rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yields the rows in frames of bounded bytes; no frame if there are none."""
     if rows.is_empty():
         return
-    for start, end in cuts(row_bytes(rows), most_bytes, most_rows):
+    for start, end in cuts(row_bytes(rows)):
         yield rows[start:end]

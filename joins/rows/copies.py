@@ -19,7 +19,7 @@ _POSITION = {"left": LEFT, "right": RIGHT}
 
 
 def copies_of(topic: str, side: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> Outgoing:
-    """One side's records of rows (`records.ROW`), which were read from `topic`.
+    """Returns one side's records of rows (`records.ROW`), which were read from `topic`.
 
     more   additional headers of each, after the others
     """
@@ -39,11 +39,11 @@ def copies_of(topic: str, side: str, rows: pl.DataFrame, more: Sequence[Headers]
 
 
 def position_of(topic: str, side: str, rows: pl.DataFrame, i: int) -> str:
-    """Where a row's record of this side is, for people; empty if it has none."""
+    """Says where a row's record of this side is, for people; empty if it has none."""
     offset = rows[f"{side}_offset"][i]
     return "" if offset is None else f"{topic}-{rows[f'{side}_partition'][i]} offset {offset}"
 
 
 def and_more(rows: pl.DataFrame) -> str:
-    """How many rows there are after the first, for people."""
+    """Says how many rows there are after the first, for people."""
     return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""

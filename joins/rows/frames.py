@@ -1,8 +1,8 @@
-"""Frames, column by column. Pure.
+"""Works on frames column by column. Pure.
 
 A live batch has a few hundred rows in each bucket. For those, an expression of polars takes ten times as long as the
-same work on a column, and work on a whole frame is handed to other threads, column by column, which takes as long as
-the work itself. On large frames the CPU time is the same.
+same work on a column. Work on a whole frame is handed to other threads, which takes as long as the work itself. On
+large frames the CPU time is the same.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Bools = npt.NDArray[np.bool_]
 
 
 def frame_of(columns: Mapping[str, pl.Series]) -> pl.DataFrame:
-    """A frame of columns of one length, under these names."""
+    """Makes a frame of columns of one length, under these names."""
     return pl.DataFrame([column.alias(name) for name, column in columns.items()])
 
 
 def positions(rows: I64, missing: Bools | None = None) -> pl.Series:
-    """Row numbers as polars takes them to select rows (`column[positions]`); null where there is none."""
+    """Returns row numbers as polars takes them to select rows (`column[positions]`); null where there is none."""
     return pl.Series(pa.array(rows.astype(np.uint32), mask=missing))
 
 
 def rows_at(frame: pl.DataFrame, rows: I64 | pl.Series) -> pl.DataFrame:
-    """The rows with these numbers, or `positions`, in their order."""
+    """Returns the rows with these numbers, or `positions`, in their order."""
     at = rows if isinstance(rows, pl.Series) else positions(rows)
     return pl.DataFrame([column[at] for column in frame.get_columns()])
 
 
 def rows_where(frame: pl.DataFrame, mask: Bools | pl.Series) -> pl.DataFrame:
-    """The rows that the mask selects."""
+    """Returns the rows that the mask selects."""
     selected = mask if isinstance(mask, pl.Series) else pl.Series(mask)
     return pl.DataFrame([column.filter(selected) for column in frame.get_columns()])
 
 
 def is_null(column: pl.Series) -> Bools:
-    """Which of its values are null."""
+    """Returns which of its values are null."""
     if column.null_count() == 0:
         return np.zeros(len(column), np.bool_)
     if column.null_count() == len(column):
@@ -52,5 +52,5 @@ def is_null(column: pl.Series) -> Bools:
 
 
 def constant(value: Any, dtype: pl.DataType | type[pl.DataType], count: int) -> pl.Series:
-    """A column with one value, or null, in every row."""
+    """Makes a column with one value, or null, in every row."""
     return pl.Series([value], dtype=dtype).new_from_index(0, count)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from joins.rows.frames import constant, frame_of
+from joins.rows.frames import Bools, constant, frame_of
 from joins.rows.reading import RAW, find
 from joins.rows.records import OWN_KEY, RECORD, empty_rows, rows_about
 from joins.rows.schemas import Known, known_in
@@ -18,8 +17,6 @@ from joins.spec import Side
 from kafkaio.eventtime import LOG_APPEND_TIME, ceilings, valid
 from kafkaio.reasons import FUTURE_TIME, INVALID_KEY, NO_TIME
 from kafkaio.times import LATEST_MS, UNLIMITED_MS
-
-Bools = npt.NDArray[np.bool_]
 
 CLOCKS_DIFFER_MS = 1_000
 """How far ahead of the broker's clock, or of ours, a producer's clock may be while its records still prove progress."""
@@ -45,7 +42,7 @@ class Intake:
 
     @property
     def future_ms(self) -> int:
-        """The smallest time that the clock rejected, above those of all records; `LATEST_MS` if there is none."""
+        """The smallest time that the clock rejected, above those of all records; `LATEST_MS` if it rejected none."""
         if self.dead.is_empty():
             return LATEST_MS
         times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == FUTURE_TIME)
@@ -53,7 +50,7 @@ class Intake:
         return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
 
     def split(self, offset: int) -> tuple[Intake, Intake]:
-        """The part below an offset, and the rest."""
+        """Returns the part below an offset, and the rest."""
         at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
         dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
         below, rest = self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
@@ -72,9 +69,9 @@ class Intake:
 def take_in(
     name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, progress_before_ms: int
 ) -> Intake:
-    """Separate good records from dead letters in one Arrow batch of one partition (schema of `kafkaio.messages`).
+    """Separates good records from dead letters in one Arrow batch of one partition (schema of `kafkaio.messages`).
 
-    Of good records remains what the side keeps; dead letters are as they were read.
+    Good records are reduced to what the side keeps; dead letters are as they were read.
 
     name       "left" or "right"
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
@@ -107,13 +104,13 @@ def take_in(
 
 
 def _column(values: pa.Array, name: str) -> pl.Series:
-    """As a column of `records.RECORD`."""
+    """Returns the values as a column of `records.RECORD`."""
     column = pl.Series(name, values)
     return column if column.dtype == RECORD[name] else column.cast(RECORD[name])
 
 
 def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:
-    """Whether a time is not after the append: by the broker's clock if the topic has it, otherwise by ours.
+    """Returns whether each time is not after the append: by the broker's clock if the topic has it, otherwise by ours.
 
     Producers' clocks may be slightly ahead of that clock. If none of their records proved anything, left would depend
     on the clock alone.
@@ -127,7 +124,7 @@ def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, 
 
 
 def _reasons(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array) -> pl.Series | None:
-    """Why each record does not take part; None when all of them do, which is the usual case and cheap."""
+    """Returns why each record does not take part; None when all of them do, which is the usual case and cheap."""
     if unusable is None and pc.all(valid_times).as_py() is not False:
         return None
     none = pl.repeat(None, len(time), dtype=pl.String, eager=True)

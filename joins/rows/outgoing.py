@@ -39,8 +39,9 @@ _ESCAPED = 6
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """rows    one per record, with the columns that are named here, and any others
+    """Records for one topic.
 
+    rows    one per record, with the columns that are named here, and any others
     key     a column (binary)
     value   a column (binary), or a text
     plan    all headers of each record
@@ -58,40 +59,40 @@ class Outgoing:
 
     @property
     def keys(self) -> pl.Series:
-        """As `TopicWriter.write` takes them, like the next three."""
+        """The keys as `TopicWriter.write` takes them, like the next three."""
         return self.rows[self.key]
 
     @property
     def values(self) -> pl.Series | MadeTexts:
-        """The column, or the texts."""
+        """The values: a column, or texts."""
         return self.rows[self.value] if isinstance(self.value, str) else MadeTexts(self.value, self.rows)
 
     @property
     def headers(self) -> MadeHeaders:
-        """Lists of (name, value)."""
+        """The headers: lists of (name, value)."""
         return MadeHeaders(self.plan, self.rows)
 
     @property
     def times(self) -> pl.Series:
-        """Milliseconds."""
+        """The times in milliseconds."""
         return self.rows[self.time]
 
     @property
     def size(self) -> int:
-        """About the bytes of all records."""
+        """About how many bytes all records have."""
         return int(self._sizes(escaped=1).sum()) + OURS_ABOUT * len(self)
 
     def where(self, mask: np.typing.NDArray[np.bool_]) -> Outgoing:
-        """The records that the mask selects."""
+        """Returns the records that the mask selects."""
         return replace(self, rows=self.rows.filter(pl.Series(mask, dtype=pl.Boolean)))
 
     def record(self, i: int) -> tuple[Any, Any, Headers]:
-        """Key, value and headers of one record."""
-        one = replace(self, rows=self.rows[i : i + 1])
-        return one.keys.to_list()[0], one.values.to_list()[0], one.headers.to_list()[0]
+        """Returns key, value and headers of one record."""
+        single = replace(self, rows=self.rows[i : i + 1])
+        return single.keys.to_list()[0], single.values.to_list()[0], single.headers.to_list()[0]
 
     def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
-        """With times that the topic accepts; other times go into a header."""
+        """Returns the records with times that the topic accepts; other times go into a header."""
         earliest, latest = limits.span(now_ms)
         fits = (self.times >= earliest) & (self.times <= latest)
         if fits.sum() == len(self):
@@ -106,14 +107,17 @@ class Outgoing:
         return replace(self, rows=rows, plan=(*self.plan, own_time), time=stamp)
 
     def shortened(self, limits: TopicLimits, what: Callable[[int], str]) -> Outgoing:
-        """Without what makes copies too large for the topic; `what` names a record. Raises `RecordTooLarge`."""
+        """Returns the records without what makes them too large for the topic. Raises `RecordTooLarge`.
+
+        what   names a record in messages
+        """
         large = self.perhaps_too_large(limits)
         if not large:
             return self
         keys, values, headers = self.keys.to_list(), self.values.to_list(), self.headers.to_list()
         for i in large:
             keys[i], values[i], headers[i] = shortened(keys[i], values[i], headers[i], limits, what(i))
-        values = [one.encode() if isinstance(one, str) else one for one in values]
+        values = [value.encode() if isinstance(value, str) else value for value in values]
         columns = {"key": keys, "value": values}
         rows = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Binary)).with_columns(
             headers=listed(headers), time=self.times
@@ -121,16 +125,16 @@ class Outgoing:
         return Outgoing(rows, "key", "value", (ListedHeaders("headers"),), "time")
 
     def perhaps_too_large(self, limits: TopicLimits) -> list[int]:
-        """Which records may be, by a cheap bound; there are almost never any."""
+        """Returns which records may be too large, by a cheap bound; there are almost never any."""
         sizes = self._sizes(_ESCAPED)
         if limits.surely_takes(int(sizes.max(initial=0))):
             return []
         return [i for i, size in enumerate(sizes.tolist()) if not limits.surely_takes(size)]
 
     def _sizes(self, escaped: int) -> I64:
-        """At most the bytes of each record without our own headers, if no byte takes more than `escaped`."""
+        """Returns an upper bound of each record's bytes without our own headers, if a byte takes at most `escaped`."""
         names = {self.value} if isinstance(self.value, str) else columns_of(self.value)
         sizes = {name: column_bytes(self.rows[name]) for name in {self.key, *names}}
         value = sizes[self.value] if isinstance(self.value, str) else most_bytes(self.value, sizes, escaped=escaped)
-        own = (column_bytes(self.rows[one.column]) for one in self.plan if isinstance(one, ListedHeaders))
+        own = (column_bytes(self.rows[header.column]) for header in self.plan if isinstance(header, ListedHeaders))
         return np.asarray(sum(own, sizes[self.key] + value))

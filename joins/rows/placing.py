@@ -21,14 +21,14 @@ _SEED, _M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 
 
 def buckets_of(records: pl.DataFrame, buckets: int) -> npt.NDArray[np.int32]:
-    """The bucket of each record, from its columns `key` (binary) and `partition`."""
+    """Returns the bucket of each record, from its columns `key` (binary) and `partition`."""
     placed = (murmur2(records["key"]) & np.uint32(0x7FFFFFFF)) % np.uint32(buckets)
     no_key = records["key"].is_null().to_numpy()
     return np.where(no_key, records["partition"].to_numpy() % buckets, placed).astype(np.int32)
 
 
 def murmur2(keys: pl.Series) -> U32:
-    """The hash of each key, unsigned; that of b"" for null.
+    """Returns the hash of each key, unsigned; that of b"" for null.
 
     Up to `LONG` bytes it is `org.apache.kafka.common.utils.Utils.murmur2`. Of a longer key it is that of its digest, so
     the Java client would put that key elsewhere.
@@ -54,7 +54,7 @@ def _reduced(keys: pl.Series) -> pl.Series:
 
 
 def _of_length(keys: npt.NDArray[np.uint8]) -> U32:
-    """Of a matrix, one key per row."""
+    """Returns the hashes of keys of one length: a matrix, one key per row."""
     rows, length = keys.shape
     whole = length & ~3
     words = np.ascontiguousarray(keys[:, :whole]).view("<u4").astype(np.uint32)

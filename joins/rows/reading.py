@@ -20,7 +20,7 @@ RAW, UNREADABLE = "raw", "unreadable"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Columns of one batch.
+    """What was found in one batch, as columns.
 
     times    int64 ms UTC; null if a record has none, or one before 1970
     keys     the join keys (binary), null where there is none; None: the records' own keys
@@ -35,7 +35,7 @@ class Found:
 
 
 def find(side: Side, batch: pa.RecordBatch) -> Found:
-    """Read a batch in the schema of `kafkaio.rangereader`, of which partition and offset are not needed."""
+    """Reads a batch in the schema of `kafkaio.rangereader`, of which partition and offset are not needed."""
     key_of, values = side.key_of, batch.column("value")
     fields = None
     if side.has_json:
@@ -66,7 +66,7 @@ def _not_text(values: pa.Array) -> pa.Array:
 
 
 def _worded(masks: Mapping[str, pa.Array]) -> pl.Series | None:
-    """The name of the first mask that holds for a record; null if none does."""
+    """Returns for each record the name of the first mask that holds; null if none does."""
     if not any(pc.any(mask).as_py() for mask in masks.values()):
         return None
     frame = pl.DataFrame({name: pl.Series(pl.from_arrow(mask)) for name, mask in masks.items()})

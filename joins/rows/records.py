@@ -50,12 +50,12 @@ _NO_ROWS = pl.DataFrame(schema=ROW)
 
 
 def empty_rows() -> pl.DataFrame:
-    """No rows, with the columns of `ROW`; made once, because that takes as long as joining hundreds of records."""
+    """Returns no rows, with the columns of `ROW`. Made once: that takes as long as joining hundreds of records."""
     return _NO_ROWS.clone()
 
 
 def side_columns(records: pl.DataFrame) -> dict[str, str]:
-    """Which column of records (`RECORD`) is which of `SIDE_COLUMNS`."""
+    """Returns for each of `SIDE_COLUMNS` the column of records (`RECORD`) that it is."""
     own = OWN_KEY if OWN_KEY in records.columns else "key"
     return {name: own if name == "key" else name for name in SIDE_COLUMNS}
 
@@ -63,7 +63,7 @@ def side_columns(records: pl.DataFrame) -> dict[str, str]:
 def rows_about(
     side: str, records: pl.DataFrame, outcome: str, reason: str | pl.Series | None, late: pl.Series | bool
 ) -> pl.DataFrame:
-    """Rows that carry records of one side only, the other side's columns null."""
+    """Makes rows that carry records of one side only; the other side's columns are null."""
     count = len(records)
     columns = {"key": records["key"], "outcome": constant(outcome, pl.String, count)}
     columns |= {f"{side}_{name}": records[column] for name, column in side_columns(records).items()}

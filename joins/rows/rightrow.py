@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joins.errors import RightRowUnreadable
+from joins.rows.frames import I64
 from joins.rows.records import OWN_KEY, RECORD
 
 FORMAT = 1
@@ -45,13 +46,13 @@ ITEMS = pa.schema(
 )
 
 Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 
 def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Table:
-    """Records (`records.RECORD`, and `OWN_KEY` if they have it) as items in the same order, in the schema `ITEMS`.
+    """Makes items (`ITEMS`) of records (`records.RECORD`, and `OWN_KEY` if they have it), in the same order.
 
     late   a flag per record
+
     Raises ValueError if a key or a time is null: such a record cannot be stored.
     """
     for name in ("key", "time"):
@@ -76,7 +77,7 @@ def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Ta
 def from_items(
     keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Series, *, keyed: bool = False
 ) -> pl.DataFrame:
-    """Items (binary, int64, binary, binary) as records in the schema `RIGHT_ROW`; raises `RightRowUnreadable`.
+    """Makes records (`RIGHT_ROW`) of items (binary, int64, binary, binary); raises `RightRowUnreadable`.
 
     keyed   the join key is not Kafka's key, so the records have `OWN_KEY`
     """
@@ -151,7 +152,7 @@ def _values(records: pl.DataFrame, late: pl.Series) -> pa.Array:
 
 
 def _written_headers(headers: pl.Series, present: npt.NDArray[np.bool_]) -> pa.Array:
-    """Per record: length and entries; empty if it has no headers."""
+    """Returns length and entries of each record; empty if it has no headers."""
     lists = headers.to_arrow().cast(_LISTS)
     entries = lists.flatten()
     names, values = entries.field("key").cast(pa.large_binary()), entries.field("value")
@@ -178,10 +179,10 @@ def _written_headers(headers: pl.Series, present: npt.NDArray[np.bool_]) -> pa.A
 _LISTS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))
 
 
-def _read_headers(data: Bytes, starts: Ints, ends: Ints, rows: Ints, count: int) -> pl.Series:
-    """The headers of `rows`, null for the others; reads the first entries of all rows, then the second ones ..."""
+def _read_headers(data: Bytes, starts: I64, ends: I64, rows: I64, count: int) -> pl.Series:
+    """Reads the headers of `rows`, null for the others: the first entries of all rows, then the second ones ..."""
     at, active = starts[rows].copy(), rows
-    found: list[tuple[Ints, Ints, Ints, Ints, Ints]] = []  # row, name's start and length, value's start and length
+    found: list[tuple[I64, I64, I64, I64, I64]] = []  # row, name's start and length, value's start and length
     while len(active := active[(more := at < ends[active])]):
         at = at[more]
         limit = ends[active]
@@ -215,8 +216,8 @@ def _read_headers(data: Bytes, starts: Ints, ends: Ints, rows: Ints, count: int)
     return pl.Series("headers", lists).cast(RECORD["headers"])
 
 
-def _read_own_keys(data: Bytes, starts: Ints, ends: Ints) -> tuple[pl.Series, Ints]:
-    """The records' own keys, and the bytes that each takes with its length."""
+def _read_own_keys(data: Bytes, starts: I64, ends: I64) -> tuple[pl.Series, I64]:
+    """Reads the records' own keys, and the bytes that each takes with its length."""
     lengths = _integers(data, starts, ends, "<i4")
     sizes = 4 + np.maximum(lengths, 0)
     if (lengths < -1).any() or (starts + sizes > ends).any():
@@ -226,7 +227,7 @@ def _read_own_keys(data: Bytes, starts: Ints, ends: Ints) -> tuple[pl.Series, In
     return pl.Series(OWN_KEY, found).cast(pl.Binary), sizes
 
 
-def _check_format(data: Bytes, starts: Ints, lengths: Ints) -> None:
+def _check_format(data: Bytes, starts: I64, lengths: I64) -> None:
     if (lengths < _HEAD).any():
         raise _torn()
     formats = data[starts] if len(starts) else np.empty(0, np.uint8)
@@ -246,8 +247,8 @@ def _torn() -> RightRowUnreadable:
     )
 
 
-def _flat(column: pl.Series) -> tuple[Bytes, Ints, Ints]:
-    """The contiguous bytes of a binary column, where each value starts, and its length."""
+def _flat(column: pl.Series) -> tuple[Bytes, I64, I64]:
+    """Returns the contiguous bytes of a binary column, where each value starts, and its length."""
     array = _large(column)
     if array.null_count:
         raise _torn()
@@ -259,16 +260,16 @@ def _flat(column: pl.Series) -> tuple[Bytes, Ints, Ints]:
     return data, bounds[:-1], np.diff(bounds)
 
 
-def _integers(data: Bytes, at: Ints, limit: Ints, kind: str) -> Ints:
-    """The 32-bit numbers at these positions; each must end at or before its limit."""
+def _integers(data: Bytes, at: I64, limit: I64, kind: str) -> I64:
+    """Reads the 32-bit numbers at these positions; each must end at or before its limit."""
     if (at + 4 > limit).any():
         raise _torn()
-    numbers: Ints = data[at[:, None] + np.arange(4)].view(kind).ravel().astype(np.int64)
+    numbers: I64 = data[at[:, None] + np.arange(4)].view(kind).ravel().astype(np.int64)
     return numbers
 
 
-def _cut(data: Bytes, starts: Ints, lengths: Ints) -> pa.Array:
-    """These ranges of the bytes, as a binary array."""
+def _cut(data: Bytes, starts: I64, lengths: I64) -> pa.Array:
+    """Returns these ranges of the bytes as a binary array."""
     bounds = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     places = np.arange(bounds[-1]) + np.repeat(starts - bounds[:-1], lengths)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[places])]
@@ -282,7 +283,7 @@ def _large(column: pl.Series) -> pa.Array:
 
 
 def _fixed(rows: Bytes) -> pa.Array:
-    """Each row's bytes as one value."""
+    """Returns each row's bytes as one value."""
     count, width = rows.shape
     bounds = np.arange(count + 1, dtype=np.int64) * width
     content = pa.py_buffer(np.ascontiguousarray(rows))

@@ -1,4 +1,4 @@
-"""Which schemas the registry had when a record was read: a record whose schema came later stays a dead letter. Pure.
+"""Knows which schemas the registry had when a record was read: if its schema came later, it stays a dead letter. Pure.
 
 `Known` says from which offset of a partition on each schema was known. It grows by the schemas of a topic, of which
 there are few; those that are named and do not exist, which may be many, are not in it.
@@ -23,7 +23,7 @@ Known = Mapping[int, int]
 
 
 def known_in(batch: pa.RecordBatch) -> dict[int, int]:
-    """Of the schemas that a batch of one partition names, those that the registry has."""
+    """Returns those of the schemas that a batch of one partition names that the registry has."""
     if RAW not in batch.schema.names:
         return {}
     ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
@@ -33,7 +33,7 @@ def known_in(batch: pa.RecordBatch) -> dict[int, int]:
 
 
 def as_first_read(batch: pa.RecordBatch, known: Known, where: str) -> pa.RecordBatch:
-    """A batch that is read again, with the records as dead letters whose schema was unknown when they were first read.
+    """Makes dead letters of the records whose schema was unknown when they were first read.
 
     where   names the partition in messages. Raises `DataLoss` if the registry has lost a schema
     """

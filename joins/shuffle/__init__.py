@@ -5,9 +5,11 @@ pieces.py     what goes through the shuffle, and how a part's records are put to
 source.py     the Spark edge of what is fetched
 stage.py      the stage of what was shuffled
 
-A task for each partition that has something to read fetches its range, and divides the records by the bucket of their
-key. Spark's shuffle brings the pieces of a bucket together, and the same JoinBolt as on the direct path joins them.
+Each partition that has something to read gets a task, which fetches its range, and divides the records by the bucket
+of their key. Spark's shuffle brings the pieces of a bucket together, and the same JoinBolt as on the direct path joins
+them.
 
-The partitions of both sides are one bucket of the admission. Facts are about partitions, not about keys: the tasks that
-fetch find them. As left is fetched beside right, it goes as far as right's frontier was known before the batch.
+The partitions of both sides are one bucket of the admission. Facts are about partitions, not about keys, so the tasks
+that fetch find them. Left is fetched at the same time as right, so it goes as far as right's frontier was known before
+the batch.
 """

@@ -20,7 +20,7 @@ from joins.shuffle.pieces import LATE, Content, Piece, facts_pieces, frame_bytes
 from joins.spec import JoinSpec
 
 PIECE_RECORDS = 12_500
-"""About how many a piece holds: each costs a row of the shuffle, and large rows cost the JVM more than small ones."""
+"""About how many records a piece holds: each costs a row of the shuffle, and large rows cost the JVM more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Fetch:
 
     @classmethod
     def all_of(cls, spec: JoinSpec, ticket: Ticket) -> list[Fetch]:
-        """Of every partition that has something to read."""
+        """Returns a fetch for every partition that has something to read."""
         known_ms = ticket.bucket.known_frontier_ms  # nothing of right is read yet
         limit_ms = left_limit(spec, known_ms, known_ms, ticket.bucket.give_up_ms).limit_ms
         return [
-            cls(side, one, limit_ms, ticket.parts or 1)
+            cls(side, range_, limit_ms, ticket.parts or 1)
             for side in ("right", "left")
-            for one in ranges_of(ticket, side).values()
-            if one.reading.records
+            for range_ in ranges_of(ticket, side).values()
+            if range_.reading.records
         ]
 
     def pieces(self, spec: JoinSpec, read: Read) -> Iterator[Piece]:
-        """The records that may go, by part, and the facts for every part."""
+        """Yields the records that may go, by part, and the facts for every part."""
         intakes, facts = self.range.opened(spec, self.side, read, self.limit_ms)
         dividing = _Dividing(self)
         for taken in intakes:
@@ -54,30 +54,31 @@ class Fetch:
         yield from facts_pieces(self.side, self.range.partition, facts(), self.parts)
 
     def to_json(self) -> dict[str, Any]:
-        """What a task gets."""
-        one = self.range
+        """Returns what a task gets."""
+        range_ = self.range
         return {
             "side": self.side,
-            "reading": readings_json({one.partition: one.reading}),
-            "listed_ms": one.listed_ms,
-            "skew_ms": one.skew_ms,
-            "room_bytes": one.room_bytes,
+            "reading": readings_json({range_.partition: range_.reading}),
+            "listed_ms": range_.listed_ms,
+            "skew_ms": range_.skew_ms,
+            "room_bytes": range_.room_bytes,
             "limit_ms": self.limit_ms,
             "parts": self.parts,
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Fetch:
-        """What `to_json` wrote."""
+        """Reads what `to_json` wrote."""
         ((partition, reading),) = readings_from(data["reading"]).items()
-        one = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
-        return cls(data["side"], one, data["limit_ms"], data["parts"])
+        range_ = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
+        return cls(data["side"], range_, data["limit_ms"], data["parts"])
 
 
 @dataclass(slots=True)
 class _Dividing:
-    """Collects records until there are enough of them, and divides them by key; dead letters likewise, which all go to
-    one part, as they match nothing.
+    """Collects records until there are enough of them, and divides them by key.
+
+    Dead letters are collected likewise. They match nothing, so all of them go to one part.
     """
 
     fetch: Fetch

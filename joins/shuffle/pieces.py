@@ -1,8 +1,11 @@
 """What goes through the shuffle, and how the pieces of a part are put together again. Pure.
 
-Every piece says which part it is for. A ticket's piece says that the part takes part in the batch, even if it has no
-records; a piece of facts says how far a partition was read; one of a failure says why the job must end, for every part,
-as none has all its records then; the others hold records and dead letters, as Arrow IPC.
+Every piece says which part it is for.
+
+    ticket          the part takes part in the batch, even if it has no records
+    facts           how far a partition was read
+    failure         why the job must end; it is for every part, as none has all its records then
+    records, dead   records and dead letters, as Arrow IPC
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """part: which one it is for; number: its place among the pieces of its partition."""
+    """What a task sends to a part. number: its place among the pieces of its partition."""
 
     part: int
     content: Content
@@ -56,26 +59,26 @@ class Piece:
 
 
 def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:
-    """The ticket of each part."""
-    for one in ticket.divided():
-        yield Piece(one.number_of_part, Content.TICKET, "", 0, 0, json.dumps(one.to_json()).encode())
+    """Yields the ticket of each part."""
+    for part in ticket.divided():
+        yield Piece(part.number_of_part, Content.TICKET, "", 0, 0, json.dumps(part.to_json()).encode())
 
 
 def facts_pieces(side: str, partition: int, facts: PartitionFacts, parts: int) -> Iterator[Piece]:
-    """For every part; only the first one, which reports them, gets the tail."""
+    """Yields the facts for every part; only the first one, which reports them, gets the tail."""
     for part in range(parts):
         values = asdict(facts) if part == 0 else {**asdict(facts), "tail": ()}
         yield Piece(part, Content.FACTS, side, partition, 0, json.dumps(values).encode())
 
 
 def failure_pieces(error: Exception, parts: int) -> Iterator[Piece]:
-    """For every part, which then raises `TaskEnded`. error: one of ours."""
+    """Yields an error, one of ours, for every part, which then raises `TaskEnded`."""
     data = Failure.of_ours(error).to_json().encode()
     return (Piece(part, Content.FAILURE, "", 0, 0, data) for part in range(parts))
 
 
 def frame_bytes(frame: pl.DataFrame) -> bytes:
-    """Arrow IPC of these rows alone, even if they share their memory with others; compressed: Spark copies it often."""
+    """Writes these rows alone, even if they share memory, as Arrow IPC; compressed, because Spark copies it often."""
     table, body = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
     with pa.ipc.new_stream(body, table.schema, options=_COMPRESSED) as stream:
         stream.write_table(table)
@@ -83,7 +86,7 @@ def frame_bytes(frame: pl.DataFrame) -> bytes:
 
 
 def frame_of(data: bytes) -> pl.DataFrame:
-    """What `frame_bytes` wrote."""
+    """Reads what `frame_bytes` wrote."""
     with pa.ipc.open_stream(data) as stream:
         return pl.DataFrame(pl.from_arrow(stream.read_all()))
 
@@ -97,7 +100,7 @@ class ShuffledPart:
     pieces: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
-        """Take in a piece. Raises `TaskEnded` for that of a failure."""
+        """Adds a piece. Raises `TaskEnded` for that of a failure."""
         if piece.content is Content.FAILURE:
             raise TaskEnded(Failure.from_json(piece.data.decode()))
         if piece.content is Content.TICKET:
@@ -110,7 +113,7 @@ class ShuffledPart:
             self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
 
     def opened(self, spec: JoinSpec) -> OpenRange:
-        """Opens the ranges of the ticket: its records that belong to this part. Frees what was taken."""
+        """Returns what opens the ranges of the ticket: gives the records of this part, and frees what was taken."""
 
         def opened(side: str, partition: int, limit_ms: int) -> Opened:
             assert self.ticket is not None
@@ -126,7 +129,7 @@ class ShuffledPart:
 
     def _taken(self, side: str, partition: int) -> Iterator[Intake]:
         pieces = self.pieces.pop((side, partition), [])
-        pieces.sort(key=lambda one: (one.content is not Content.DEAD, one.number))
+        pieces.sort(key=lambda piece: (piece.content is not Content.DEAD, piece.number))
         for piece in pieces:
             yield _intake_of(piece)
 
@@ -142,7 +145,7 @@ def _intake_of(piece: Piece) -> Intake:
 
 
 def parts_of(pieces: Iterable[Piece]) -> Iterator[ShuffledPart]:
-    """The parts of a batch, in order. Raises `TaskEnded` before the first if a piece says so."""
+    """Yields the parts of a batch, in order. Raises `TaskEnded` before the first if a piece says so."""
     parts: dict[int, ShuffledPart] = {}
     for piece in pieces:
         parts.setdefault(piece.part, ShuffledPart()).add(piece)

@@ -1,4 +1,4 @@
-"""The Spark edge of what is fetched: a task for each partition with something to read, and one for the tickets."""
+"""The Spark edge of fetching: a task for each partition with something to read, and one for the tickets."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ PIECE_SCHEMA = "part int, content string, side string, partition int, number int
 
 
 class FetchReader(TicketReader):
-    """Admits as on the direct path; its tasks are not the buckets but the partitions."""
+    """Admits as on the direct path, but has a task per partition instead of one per bucket."""
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
         admission = Admission.from_json(end)
         admission.check_belongs_to(self._spec)
         (ticket,) = Ticket.all_of(admission)
-        fetches = [{"fetch": one.to_json()} for one in Fetch.all_of(self._spec, ticket)]
-        return [json.dumps(one) for one in ({"ticket": ticket.to_json()}, *fetches)]
+        fetches = [{"fetch": fetch.to_json()} for fetch in Fetch.all_of(self._spec, ticket)]
+        return [json.dumps(task) for task in ({"ticket": ticket.to_json()}, *fetches)]
 
 
 def shuffled(
     spark: SparkSession, spec: JoinSpec, control: JoinControl, reader: Callable[..., StreamReader]
 ) -> DataFrame:
-    """The streaming DataFrame of pieces, those of a part in the same Spark partition; reader: `FetchReader`."""
+    """Returns the streaming DataFrame of pieces, those of a part in the same Spark partition; reader: `FetchReader`."""
     assert spec.buckets is not None, "joins.pathchoice sets it"
     source = ticket_source(spec, control, reader, fetch_stage(spec), PIECE_SCHEMA)
     return rows_of(spark, source).repartitionById(spec.buckets, "part")
 
 
 def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:
-    """Tasks of `FetchReader` -> their pieces, in batches of `PIECE`."""
+    """Returns the stage that makes pieces of the tasks of `FetchReader`, in batches of `PIECE`."""
     readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:

@@ -1,4 +1,4 @@
-"""The stage of what was shuffled: it joins the records of each part of a ticket."""
+"""What a task does with what was shuffled: it joins the records of each part of a ticket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from joins.window.stage import items_of
 
 
 def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
-    """Parts of a ticket -> their items; `windows` and `copies` as in `joins.window.stage.join_stage`."""
+    """Returns the stage that makes items of the parts of a ticket.
+
+    `windows` and `copies` are as in `joins.window.stage.join_stage`.
+    """
 
     def items(parts: Iterable[ShuffledPart]) -> Iterator[Item[BucketSummary]]:
         for part in parts:
@@ -30,7 +33,7 @@ def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | No
 def each_part(
     stage: Callable[[Iterable[ShuffledPart]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Pieces (`joins.shuffle.source.PIECE`), all those of their parts -> what `stage` makes of the parts.
+    """Makes a stage of pieces (`joins.shuffle.source.PIECE`) from a stage of parts.
 
     A task holds its pieces until the last one has come, as Spark gives them in no order.
     """

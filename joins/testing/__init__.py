@@ -1,4 +1,4 @@
-"""Property-test a join of two topics without a broker; `pip install 'teacup-joins[testing]'`.
+"""Property tests of a join of two topics, without a broker; `pip install 'teacup-joins[testing]'`.
 
 cutting.py        how a run over a history is cut into batches, and what interrupts them (pure)
 deadlock.py       the article's deadlock, for demonstration (pure)
@@ -7,7 +7,7 @@ log.py            a simulated log over a history, as of a clock's time (pure)
 oracle.py         the join over a whole history, by brute force (pure)
 play.py           from steps to the events of a partition, within a side's disorder and the producer delay (pure)
 simulatedkeys.py  where a record of a simulated log carries its join key (pure)
-simulation.py     run a join over a simulated log and clock, with the same code as on Spark (pure)
+simulation.py     runs a join over a simulated log and clock, with the same code as on Spark (pure)
 strategies.py     Hypothesis strategies (pure)
 """
 

@@ -1,9 +1,9 @@
-"""The article's deadlock, for demonstration: the join without the synchroniser's reports, in a limited window. Pure.
+"""Demonstrates the article's deadlock: the join without the synchroniser's reports, in a limited window. Pure.
 
 Expiry then knows only the left records that have *passed*. When right is far older than the next left record, right
-must be read until it reaches that time; but none of it expires, because no left record may pass before. The window
-fills, and the join stalls for ever. With the reports, the time of the next left record is known before it
-passes, and right records that it cannot match are not kept.
+must be read until it reaches that time. But none of it expires, because no left record may pass before. The window
+fills, and the join stalls for ever. With the reports, the time of the next left record is known before it passes, and
+right records that it cannot match are not kept.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ SPEC = JoinSpec(
 )
 """A join whose window should hold a second of right, whatever is read meanwhile."""
 
+APART_MS = 100_000
+"""How far left jumps ahead."""
+
 
 class LimitedWindow(Simulation):
     """A simulation whose window holds at most `limit` records; `reports=False` expires by passed left alone."""
@@ -37,13 +40,15 @@ class LimitedWindow(Simulation):
         self._limit, self._reports = limit, reports
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """Raises Stalled if the window is full and no left record may pass."""
+        """Plans as usual. Raises Stalled if the window is full and no left record may pass."""
         planned = super().plan(spec)
         if planned is None:
             return None
         buckets = planned.admission.buckets
         passes = any(
-            facts.end > buckets[n].left[p].start for n, one in planned.expected.items() for p, facts in one.left.items()
+            facts.end > buckets[n].left[p].start
+            for n, expected in planned.expected.items()
+            for p, facts in expected.left.items()
         )
         if self.run.window >= self._limit and not passes:
             raise Stalled(
@@ -57,14 +62,14 @@ class LimitedWindow(Simulation):
 
 
 def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:
-    """Only left records that may pass are read, so nothing is known about those that wait."""
+    """Reads only left records that may pass, so that nothing is known about those that wait."""
     return replace(bucket, left={p: r.to(expected.left[p].end) for p, r in bucket.left.items()})
 
 
-def far_apart(records: int = 1_000, apart_ms: int = 100_000) -> History:
-    """Both topics are close for a while, then left jumps ahead while right continues, as after a pause of left."""
+def far_apart() -> History:
+    """Makes topics that are close for a while; then left jumps ahead while right continues, as if left had paused."""
 
-    now_ms = 2 * apart_ms
+    now_ms = 2 * APART_MS
 
     def topic(name: str, times_ms: list[int]) -> TopicHistory:
         events = tuple(
@@ -76,6 +81,6 @@ def far_apart(records: int = 1_000, apart_ms: int = 100_000) -> History:
         return TopicHistory(name, (events,))
 
     near = [i * 10 for i in range(20)]
-    left = topic("left", [*near, *(apart_ms + i * 10 for i in range(50))])
-    right = topic("right", [i * apart_ms // records for i in range(records + 50)])
+    left = topic("left", [*near, *(APART_MS + i * 10 for i in range(50))])
+    right = topic("right", [i * APART_MS // 1_000 for i in range(1_050)])
     return History(left, right, start_ms=now_ms)

@@ -45,7 +45,7 @@ class Event:
     wrong_time: bool = False
 
     def is_future(self, max_future_skew_ms: int) -> bool:
-        """Its time is further ahead of the clock at its append than a join tolerates: a dead letter."""
+        """Returns whether its time is further ahead of the clock at its append than a join tolerates: a dead letter."""
         return self.time_ms > self.appended_ms + max_future_skew_ms
 
 
@@ -77,7 +77,7 @@ class TopicHistory:
                     )
 
     def without_wrong_times(self) -> TopicHistory:
-        """The same topic, with gaps in place of records with wrong times."""
+        """Returns the same topic, with gaps in place of records with wrong times."""
         return TopicHistory(
             self.topic,
             tuple(
@@ -87,22 +87,22 @@ class TopicHistory:
         )
 
     def records(self) -> Iterator[Event]:
-        """Everything that is ever readable, including records from the future: by partition, then by offset."""
+        """Yields everything that is ever readable, including records from the future: by partition, then by offset."""
         return (event for events in self.partitions for event in events if event.kind is EventKind.DATA)
 
     def events(self) -> Iterator[Event]:
-        """What is at every offset, by partition, then by offset."""
+        """Yields what is at every offset, by partition, then by offset."""
         return (event for events in self.partitions for event in events)
 
     def disorder_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
-        """Per partition the most that a record's time lies below the largest one before it.
+        """Returns per partition the most that a record's time lies below the largest one before it.
 
         Records with times above `ceiling_ms` (from the future) do not count.
         """
         return tuple(_disorder_ms(_times_ms(events, ceiling_ms)) for events in self.partitions)
 
     def producer_delay_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
-        """Per partition the longest time from a record's event time until it is readable.
+        """Returns per partition the longest time from a record's event time until it is readable.
 
         A partition without records has 0. Records with times above `ceiling_ms` (from the future) do not count.
         """
@@ -114,7 +114,7 @@ class TopicHistory:
     def within(
         self, *, disorder_ms: int, producer_delay_ms: int | None = None, ceiling_ms: int | None = None
     ) -> tuple[bool, ...]:
-        """Per partition whether it keeps to the disorder and, if one is given, to the producer delay."""
+        """Returns per partition whether it keeps to the disorder and, if one is given, to the producer delay."""
         return tuple(
             disorder <= disorder_ms and (producer_delay_ms is None or delay <= producer_delay_ms)
             for disorder, delay in zip(self.disorder_ms(ceiling_ms), self.producer_delay_ms(ceiling_ms), strict=True)
@@ -133,7 +133,7 @@ class History:
     start_ms: int = 0
 
     def without_wrong_times(self) -> History:
-        """The same history without the records with wrong times."""
+        """Returns the same history without the records with wrong times."""
         return History(self.left.without_wrong_times(), self.right.without_wrong_times(), self.start_ms)
 
     @property

@@ -57,7 +57,7 @@ class Clock:
     now_ms: int = 0
 
     def advance(self, ms: int) -> int:
-        """Advance by `ms` milliseconds (ValueError if negative); return the new time."""
+        """Advances by `ms` milliseconds (ValueError if negative); returns the new time."""
         if ms < 0:
             raise ValueError(f"ms: {ms} is not allowed; the clock of a simulation never goes back")
         self.now_ms += ms
@@ -91,17 +91,17 @@ class SimulatedLog:
         return self.history.topic
 
     def fail_next(self, n: int = 1) -> None:
-        """Make the next `n` calls raise KafkaUnavailable."""
+        """Makes the next `n` calls raise KafkaUnavailable."""
         self._failures = n
 
     def delete_before(self, partition: int, offset: int) -> None:
-        """Delete as retention does: `offset` is the first one left. ValueError beyond the high watermark."""
+        """Deletes as retention does: `offset` is the first one left. ValueError beyond the high watermark."""
         if offset > (high := self._ends(partition).high):
             raise ValueError(f"offset: {offset} is above the high watermark {high} of {self.topic}-{partition}")
         self._starts[partition] = max(offset, self._start(partition))
 
     def lead_anew(self, partition: int, end: int) -> None:
-        """Another leader, which had only the records below `end`; the log has grown again since."""
+        """Elects another leader, which had only the records below `end`; the log has grown again since."""
         self._cuts.setdefault(partition, []).append(end)
 
     def topic_id(self) -> str:
@@ -120,10 +120,10 @@ class SimulatedLog:
         return self.ends(), other.ends()
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
-        """As in the Protocol; a leader epoch is how many leaders there were before (`lead_anew`)."""
+        """Answers as in the Protocol; a leader epoch is how many leaders there were before (`lead_anew`)."""
         self._answer()
-        cuts = {p: self._cuts.get(p, [])[one.epoch :] for p, one in positions.items()}
-        return {p for p, one in positions.items() if one.offset > min(cuts[p], default=one.offset)}
+        cuts = {p: self._cuts.get(p, [])[position.epoch :] for p, position in positions.items()}
+        return {p for p, position in positions.items() if position.offset > min(cuts[p], default=position.offset)}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         self._answer()
@@ -153,7 +153,7 @@ class SimulatedLog:
         return {p: typical([at for _, at in block]) if block else None for p, block in blocks.items()}
 
     def fetch(self, partition: int, start: int, end: int) -> pa.RecordBatch:
-        """The readable data records with start <= offset < end, in offset order, as `RECORDS`.
+        """Returns the readable data records with start <= offset < end, in offset order, as `RECORDS`.
 
         Raises OffsetOutOfRange for a range that starts before what retention has left, ValueError for one that ends
         above the last stable offset (a `read_committed` reader would wait there).
@@ -215,7 +215,7 @@ class SimulatedLog:
         return next(hits, self._ends(partition).high)
 
     def _valid_time(self, partition: int, offset: int, ceiling_ms: int) -> int | None:
-        """The time of the record at an offset, if it is readable now and its time is valid."""
+        """Returns the time of the record at an offset, if it is readable now and its time is valid."""
         if not self._is_readable(partition, offset):
             return None
         event = self.history.partitions[partition][offset]
@@ -228,7 +228,7 @@ class SimulatedLog:
         return ends.start <= offset < ends.stable and self.history.partitions[partition][offset].kind is EventKind.DATA
 
     def _by_index(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer | None:
-        """What the index says; None if it cannot be trusted."""
+        """Returns what the index says; None if it cannot be trusted."""
         if not self.exact_index:
             return None
         offset = self._index(partition, query.time_ms)
@@ -254,7 +254,7 @@ class SimulatedLog:
             return answer
 
     def _valid(self, partition: int, offsets: range, ceiling_ms: int, count: int) -> list[Timed]:
-        """The first `count` valid records at these offsets, skipping gaps and records without a valid time."""
+        """Returns the first `count` valid records at these offsets, skipping gaps and records without a valid time."""
         times = ((offset, self._valid_time(partition, offset, ceiling_ms)) for offset in offsets)
         return list(islice(((offset, at) for offset, at in times if at is not None), count))
 

@@ -1,4 +1,4 @@
-"""The join over a whole history, by brute force: what every run over it must output, however it was cut. Pure.
+"""Joins a whole history by brute force: what every run over it must output, however it was cut. Pure.
 
 It compares every left record with every right one and keeps no state, so it can be checked by reading. Quadratic: keep
 histories to a few thousand records.
@@ -47,7 +47,7 @@ class Result:
 
 
 def join(history: History, spec: JoinSpec) -> list[Result]:
-    """Every row of the left outer join, each once: by left's partition and offset, then right's time."""
+    """Returns every row of the left outer join, each once: by left's partition and offset, then right's time."""
     rights = present(history.right, spec)
     rows: list[Result] = []
     for left in present(history.left, spec):
@@ -60,7 +60,7 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
 
 
 def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | None]:
-    """What a left record with a wrong time may be joined with: nothing, or any of its pairs.
+    """Returns what a left record with a wrong time may be joined with: nothing, or any of its pairs.
 
     That includes pairs with a right record that was from the future at its append: its time may have come since.
     """
@@ -69,13 +69,13 @@ def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | No
 
 
 def unjoined(history: History, spec: JoinSpec, results: Iterable[Result]) -> set[Position]:
-    """The positions of the right records, including those with null keys, that appear in no row of the results."""
+    """Returns the positions of the right records, also those with null keys, that appear in no row of the results."""
     joined = {result.right for result in results}
     return {(right.partition, right.offset) for right in present(history.right, spec)} - joined
 
 
 def present(topic: TopicHistory, spec: JoinSpec) -> list[Event]:
-    """The records of one side that take part: all readable ones except those from the future."""
+    """Returns the records of one side that take part: all readable ones except those from the future."""
     return [event for event in topic.records() if not event.is_future(spec.max_future_skew_ms)]
 
 

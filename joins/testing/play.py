@@ -1,4 +1,4 @@
-"""From steps to the events of a partition, within a side's disorder and the producer delay. Pure.
+"""Makes the events of a partition from steps, within a side's disorder and the producer delay. Pure.
 
 A step is four small choices: the gap before it, how late its event time is, who (key and value), and what happens.
 Steps are played in two passes:
@@ -58,7 +58,7 @@ class Lag(Enum):
     ONE = "one millisecond"
 
     def ms(self, disorder_ms: int) -> int:
-        """The lag in milliseconds, given the disorder."""
+        """Returns the lag in milliseconds, given the disorder."""
         return {Lag.NONE: 0, Lag.FULL: disorder_ms, Lag.HALF: disorder_ms // 2, Lag.ONE: min(1, disorder_ms)}[self]
 
 
@@ -92,14 +92,14 @@ class Stage:
     wrong_times_key: bytes | None = WRONG_TIMES_KEY
 
     def key(self, partition: int, who: int) -> bytes | None:
-        """The key that number `who` stands for in this partition."""
+        """Returns the key that number `who` stands for in this partition."""
         if who == NULL_KEY:
             return None
         number = max(who, 0)
         return bytes([ord("a") + (partition + self.key_spread * number if self.key_spread else number)])
 
     def value(self, partition: int, offset: int, time_ms: int, who: int) -> bytes | None:
-        """The value of a record: its name, and its time if the side takes that from the payload."""
+        """Returns the value of a record: its name, and its time if the side takes that from the payload."""
         name = f"{self.side.topic}-{partition}-{offset}"
         if self.side.payload_time:
             return json.dumps({"name": name} if time_ms < 0 else {"time": time_ms, "name": name}).encode()
@@ -117,7 +117,7 @@ class _Append:
 
 
 def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ...]:
-    """The events of one partition."""
+    """Returns the events of one partition."""
     events: list[Event] = []
     for offset, append in enumerate(_appends(_believable(steps, stage.outliers), stage)):
         _, _, who, what = append.step
@@ -142,7 +142,7 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
 
 
 def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
-    """The same steps with no more wrong times in a row than the join tolerates."""
+    """Returns the same steps with no more wrong times in a row than the join tolerates."""
     kept: list[Step] = []
     for gap_ms, lag, who, what in steps:
         records = [step[3] for step in kept if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]

@@ -1,7 +1,7 @@
 """Where a record of a simulated log carries its join key. Pure.
 
 The key of an `Event` is the join key. A side that takes it from elsewhere than Kafka's key gets it there: in a field of
-the value, which is then a JSON object, or in a header; each part of a key of several parts holds it. Kafka's key is
+the value, which is then a JSON object, or in a header. Each part of a key of several parts holds it. Kafka's key is
 then something else, so that nothing can be joined by it.
 """
 
@@ -18,7 +18,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 def carried(key_of: KeyOf, event: Event) -> tuple[bytes | None, Headers | None, bytes | None]:
-    """Kafka's key, headers and value of a record. Raises ValueError for a path through an array."""
+    """Returns Kafka's key, headers and value of a record. Raises ValueError for a path through an array."""
     if key_of.is_kafkas:
         return event.key, None, event.value
     own = event.key if KAFKA in key_of.parts else b"%d" % event.offset

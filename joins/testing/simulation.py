@@ -1,4 +1,4 @@
-"""Run a join over a simulated log and clock, with the same code as on Spark: admission, bolt, window, restore. Pure.
+"""Runs a join over a simulated log and clock, with the same code as on Spark: admission, bolt, window, restore. Pure.
 
     run = Simulation(history, spec).play(cuts).drain()
     assert run.results == oracle.join(history, spec)
@@ -50,7 +50,7 @@ class Stalled(AssertionError):
 
 
 class MemoryStore:
-    """A `SliceStore` in memory; `lose` forgets everything, as if the machine were gone."""
+    """A `SliceStore` in memory."""
 
     def __init__(self) -> None:
         self._slices: list[Slice] = []
@@ -58,20 +58,20 @@ class MemoryStore:
         self._facts: dict[str, BucketFacts] = {}
 
     def lose(self) -> None:
-        """Forget everything, as if the disk were lost."""
+        """Forgets everything, as if the disk were lost."""
         self._slices.clear()
         self._marks.clear()
         self._facts.clear()
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
-        def load(one: Slice) -> Slice | None:
-            return replace(one, marks=one.marks.copy()) if one.since_ms <= since_ms else None
+        def load(slice_: Slice) -> Slice | None:
+            return replace(slice_, marks=slice_.marks.copy()) if slice_.since_ms <= since_ms else None
 
-        return chosen(wanted, self._slices, lambda one: one.covers, load)
+        return chosen(wanted, self._slices, lambda slice_: slice_.covers, load)
 
-    def save_slice(self, one: Slice) -> Slice:
-        self._slices.append(replace(one, marks=one.marks & False))
-        return replace(one, in_file=True)
+    def save_slice(self, slice_: Slice) -> Slice:
+        self._slices.append(replace(slice_, marks=slice_.marks & False))
+        return replace(slice_, in_file=True)
 
     def marks(self, wanted: Covers) -> list[Joined]:
         return [
@@ -82,7 +82,7 @@ class MemoryStore:
         ]
 
     def save_marks(self, joined: Joined) -> None:
-        self._marks = [one for one in self._marks if one.left != joined.left] + [joined]
+        self._marks = [known for known in self._marks if known.left != joined.left] + [joined]
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         self._facts[ticket.digest] = BucketFacts.from_json(json.loads(json.dumps(facts.to_json())))
@@ -91,11 +91,11 @@ class MemoryStore:
         return self._facts.get(ticket.digest)
 
     def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
-        """There is no other place."""
+        """Does nothing: there is no other place."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
-        self._marks = [one for one in self._marks if _reaches(one.left, left_below)]
-        self._slices = [one for one in self._slices if _reaches(one.covers, right_below)]
+        self._marks = [joined for joined in self._marks if _reaches(joined.left, left_below)]
+        self._slices = [slice_ for slice_ in self._slices if _reaches(slice_.covers, right_below)]
 
 
 def _reaches(covers: Covers, below: Mapping[int, int]) -> bool:
@@ -123,17 +123,19 @@ class Run:
     restored: Counter[str] = field(default_factory=Counter)
 
     def sorted_results(self) -> list[Result]:
-        """The results in the order of left positions, as the oracle gives them."""
+        """Returns the results in the order of left positions, as the oracle does."""
         return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
 
 
 class Simulation(BothSides[SimulatedLog]):
-    """One join over one history. `state` is the checkpoint, `run` the output so far."""
+    """One join over one history. `state` is the checkpoint, `run` the output so far.
+
+    now_ms   when the join starts; None: as the history says
+    """
 
     state: Admission
 
     def __init__(self, history: History, spec: JoinSpec, now_ms: int | None = None) -> None:
-        """`now_ms`: when the join starts; None: as the history says."""
         self.spec = spec
         self.clock = Clock(history.start_ms if now_ms is None else now_ms)
         self.left, self.right = (
@@ -161,7 +163,7 @@ class Simulation(BothSides[SimulatedLog]):
         self._bolt = self._new_bolt()
 
     def play(self, cuts: Iterable[Cut]) -> Simulation:
-        """Take these steps, one after the other."""
+        """Takes these steps, one after the other."""
         for cut in cuts:
             match cut:
                 case Advance(ms):
@@ -177,7 +179,7 @@ class Simulation(BothSides[SimulatedLog]):
         return self
 
     def admit(self, max_records: int | None = None) -> bool:
-        """One batch, if there is one."""
+        """Plans a batch and carries it out; returns whether there was one."""
         spec = self.spec if max_records is None else replace(self.spec, max_records=max_records)
         planned = self.plan(spec)
         if planned is None:
@@ -186,7 +188,7 @@ class Simulation(BothSides[SimulatedLog]):
         return True
 
     def carry_on(self, planned: Planned) -> None:
-        """Carry out a batch that `plan` gave."""
+        """Carries out a batch that `plan` returned."""
         self.state = Admission.from_json(json.loads(json.dumps(planned.admission.to_json())))
         for rows in self._join(self.state):
             self._record(rows)
@@ -195,7 +197,7 @@ class Simulation(BothSides[SimulatedLog]):
         self.run.largest_window = max(self.run.largest_window, self.run.window)
 
     def available_now(self) -> int:
-        """A run under `availableNow`; returns how many batches it made. Time passes while left waits for right."""
+        """Runs as under `availableNow`; returns how many batches it made. Time passes while left waits for right."""
         run, spec, batches, waited = OneRun(), of_one_run(self.spec), 0, Waited()
         while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
             if isinstance(found, Planned):
@@ -210,12 +212,12 @@ class Simulation(BothSides[SimulatedLog]):
         return batches
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """The next admission; None when there is nothing to do, or while the clock is not believed."""
+        """Returns the next admission; None when there is nothing to do, or while the clock is not believed."""
         found = self._look(spec)
         return found if isinstance(found, Planned) else None
 
     def _look(self, spec: JoinSpec, run: OneRun | None = None) -> Planned | Held | None:
-        """The next admission, or what left waits for; None while the clock is not believed."""
+        """Returns the next admission, or what left waits for; None while the clock is not believed."""
         wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
         reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
         if not reading.confirmed:
@@ -229,13 +231,13 @@ class Simulation(BothSides[SimulatedLog]):
         return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, listing)
 
     def between(self) -> Admission:
-        """What the last batch left: its facts as they were kept, or found again from the log if they are lost."""
+        """Returns the state after the last batch; its facts were saved, or are found again from the log."""
         if not self.state.number:
             return self.state
         return self.state.after({n: self.facts(n) for n in self.state.buckets}, self.spec)
 
     def facts(self, bucket: int) -> BucketFacts:
-        """The facts of the last batch."""
+        """Returns the facts of the last batch."""
         ticket = self._tickets(self.state)[bucket]
         known = self._store_of(self.state.generation, str(bucket)).facts(ticket)
         return find_facts(self.spec, ticket, self._read) if known is None else known
@@ -244,7 +246,7 @@ class Simulation(BothSides[SimulatedLog]):
         return {t.bucket.number: Ticket.from_json(json.loads(json.dumps(t.to_json()))) for t in Ticket.all_of(state)}
 
     def restart(self, *, lose_files: bool = False) -> None:
-        """The workers are gone; with `lose_files` so are their disks."""
+        """Loses the workers and, with `lose_files`, their disks."""
         self._bolt = self._new_bolt()
         self._watch = Watch(self.clock.now_ms)
         self._wall_clock = self._new_wall_clock()
@@ -253,11 +255,11 @@ class Simulation(BothSides[SimulatedLog]):
                 store.lose()
 
     def retry(self) -> list[pl.DataFrame]:
-        """Run the last batch again, as Spark may before it is committed; its rows are not counted again."""
+        """Runs the last batch again, as Spark may before it is committed; its rows are not counted again."""
         return list(self._join(self.state)) if self.state.number else []
 
     def drain(self, rounds: int = 2_000) -> Run:
-        """Continue until everything is read and the window is empty. Raises Stalled if that never happens."""
+        """Continues until everything is read and the window is empty. Raises Stalled if that never happens."""
         for _ in range(rounds):
             if not self.admit():
                 was = self.clock.now_ms
@@ -269,7 +271,7 @@ class Simulation(BothSides[SimulatedLog]):
         raise Stalled(f"{self.unread()} records are unread after {rounds} batches: {self.state}")
 
     def unread(self) -> int:
-        """How many offsets below the high watermarks have not been read yet."""
+        """Returns how many offsets below the high watermarks have not been read yet."""
         ends = {"left": self.left.ends(), "right": self.right.ends()}
         return sum(
             max(ends[side][p].high - r.end, 0)
@@ -279,7 +281,7 @@ class Simulation(BothSides[SimulatedLog]):
         )
 
     def _all_readable_ms(self) -> int:
-        """The time from which nothing waits for the clock any more; a wrong time may be ahead of it."""
+        """Returns the time from which nothing waits for the clock any more; a wrong time may be ahead of it."""
         history = History(self.left.history, self.right.history)
         wrong = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.wrong_time]
         return max([history.end_ms, *wrong]) + self.spec.producer_delay_ms + self.spec.span_ms
@@ -306,15 +308,15 @@ class Simulation(BothSides[SimulatedLog]):
             summaries: list[BucketSummary] = []
             for ticket, opened in self._divided(whole):
                 yield from self._bolt.join(ticket, summaries.append, opened)
-            window += sum(one.window_records for one in summaries)
-            self.run.restored.update(one.restored for one in summaries)
+            window += sum(summary.window_records for summary in summaries)
+            self.run.restored.update(summary.restored for summary in summaries)
             if whole.parts is not None:
-                facts = BucketFacts.of_parts(one.facts for one in summaries)
+                facts = BucketFacts.of_parts(summary.facts for summary in summaries)
                 self._store_of(state.generation, str(whole.bucket.number)).save_facts(whole, facts)
         self.run.window = window
 
     def _divided(self, whole: Ticket) -> Iterator[tuple[Ticket, OpenRange | None]]:
-        """The ticket itself or, on the shuffled path, those of its parts, each with its records."""
+        """Yields the ticket itself or, on the shuffled path, those of its parts, each with its records."""
         if whole.parts is None:
             yield whole, None
             return

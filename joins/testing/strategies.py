@@ -1,4 +1,4 @@
-"""Hypothesis strategies: descriptions of joins, histories that keep to them, and ways to cut a run over one. Pure.
+"""Hypothesis strategies: specs of joins, histories that keep to them, and ways to cut a run over a history. Pure.
 
 A partition is drawn as a list of steps (`joins.testing.play`), a few choices each, so that drawing is fast and a
 counterexample shrinks to few records that differ only where it matters. Times are small numbers of milliseconds, and
@@ -48,11 +48,11 @@ _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSO
 
 
 def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
-    """Disorder of 0 to 20 ms, the time in Kafka's timestamp or in the payload (`$.time`), the key anywhere.
+    """Draws disorder of 0 to 20 ms, the time in Kafka's timestamp or in the payload (`$.time`), the key anywhere.
 
-    parts   of the key: one, mostly Kafka's, or more
+    parts   how many parts the key has; a single one is mostly Kafka's key
     """
-    one = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
+    part = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
     return st.builds(
         lambda kind, key, disorder_ms: Side(
             topic=topic,
@@ -62,14 +62,15 @@ def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
             disorder_ms=disorder_ms,
         ),
         st.sampled_from(_KINDS),
-        st.lists(one, min_size=parts, max_size=parts),
+        st.lists(part, min_size=parts, max_size=parts),
         st.integers(0, 20),
     )
 
 
 def specs() -> st.SearchStrategy[JoinSpec]:
-    """Small joins: every kind of key, every policy, 0 to 50 ms on each side, both kinds of time, mostly
-    `idle: advance`, mostly a limit of bytes that no batch reaches.
+    """Draws small joins: every kind of key, every policy, 0 to 50 ms on each side, both kinds of time.
+
+    Mostly with `idle: advance`, and a limit of bytes that no batch reaches.
     """
     return st.sampled_from((1, 1, 1, 2)).flatmap(_specs)
 
@@ -101,7 +102,7 @@ def histories(
     wrong_times: bool = False,
     wrong_times_key: bytes | None = WRONG_TIMES_KEY,
 ) -> History:
-    """Two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
+    """Draws two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
 
     co_partitioned  the same number of partitions on both sides, and a key is in the same one on both
     max_steps       the most steps per partition, about one offset each; on average half as many
@@ -127,7 +128,7 @@ def histories(
 
 
 def cuts(*, max_steps: int = 20) -> st.SearchStrategy[tuple[Cut, ...]]:
-    """How a run is cut; the runner drains whatever is left at the end."""
+    """Draws how a run is cut; the simulation drains whatever is left at the end."""
     return st.lists(_cut(), max_size=max_steps).map(tuple)
 
 

@@ -1,4 +1,4 @@
-"""Right records that no left record has matched, found from the output of a lookup join.
+"""Finds right records that no left record has matched, from the output of a lookup join.
 
 expired.py   which right records of a lookup join can no longer match, and where to look for rows in which they
              appear (pure)

@@ -1,9 +1,9 @@
 """Which right records of a lookup join can no longer match, and where to look for rows in which they appear. Pure.
 
 The lookup join keeps no window, so nothing in it knows which right records appear in no output row. A job that runs
-periodically finds them, a *slice* of each right partition at a time: the records from where the last slice ended up to
-the first one that may still be joined. Each of them gets one verdict: it appears in an output row, or it is `unjoined`,
-or it could not take part.
+periodically finds them, one *slice* of each right partition at a time. A slice reaches from where the last one ended up
+to the first record that may still be joined. Each record gets one verdict: it appears in an output row, or it is
+`unjoined`, or it could not take part.
 
     over        right records with time < E can no longer match, E being the smallest expiry in the newest *committed*
                 batch of the join: every left record that may match them was looked up, and its row is in the output
@@ -14,7 +14,7 @@ or it could not take part.
     can be      *before* right's, bounds the search: records after right's ends have no row before the output's. Each
                 run leaves one; a slice is searched for from the newest snapshot before it. Times are not used
 
-The next step is saved before it is carried out (`Verdicts.under_way`), with everything it depends on: doing it again
+The next step is saved before it is carried out (`Verdicts.under_way`), with everything it depends on. So doing it again
 gives the same rows in the same order, and ends at the same records.
 
 The first run has no snapshot yet. If it starts at the earliest record, it searches the whole output, which must be
@@ -48,12 +48,12 @@ WAY_OUT = (
 
 
 def losses_of(spec: JoinSpec) -> Losses:
-    """What is done about lost records of right."""
+    """Says what is done about lost records of right."""
     return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
 
 
 def over_until(admission: Admission) -> int:
-    """Right records below this time match no left record that is still unread, late ones excepted."""
+    """Returns the time below which right records match no left record that is still unread, except late ones."""
     return min((bucket.expiry_ms for bucket in admission.buckets.values()), default=UNKNOWN)
 
 
@@ -76,7 +76,7 @@ class Snapshot:
     output: Mapping[int, int]
 
     def lies_before(self, positions: Mapping[int, int]) -> bool:
-        """Whether all of right up to the snapshot is below these positions."""
+        """Returns whether all of right up to the snapshot is below these positions."""
         return all(end <= positions.get(p, 0) for p, end in self.right.items())
 
 
@@ -94,7 +94,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RightSlice:
-    """output: where rows about the slice can be. Records above `ceiling_ms` are from the future."""
+    """A slice of right. output: where rows about it can be; records above `ceiling_ms` are from the future."""
 
     over_ms: int
     ceiling_ms: int
@@ -102,7 +102,7 @@ class RightSlice:
     output: Mapping[int, tuple[int, int]]
 
     def had_room(self, reached: Mapping[int, int], most: int) -> bool:
-        """Whether no share ended at `most` offsets: then all that was over when the slice was planned is judged."""
+        """Returns whether no share ended at `most` offsets: then all that was over at the slice's plan is judged."""
         return all(reached[p] - share.start < most for p, share in self.right.items())
 
 
@@ -129,8 +129,8 @@ class Verdicts:
     epochs: Epochs = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The state as the checkpoint holds it."""
-        one = self.under_way
+        """Returns the state as the checkpoint holds it."""
+        under_way = self.under_way
         return {
             "begin_ms": self.begin_ms,
             "epochs": list(self.epochs),
@@ -141,24 +141,24 @@ class Verdicts:
             "skipped": self.skipped,
             "snapshots": [[sorted(s.right.items()), sorted(s.output.items())] for s in self.snapshots],
             "topics": dict(self.topics),
-            "under_way": one
+            "under_way": under_way
             and {
-                "ceiling_ms": one.ceiling_ms,
-                "output": [[p, *span] for p, span in sorted(one.output.items())],
-                "over_ms": one.over_ms,
-                "right": [[p, s.start, s.end, s.number] for p, s in sorted(one.right.items())],
+                "ceiling_ms": under_way.ceiling_ms,
+                "output": [[p, *span] for p, span in sorted(under_way.output.items())],
+                "over_ms": under_way.over_ms,
+                "right": [[p, s.start, s.end, s.number] for p, s in sorted(under_way.right.items())],
             },
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdicts:
-        """The state from a checkpoint. Raises `SpecChanged` if another version wrote it."""
+        """Reads the state from a checkpoint. Raises `SpecChanged` if another version wrote it."""
         if data.get("format") != FORMAT:
             raise SpecChanged(
                 f"the state of the unjoined records has format {data.get('format')!r}, this version reads {FORMAT}: "
                 f"continue with the version that wrote it, or {REMEDY}"
             )
-        one = data["under_way"]
+        under_way = data["under_way"]
         return cls(
             generation=data["generation"],
             join=data["join"],
@@ -167,12 +167,12 @@ class Verdicts:
             positions={p: at for p, at, _ in data["right"]},
             numbers={p: number for p, _, number in data["right"]},
             snapshots=tuple(Snapshot(dict(right), dict(output)) for right, output in data["snapshots"]),
-            under_way=one
+            under_way=under_way
             and RightSlice(
-                over_ms=one["over_ms"],
-                ceiling_ms=one["ceiling_ms"],
-                right={p: Share(*share) for p, *share in one["right"]},
-                output={p: (start, end) for p, start, end in one["output"]},
+                over_ms=under_way["over_ms"],
+                ceiling_ms=under_way["ceiling_ms"],
+                right={p: Share(*share) for p, *share in under_way["right"]},
+                output={p: (start, end) for p, start, end in under_way["output"]},
             ),
             skipped=data["skipped"],
             epochs=tuple(data["epochs"]),
@@ -180,7 +180,7 @@ class Verdicts:
 
 
 def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> int | None:
-    """The time from which right records get a verdict; UNKNOWN: all of them; None: not known yet.
+    """Returns the time from which right records get a verdict; UNKNOWN: all of them; None: not known yet.
 
     start   of the verdicts: "earliest", "latest" (records that can still match), or a time; None: derived from the
             join's own `start`
@@ -206,7 +206,7 @@ def begin(
     generation: str,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdicts:
-    """The state before the first slice; `DataLoss` if rows that it needs may be gone from the output."""
+    """Returns the state before the first slice; raises `DataLoss` if rows that it needs may be gone from the output."""
     start = {p: ends.start for p, ends in seen.right.items()}
     low = {p: ends.start for p, ends in seen.output.items()}
     if begin_ms > UNKNOWN:
@@ -240,7 +240,7 @@ def begin(
 
 
 def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int) -> Verdicts:
-    """The state with the next slice under way, at most `most` offsets per partition; with none if it is empty.
+    """Returns the state with the next slice under way, at most `most` offsets per partition; none if it is empty.
 
     Raises `SpecChanged` for another checkpoint of the join, `DataLoss` if records that are needed are gone.
     """
@@ -251,7 +251,8 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     if over_ms == UNKNOWN:
         return state
     # A hint: the reader ends the slice before the first record that can still match, so no margin is needed.
-    queries = {p: TimeQuery(over_ms, at, seen.right[p].stable) for p, at in _unread(state, seen)}
+    unread = {p: at for p, at in state.positions.items() if at < seen.right[p].stable}
+    queries = {p: TimeQuery(over_ms, at, seen.right[p].stable) for p, at in unread.items()}
     found = right.first_at_or_after(queries, ceiling_ms) if queries else {}
     ends = {p: min(answer.offset, state.positions[p] + most) for p, answer in found.items()}
     if all(end <= state.positions[p] for p, end in ends.items()):
@@ -269,7 +270,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
 
 
 def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -> bool:
-    """Whether right still holds what the slice under way reads. Raises `DataLoss` where it was truncated."""
+    """Returns whether right still holds what the slice under way reads. Raises `DataLoss` where it was truncated."""
     assert state.under_way is not None
     losses = replace(losses_of(spec), continues=True)
     return not any(
@@ -279,7 +280,7 @@ def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -
 
 
 def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
-    """The state after the slice under way, which ended at these positions."""
+    """Returns the state after the slice under way, which ended at these positions."""
     assert state.under_way is not None
     return replace(
         state,
@@ -289,20 +290,16 @@ def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
     )
 
 
-def _unread(state: Verdicts, seen: Seen) -> list[tuple[int, int]]:
-    return [(p, at) for p, at in state.positions.items() if at < seen.right[p].stable]
-
-
 def _newest_before(snapshots: tuple[Snapshot, ...], positions: Mapping[int, int]) -> Snapshot:
-    """There is always one: the first snapshot precedes every position."""
-    return next(one for one in reversed(snapshots) if one.lies_before(positions))
+    """Returns the newest snapshot before these positions. There is one: the first snapshot precedes every position."""
+    return next(snapshot for snapshot in reversed(snapshots) if snapshot.lies_before(positions))
 
 
 def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
-    """The snapshots that a slice from here on may need, and a new one. Omitting one only means more reading."""
+    """Returns the snapshots that a slice from here on may need, and a new one. To omit one only means more reading."""
     first = state.snapshots.index(_newest_before(state.snapshots, state.positions))
     now = Snapshot({p: ends.high for p, ends in seen.right.items()}, {p: ends.high for p, ends in seen.output.items()})
-    kept = [*(one for one in state.snapshots[first:] if one != now), now]
+    kept = [*(snapshot for snapshot in state.snapshots[first:] if snapshot != now), now]
     return tuple(kept if len(kept) <= SNAPSHOTS else [kept[0], *kept[1:-1:2], kept[-1]])
 
 
@@ -317,7 +314,7 @@ def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
 
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog) -> Verdicts:
-    """The state with positions that are in the log; new partitions start at 0."""
+    """Returns the state with positions that are in the log; new partitions start at 0."""
     losses = losses_of(spec)
     positions, skipped = dict(state.positions), state.skipped
     for p in sorted({*positions, *seen.right}):

@@ -1,8 +1,8 @@
-"""The verdicts on a slice of one right partition, record by record in offset order. Pure except for its reader.
+"""Judges a slice of one right partition, record by record in offset order. Pure except for its reader.
 
 appears in an output row                    joined
 not below the slice's time                  can still match: the slice ends before it
-below the first time of all verdicts        none, counted as `before_start`
+below the first time of all verdicts        no verdict, counted as `before_start`
 future or missing time, invalid value       dead letter: the feeder sent it to the dead-letter topic; counted here
 without a key                               unjoined, null_key
 any other                                   unjoined, expired
@@ -18,35 +18,35 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.progress import UNKNOWN
+from joins.rows.frames import I64, Bools
 from joins.rows.intake import take_in
 from joins.rows.records import rows_about
 from joins.spec import JoinSpec
 from joins.unjoined.expired import RightSlice
-from joins.window.slices import I64
 from kafkaio.reasons import EXPIRED, NULL_KEY
 
 
 class JoinedOffsets:
-    """Which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
+    """Collects which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
         self._bits = np.zeros(max(end - start, 0), dtype=np.bool_)
 
     def add(self, offsets: I64) -> None:
-        """Offsets that appear in rows; those outside the range are ignored."""
+        """Adds offsets that appear in rows; ignores those outside the range."""
         inside = offsets[(offsets >= self._start) & (offsets < self._end)]
         self._bits[inside - self._start] = True
 
-    def holds(self, offsets: I64) -> np.typing.NDArray[np.bool_]:
-        """For each of these offsets, all in the range, whether it was added."""
-        found: np.typing.NDArray[np.bool_] = self._bits[offsets - self._start]
+    def holds(self, offsets: I64) -> Bools:
+        """Returns for each of these offsets, all in the range, whether it was added."""
+        found: Bools = self._bits[offsets - self._start]
         return found
 
 
 @dataclass(slots=True)
 class SliceSummary:
-    """read = joined + rows (by outcome) + dead + before_start; the slice ended at `reached`."""
+    """Counts a partition's share: read = joined + rows (by outcome) + dead + before_start. It ended at `reached`."""
 
     bucket: int
     number: int
@@ -60,7 +60,7 @@ class SliceSummary:
 
     @property
     def lefts_read(self) -> int:
-        """None of the rows is about a left record."""
+        """How many left records the rows are about: none."""
         return 0
 
     @property
@@ -72,13 +72,15 @@ class SliceSummary:
 class PartitionVerdicts:
     """Judges one partition's share of a slice."""
 
-    def __init__(self, spec: JoinSpec, one: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets) -> None:
-        self._spec, self._slice, self._begin_ms, self._joined = spec, one, begin_ms, joined
-        share = one.right[partition]
+    def __init__(
+        self, spec: JoinSpec, slice_: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets
+    ) -> None:
+        self._spec, self._slice, self._begin_ms, self._joined = spec, slice_, begin_ms, joined
+        share = slice_.right[partition]
         self.summary = SliceSummary(partition, share.number, share.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-        """The unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
+        """Yields the unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
         skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
             taken = take_in("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)

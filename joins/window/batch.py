@@ -1,8 +1,11 @@
-"""One batch of one bucket: read right, make it a slice, read left, match it, expire. Pure except for its reader.
+"""One batch of one bucket. Pure except for its reader.
 
-What is read, and how far left may go, is decided by `joins.admission.batchreader`.
+    1. Right is read. What left may still match becomes a slice of the window, the rest leaves.
+    2. Left is read, matched, and leaves.
+    3. What no later left record can match expires.
 
-Running it again with the same ticket and the same window gives the same rows and the same facts.
+What is read, and how far left may go, is decided by `joins.admission.batchreader`. Running a batch again with the same
+ticket and the same window gives the same rows and the same facts.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from joins.admission.facts import BucketFacts
 from joins.admission.summary import BucketSummary, Newest
 from joins.admission.ticket import Ticket
 from joins.rows.chunks import in_chunks
-from joins.rows.frames import is_null, rows_where
+from joins.rows.frames import I64, is_null, rows_where
 from joins.rows.intake import Intake
 from joins.rows.records import rows_about
-from joins.window.slices import I64, Slice
+from joins.window.slices import Slice
 from joins.window.window import JoinedRight, Window
 from kafkaio.reasons import EXPIRED, NULL_KEY
 
@@ -41,8 +44,7 @@ class BatchJoin:
         self.facts = BucketFacts()
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """The rows to write, in the schema of `records.ROW`, in chunks of bounded bytes; left's in the order of its
-        partition."""
+        """Yields the rows to write (`records.ROW`) in chunks of bounded bytes, left's in the order of its partition."""
         for rows in self._join():
             self.summary.count(rows)
             yield rows
@@ -78,7 +80,7 @@ class BatchJoin:
         yield from window.expire(reader.expiry_ms)
 
     def _enter(self, taken: Intake, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Right records that a left record may still match enter the window; the others leave at once."""
+        """Collects the right records that a left record may still match; yields the rows of the others."""
         yield from in_chunks(taken.dead)
         records = taken.records
         if taken.late.any():

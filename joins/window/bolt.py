@@ -1,7 +1,7 @@
-"""A worker's part: tickets in, rows out. Keeps the windows of the buckets it has seen, up to a limit. Pure.
+"""JoinBolt, a worker's part: tickets in, rows out. Keeps the windows of the buckets it has seen, up to a limit. Pure.
 
-A window is removed from the cache while a batch changes it, and put back only when the batch has ended. An attempt that
-fails leaves nothing half changed; the next one starts from the files.
+A window is removed from the cache while a batch changes it, and put back only when the batch has ended. So an attempt
+that fails leaves nothing half changed, and the next one starts from the files.
 """
 
 from __future__ import annotations
@@ -26,28 +26,24 @@ from joins.window.window import Window
 StoreOf = Callable[[str, str], SliceStore]
 """(generation, name of the bucket) -> where its slices are kept."""
 
+MOST_WINDOWS = 256
+"""How many windows a worker keeps in memory; the others are restored from their files."""
+
 
 class JoinBolt:
-    """Carries out tickets, one after the other."""
+    """Carries out tickets, one after the other.
 
-    def __init__(
-        self,
-        spec: JoinSpec,
-        read: Read,
-        store_of: StoreOf,
-        *,
-        give_back: GiveBack | None = None,
-        buckets_kept: int = 256,
-    ) -> None:
-        """give_back: takes the records that were read and held back, so that the next batch finds them."""
+    give_back   takes the records that were read and held back, so that the next batch finds them
+    """
+
+    def __init__(self, spec: JoinSpec, read: Read, store_of: StoreOf, *, give_back: GiveBack | None = None) -> None:
         self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
-        self._buckets_kept = buckets_kept
         self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
 
     def join(
         self, ticket: Ticket, done: Callable[[BucketSummary], None], opened: OpenRange | None = None
     ) -> Iterator[pl.DataFrame]:
-        """The rows of a ticket (`records.ROW`); `done` is called with the summary after the last of them.
+        """Yields the rows of a ticket (`records.ROW`), then calls `done` with the summary.
 
         opened   gives the records of the ticket's ranges; None: they are read from the log
         """
@@ -55,10 +51,10 @@ class JoinBolt:
         key = (ticket.generation, ticket.name_of_part)
         store = self._store_of(*key)
         known = self._windows.pop(key, None)
-        self._let_go_of_stale(ticket)
+        self._drop_stale(ticket)
         kept, came_from = restore(spec, ticket, known, store, self._read)
         kept.window.compact()
-        _file(kept.window, store)
+        _save_slices(kept.window, store)
         store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, self._read, self._give_back)
         batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest)
@@ -70,12 +66,12 @@ class JoinBolt:
         kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
         kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
         self._windows[key] = kept
-        while len(self._windows) > self._buckets_kept:
+        while len(self._windows) > MOST_WINDOWS:
             self._windows.popitem(last=False)
         done(batch.summary)
 
-    def _let_go_of_stale(self, ticket: Ticket) -> None:
-        """Every batch has a ticket per bucket: a window that missed the last one is being continued elsewhere."""
+    def _drop_stale(self, ticket: Ticket) -> None:
+        """Drops windows that missed the last batch: it had a ticket for each bucket, so another worker has them now."""
         self._windows = OrderedDict(
             (key, kept)
             for key, kept in self._windows.items()
@@ -83,28 +79,28 @@ class JoinBolt:
         )
 
     def _save(self, batch: BatchJoin, kept: Kept, ticket: Ticket, store: SliceStore) -> None:
-        """Save what later batches need. Nothing that a retry of this batch would need is dropped."""
+        """Saves what later batches need. Drops nothing that a retry of this batch would need."""
         bucket = ticket.bucket
         if batch.slice not in kept.window.slices:
             covers = {p: (r.start, batch.facts.right[p].end) for p, r in bucket.right.items() if r.records}
             if covers:
                 store.save_slice(Slice.nothing(covers, bucket.expiry_ms))
-        _file(kept.window, store)
-        left = {p: (bucket.left[p].start, facts.end) for p, facts in batch.facts.left.items()}
-        if any(start < end for start, end in left.values()):
-            store.save_marks(Joined(left, batch.joined, batch.facts.expiry_ms))
+        _save_slices(kept.window, store)
+        left_read = {p: (bucket.left[p].start, facts.end) for p, facts in batch.facts.left.items()}
+        if any(start < end for start, end in left_read.values()):
+            store.save_marks(Joined(left_read, batch.joined, batch.facts.expiry_ms))
         store.save_facts(ticket, batch.facts)
         left, right = needed(self._spec, bucket)
         store.forget({p: low for p, (low, _) in left.items()}, {p: low for p, (low, _) in right.items()})
 
 
 def needed(spec: JoinSpec, bucket: Bucket) -> tuple[dict[int, Span], dict[int, Span]]:
-    """The ranges of left and right that earlier batches have read, and that the window of this one is made of."""
+    """Returns the ranges of left and right that earlier batches have read, and that this batch's window is made of."""
     left_from, _ = rebuild_from(spec, bucket.expiry_ms)
     left = {p: (low_end(r.bounds, left_from), r.start) for p, r in bucket.left.items()}
     return left, {p: (low_end(r.bounds, bucket.expiry_ms), r.start) for p, r in bucket.right.items()}
 
 
-def _file(window: Window, store: SliceStore) -> None:
-    """Turn the slices into files, whose memory all workers of a machine share."""
-    window.slices = [one if one.in_file else store.save_slice(one) for one in window.slices]
+def _save_slices(window: Window, store: SliceStore) -> None:
+    """Saves the slices that are in memory. All workers of a machine share the memory of a file."""
+    window.slices = [slice_ if slice_.in_file else store.save_slice(slice_) for slice_ in window.slices]

@@ -1,13 +1,13 @@
-"""A bucket's files on this machine, copied to the checkpoint location and fetched from there. The edge to fsspec.
+"""Copies a bucket's files on this machine to the checkpoint location, and fetches them from there. The edge to fsspec.
 
     <checkpoint>/slices/<join>-<generation>/<bucket>/right-<covers>.slice, left-<covers>.marks
                                                           the same files as on the machines (`slicefiles`), but fewer
     <folder of the bucket on the machine>/copied.json     which of them are there, as this machine knows (`copied`)
 
 A file is written by one call, as object stores have no other way; on a local file system, under a temporary name that
-is renamed. What is fetched is checked like any file of the machine (length, checksum, format, of which bucket it is).
+is renamed. What is fetched is checked like any file of the machine: length, checksum, format, and its bucket.
 
-The copies are a cache of the log, too: where they cannot be written or read, a warning says so once a minute, and what
+The copies are a cache of the log, too. Where they cannot be written or read, a warning says so once a minute, and what
 the window needs is read from Kafka. They are written in the background, and no batch waits for them.
 """
 
@@ -40,13 +40,13 @@ from kafkaio.times import LATEST_MS
 
 FETCHED_AT_ONCE = 8
 MERGED_BYTES = 4 << 20
-"""At most, of small slices in one file. Larger ones are copied as they are."""
+"""Small slices are merged into one file up to this size. Larger ones are copied as they are."""
 COPIED = "copied.json"
 log = sparse("teacup.joins.window.checkpointed")
 
 
 def in_background(folder: Path, work: Callable[[], None]) -> None:
-    """Do this in another thread, unless what was begun before for this folder is not done yet; one after the other."""
+    """Runs `work` in another thread, one folder at a time; does nothing while earlier work of this folder runs."""
     with _lock:
         if folder in _busy:
             return
@@ -54,7 +54,7 @@ def in_background(folder: Path, work: Callable[[], None]) -> None:
 
     def run() -> None:
         try:
-            with _one_at_a_time:  # each may merge slices in memory
+            with _one_at_a_time:  # each may merge slices, which takes memory
                 work()
         finally:
             with _lock:
@@ -68,27 +68,30 @@ _busy: set[Path] = set()
 
 
 class CheckpointedStore:
-    """A `SliceStore`: that of this machine, with what other machines have copied."""
+    """A `SliceStore`: that of this machine, with what other machines have copied.
+
+    location   the folder or URL of the copies of all buckets
+    start      starts the copying of a folder
+    """
 
     def __init__(
         self, files: FileStore, location: str, start: Callable[[Path, Callable[[], None]], None] = in_background
     ) -> None:
-        """location: the folder or URL of the copies of all buckets; start: how the copying of a folder is started."""
         self._files, self._url, self._start = files, f"{location.rstrip('/')}/{files.bucket}", start
         self._fetched = False
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
         found = self._files.slices(wanted, since_ms)
-        if _incomplete(wanted, [one.covers for one in found]) and self._fetch():
+        if _incomplete(wanted, [slice_.covers for slice_ in found]) and self._fetch():
             found = self._files.slices(wanted, since_ms)
         return found
 
-    def save_slice(self, one: Slice) -> Slice:
-        return self._files.save_slice(one)
+    def save_slice(self, slice_: Slice) -> Slice:
+        return self._files.save_slice(slice_)
 
     def marks(self, wanted: Covers) -> list[Joined]:
         found = self._files.marks(wanted)
-        if _incomplete(wanted, [one.left for one in found]) and self._fetch():
+        if _incomplete(wanted, [joined.left for joined in found]) and self._fetch():
             found = self._files.marks(wanted)
         return found
 
@@ -106,7 +109,7 @@ class CheckpointedStore:
 
     def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
         wanted = {"left": left, "right": right}
-        known = self._copied()
+        known = self._read_copied()
         if known.is_due(now_ms) and (
             any(known.missing(side, wanted[side]) for side in wanted) or known.over(_lows(wanted))
         ):
@@ -114,20 +117,20 @@ class CheckpointedStore:
 
     def _copy(self, known: Copied, now_ms: int, expiry_ms: int, wanted: dict[str, Covers]) -> None:
         try:
-            self._keep(known.after(now_ms))  # whatever fails is tried again after a while
+            self._write_copied(known.after(now_ms))  # whatever fails is tried again after a while
             files, root = _at(self._url)
             added = [
                 *self._merged_slices(known.missing("right", wanted["right"]), expiry_ms),
                 *self._merged_marks(known.missing("left", wanted["left"])),
             ]
-            for one in added:
-                _put(files, self._files.folder / one.name, f"{root}/{one.name}")
-            self._keep(known.after(now_ms, added))
+            for entry in added:
+                _put(files, self._files.folder / entry.name, f"{root}/{entry.name}")
+            self._write_copied(known.after(now_ms, added))
             over = known.over(_lows(wanted))
-            for one in over:
+            for entry in over:
                 with suppress(FileNotFoundError):
-                    files.rm_file(f"{root}/{one.name}")
-            self._keep(known.after(now_ms, added, over))
+                    files.rm_file(f"{root}/{entry.name}")
+            self._write_copied(known.after(now_ms, added, over))
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
             log.warning(
                 "%s: the window's slices are not copied there (%s: %s): a worker that lacks them reads Kafka instead",
@@ -137,26 +140,29 @@ class CheckpointedStore:
             )
 
     def _merged_slices(self, missing: Covers, expiry_ms: int) -> Iterator[Entry]:
-        """Of slices from which nothing has expired since, as left records beyond the copied marks chose among that."""
-        pieces = self._files.slices(missing, expiry_ms)
-        for some, covers in runs(pieces, lambda one: one.covers, lambda one: one.data_bytes, MERGED_BYTES):
-            if len(some) > 1 or not some[0].in_file:
-                self._files.save_slice(Slice.merge(some))
+        """Merges small slices in this machine's files, and yields the files that are to be copied.
+
+        Nothing has expired from these slices since: left records beyond the copied marks chose among all of it.
+        """
+        found = self._files.slices(missing, expiry_ms)
+        for slices, covers in runs(found, lambda slice_: slice_.covers, lambda slice_: slice_.data_bytes, MERGED_BYTES):
+            if len(slices) > 1 or not slices[0].in_file:
+                self._files.save_slice(Slice.merge(slices))
             yield Entry(file_name("right", covers), "right", covers)
 
     def _merged_marks(self, missing: Covers) -> Iterator[Entry]:
-        pieces = self._files.marks(missing)
-        for some, covers in runs(pieces, lambda one: one.left, lambda one: 0, 0):
-            if len(some) > 1:
-                partitions = {p for one in some for p in one.right}
+        """Merges marks likewise."""
+        for marks, covers in runs(self._files.marks(missing), lambda joined: joined.left, lambda _: 0, 0):
+            if len(marks) > 1:
                 right = {
-                    p: np.unique(np.concatenate([one.right[p] for one in some if p in one.right])) for p in partitions
+                    p: np.unique(np.concatenate([joined.right[p] for joined in marks if p in joined.right]))
+                    for p in {p for joined in marks for p in joined.right}
                 }
-                self._files.save_marks(Joined(covers, right, max(one.expiry_ms for one in some)))
+                self._files.save_marks(Joined(covers, right, max(joined.expiry_ms for joined in marks)))
             yield Entry(file_name("left", covers), "left", covers)
 
     def _fetch(self) -> bool:
-        """Get the files that this machine lacks, once; whether there are any."""
+        """Fetches the files that this machine lacks, the first time only; returns whether there were any."""
         if self._fetched:
             return False
         self._fetched, began_s = True, time.monotonic()
@@ -175,7 +181,7 @@ class CheckpointedStore:
             )
             return False
         found = [entry for entry, _ in answers if entry is not None]
-        self._keep(Copied(entries=tuple(found)))
+        self._write_copied(Copied(entries=tuple(found)))
         got = [size for _, size in answers if size]
         if got:
             seconds = time.monotonic() - began_s
@@ -183,7 +189,7 @@ class CheckpointedStore:
         return bool(got)
 
     def _get(self, files: Any, root: str, name: str) -> tuple[Entry | None, int]:
-        """The file, if it is on this machine now, and how many bytes were fetched."""
+        """Fetches a file unless it is here. Returns it (None if it is unusable), and how many bytes were fetched."""
         path, temporary = self._files.folder / name, self._files.folder / f".{name}.{uuid.uuid4().hex}"
         size = 0
         try:
@@ -205,26 +211,26 @@ class CheckpointedStore:
         assert match is not None
         return Entry(name, match[1], covers_from(head)), size
 
-    def _copied(self) -> Copied:
+    def _read_copied(self) -> Copied:
         path = self._files.folder / COPIED
         try:
-            return _read(path, path.stat().st_mtime_ns)
+            return _copied_in(path, path.stat().st_mtime_ns)
         except (OSError, ValueError, TypeError, KeyError):
             return Copied()  # it is copied again
 
-    def _keep(self, copied: Copied) -> None:
+    def _write_copied(self, copied: Copied) -> None:
         temporary = self._files.folder / f".{COPIED}.{uuid.uuid4().hex}"
         temporary.write_text(checked_text(copied.to_json()))
         temporary.replace(self._files.folder / COPIED)
 
 
 @lru_cache(maxsize=256)
-def _read(path: Path, changed_ns: int) -> Copied:
+def _copied_in(path: Path, changed_ns: int) -> Copied:
     return Copied.from_json(from_checked_text(path.read_text()))
 
 
 def forget_other_copies(location: str, join: str, generation: str | None, parts: Iterable[int | None]) -> None:
-    """Remove the copies of buckets that no batch will need: of other generations, and of another number of buckets.
+    """Removes the copies of buckets that no batch will need: of other generations, and of another number of buckets.
 
     location   as in `CheckpointedStore`
     generation of the checkpoint; None: it has planned nothing
@@ -232,7 +238,7 @@ def forget_other_copies(location: str, join: str, generation: str | None, parts:
     """
     try:
         files, root = _at(location)
-        mine, divided = f"{join}-{generation}", {"" if one is None else str(one) for one in parts}
+        mine, divided = f"{join}-{generation}", {"" if number is None else str(number) for number in parts}
         for folder in _listed(files, root):
             if folder != mine:
                 files.rm(f"{root}/{folder}", recursive=True)
@@ -257,7 +263,7 @@ def _listed(files: Any, root: str) -> list[str]:
 
 
 def _names(files: Any, root: str) -> Iterator[str]:
-    """Of whole files; what a worker that was killed has begun is removed."""
+    """Yields the names of whole files; removes what a killed worker has left unfinished."""
     for name in _listed(files, root):
         if NAME.fullmatch(name):
             yield name
@@ -281,5 +287,5 @@ def _lows(wanted: dict[str, Covers]) -> dict[str, dict[int, int]]:
 
 
 def _incomplete(wanted: Covers, found: Iterable[Covers]) -> bool:
-    spans = list(found)
-    return any(next(gaps([one[p] for one in spans if p in one], *span), None) for p, span in wanted.items())
+    known = list(found)
+    return any(next(gaps([covers[p] for covers in known if p in covers], *span), None) for p, span in wanted.items())

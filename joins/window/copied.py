@@ -1,4 +1,4 @@
-"""Which files of a bucket's window were copied to the checkpoint: what is still to be copied, what may go. Pure.
+"""Which files of a bucket's window were copied to the checkpoint, which are still to be copied, which may go. Pure.
 
 Only what committed batches have read is copied, up to where the present batch starts. A worker that lacks a window
 fetches the files, and reads from Kafka what came after them. So several batches are copied as one file, now and then
@@ -26,7 +26,7 @@ EVERY_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, whether it is about `left` or `right`, and what it covers."""
+    """A file: whether it is about `left` or `right`, and what it covers."""
 
     name: str
     side: str
@@ -41,11 +41,11 @@ class Copied:
     entries: tuple[Entry, ...] = ()
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it is time to copy again. So it is after a clock was set back."""
+        """Returns whether it is time to copy again; a clock that was set back counts as such."""
         return not 0 <= now_ms - self.at_ms < EVERY_MS
 
     def missing(self, side: str, wanted: Covers) -> dict[int, tuple[int, int]]:
-        """What of these ranges lies beyond the copies. What is missing between copies is not copied later."""
+        """Returns what of these ranges lies beyond the copies. Gaps between copies are never copied later."""
         ends: dict[int, int] = {}
         for entry in self.entries:
             if entry.side == side:
@@ -54,23 +54,25 @@ class Copied:
         return {p: (start, end) for p, (start, end) in beyond.items() if start < end}
 
     def over(self, below: Mapping[str, Mapping[int, int]]) -> tuple[Entry, ...]:
-        """Those that lie entirely below these offsets, by side and partition."""
-        return tuple(one for one in self.entries if is_below(one.covers, below[one.side]))
+        """Returns the copies that lie entirely below these offsets, by side and partition."""
+        return tuple(entry for entry in self.entries if is_below(entry.covers, below[entry.side]))
 
     def after(self, now_ms: int, added: Iterable[Entry] = (), over: Iterable[Entry] = ()) -> Copied:
-        """With these copies more, and without those."""
-        gone = {one.name for one in over}
-        known = {one.name: one for one in (*self.entries, *added) if one.name not in gone}
+        """Returns the copies after some were added, and those that are over were removed."""
+        gone = {entry.name for entry in over}
+        known = {entry.name: entry for entry in (*self.entries, *added) if entry.name not in gone}
         return Copied(now_ms, tuple(known.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """As a machine keeps it beside its own files."""
-        entries = [[one.name, one.side, sorted((p, *span) for p, span in one.covers.items())] for one in self.entries]
+        """Returns what a machine keeps beside its own files."""
+        entries = [
+            [entry.name, entry.side, sorted((p, *span) for p, span in entry.covers.items())] for entry in self.entries
+        ]
         return {"at_ms": self.at_ms, "entries": entries}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Copied:
-        """What `to_json` wrote."""
+        """Reads what `to_json` wrote."""
         entries = (
             Entry(name, side, {p: (start, end) for p, start, end in covers}) for name, side, covers in data["entries"]
         )
@@ -78,25 +80,25 @@ class Copied:
 
 
 def is_below(covers: Covers, below: Mapping[int, int]) -> bool:
-    """Whether all of it lies below these offsets; a partition without one has none."""
+    """Returns whether all ranges lie below these offsets; for a partition that is missing there it is 0."""
     return all(end <= below.get(p, 0) for p, (_, end) in covers.items())
 
 
 def runs(
     pieces: Iterable[T], covers: Callable[[T], Covers], size: Callable[[T], int], most: int
 ) -> list[tuple[list[T], dict[int, tuple[int, int]]]]:
-    """Neighbours together, with what they cover: without a gap or an overlap, and of at most this size (or single)."""
+    """Groups neighbours, with what each group covers: no gaps, no overlaps, and at most this size (or one piece)."""
     found: list[tuple[list[T], dict[int, tuple[int, int]]]] = []
     filled = 0
     for piece in pieces:
-        its = covers(piece)
-        together, known = found[-1] if found else ([], {})
-        continues = all(known[p][1] == start for p, (start, _) in its.items() if p in known)
+        added = covers(piece)
+        together, covered = found[-1] if found else ([], {})
+        continues = all(covered[p][1] == start for p, (start, _) in added.items() if p in covered)
         if not together or not continues or filled + size(piece) > most:
-            found.append(([piece], dict(its)))
+            found.append(([piece], dict(added)))
             filled = size(piece)
             continue
         together.append(piece)
-        known |= {p: (known.get(p, span)[0], span[1]) for p, span in its.items()}
+        covered |= {p: (covered.get(p, span)[0], span[1]) for p, span in added.items()}
         filled += size(piece)
     return found

@@ -1,4 +1,4 @@
-"""What of the wanted ranges is covered by pieces that may overlap: which to take, and which part of each. Pure."""
+"""Which pieces cover the wanted ranges, and which part of each is taken, as they may overlap. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
-    """The parts of [start, end) that no span covers."""
+    """Yields the parts of [start, end) that no span covers."""
     for first, last in sorted(spans):
         if start >= end:
             return
@@ -25,7 +25,7 @@ def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
 def chosen(
     wanted: Covers, entries: Iterable[T], covers: Callable[[T], Covers], load: Callable[[T], Slice | None]
 ) -> list[Slice]:
-    """Slices without overlaps that cover as much of the wanted ranges as the entries do, ordered by what they cover.
+    """Returns slices that cover as much of the wanted ranges as the entries do, without overlaps and in order.
 
     The largest are chosen first, so that there are few.
 
@@ -37,39 +37,41 @@ def chosen(
     while True:
         best: int | None = None
         part: dict[int, Span] = {}
-        for at, (_, its) in enumerate(known):
-            some = {p: span for p, mine in its.items() if (span := _longest(mine, missing.get(p, ()))) is not None}
-            if _offsets(some) > _offsets(part):
-                best, part = at, some
+        for at, (_, covered) in enumerate(known):
+            longest = {p: _longest(span, missing.get(p, ())) for p, span in covered.items()}
+            useful = {p: piece for p, piece in longest.items() if piece is not None}
+            if _offsets(useful) > _offsets(part):
+                best, part = at, useful
         if best is None:
-            return sorted(found, key=lambda one: sorted(one.covers.items()))
-        one = load(known[best][0])
-        if one is None:
+            return sorted(found, key=lambda slice_: sorted(slice_.covers.items()))
+        slice_ = load(known[best][0])
+        if slice_ is None:
             del known[best]
             continue
-        found.append(one.clipped(part))
+        found.append(slice_.clipped(part))
         for p, span in part.items():
             missing[p] = [gap for start, end in missing[p] for gap in gaps([span], start, end)]
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
-    """The slices such that none covers offsets before those of an earlier one; merged into one if there is no such
-    order, because only neighbours may be merged later.
+    """Orders the slices so that none covers offsets before those of an earlier one.
+
+    If there is no such order, it merges them into one, because only neighbours may be merged later.
     """
-    ordered = sorted(slices, key=lambda one: sorted(one.covers.items()))
+    ordered = sorted(slices, key=lambda slice_: sorted(slice_.covers.items()))
     reached: dict[int, int] = {}
-    for one in ordered:
-        for p, (start, end) in one.covers.items():
+    for slice_ in ordered:
+        for p, (start, end) in slice_.covers.items():
             if start < reached.get(p, start):
                 return [Slice.merge(ordered)]
             reached[p] = end
     return ordered
 
 
-def _longest(mine: Span, missing: Sequence[Span]) -> Span | None:
-    """The longest piece of a span that is missing; None if none is."""
-    pieces = [(max(mine[0], start), min(mine[1], end)) for start, end in missing]
-    return max((one for one in pieces if one[0] < one[1]), key=lambda one: one[1] - one[0], default=None)
+def _longest(span: Span, missing: Sequence[Span]) -> Span | None:
+    """Returns the longest piece of a span that is missing; None if none is."""
+    pieces = [(max(span[0], start), min(span[1], end)) for start, end in missing]
+    return max((piece for piece in pieces if piece[0] < piece[1]), key=lambda piece: piece[1] - piece[0], default=None)
 
 
 def _offsets(covers: Covers) -> int:

@@ -22,9 +22,9 @@ import numpy as np
 import polars as pl
 
 from joins.admission.rules import earliest_right, latest_right
-from joins.rows.frames import is_null, positions, rows_at
+from joins.rows.frames import I64, Bools, is_null, positions, rows_at
 from joins.spec import JoinSpec, Policy
-from joins.window.slices import I64, Bools, Slice, grouped_order, key_hashes, lower_bound
+from joins.window.slices import Slice, grouped_order, key_hashes, lower_bound
 
 NONE = -1
 PAIRS_AT_ONCE = 500_000
@@ -45,41 +45,75 @@ class Picks:
         return Picks(self.left[part], self.slice_of[part], self.row[part])
 
 
-Search = Callable[[Slice, I64, I64, I64, I64, I64], I64]
-"""(slice, group starts, group ends, left times, lowest, highest) -> the picked row, or `NONE`."""
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Left records, and for each of them the rows of a slice that may have its key.
+
+    left        the left record's row in the probe
+    start, end  the group of its key: rows [start, end) of the slice
+    time        its time; low, high: its interval, both ends included
+    """
+
+    slice: Slice
+    left: I64
+    start: I64
+    end: I64
+    time: I64
+    low: I64
+    high: I64
+
+    def first_from(self, wanted: I64) -> I64:
+        """Returns for each group the first row with at least this time; the group's end if there is none."""
+        return lower_bound(self.slice.times, self.start, self.end, wanted)
+
+    def among(self, rows: I64, at: int) -> Candidates:
+        """Returns the left record at this place, with these rows of the slice as its only candidates."""
+        whole, here = self.slice, [at]
+        part = Slice(
+            rows_at(whole.frame, rows), whole.hashes[rows], whole.ignored_bits, whole.covers, whole.marks[rows]
+        )
+        start, end = np.zeros(1, np.int64), np.full(1, len(rows), np.int64)
+        return Candidates(part, self.left[here], start, end, self.time[here], self.low[here], self.high[here])
 
 
-def _first(s: Slice, start: I64, end: I64, time: I64, low: I64, high: I64) -> I64:
-    row = lower_bound(s.times, start, end, low)
-    return _where_at_most(s, row, end, high)
+Search = Callable[[Candidates], I64]
+"""Returns the row that is picked for each left record, or `NONE`."""
 
 
-def _last(s: Slice, start: I64, end: I64, time: I64, low: I64, high: I64) -> I64:
-    row = lower_bound(s.times, start, end, high + 1) - 1
-    found = (row >= start) & (s.times[np.maximum(row, 0)] >= low)
+def _first(candidates: Candidates) -> I64:
+    return _up_to_high(candidates, candidates.first_from(candidates.low))
+
+
+def _last(candidates: Candidates) -> I64:
+    row = candidates.first_from(candidates.high + 1) - 1
+    found = (row >= candidates.start) & (candidates.slice.times[np.maximum(row, 0)] >= candidates.low)
     return np.where(found, row, NONE)
 
 
-def _nearest(s: Slice, start: I64, end: I64, time: I64, low: I64, high: I64) -> I64:
-    boundary = lower_bound(s.times, start, end, np.maximum(time, low))
-    after = _where_at_most(s, boundary, end, high)
-    has_before = (boundary > start) & (s.times[np.maximum(boundary - 1, 0)] >= low)
+def _nearest(candidates: Candidates) -> I64:
+    start, low, times = candidates.start, candidates.low, candidates.slice.times
+    boundary = candidates.first_from(np.maximum(candidates.time, low))
+    after = _up_to_high(candidates, boundary)
+    has_before = (boundary > start) & (times[np.maximum(boundary - 1, 0)] >= low)
     rows = np.flatnonzero(has_before)
     before = np.full(len(start), NONE, dtype=np.int64)
-    before[rows] = lower_bound(s.times, start[rows], boundary[rows], s.times[boundary[rows] - 1])
-    return np.where(_closer(s, before, after, time), before, after)
+    before[rows] = lower_bound(times, start[rows], boundary[rows], times[boundary[rows] - 1])
+    return np.where(_closer(candidates, before, after), before, after)
 
 
-def _closer(s: Slice, before: I64, after: I64, time: I64) -> Bools:
-    """Where the earlier record wins: the later one is missing, or not strictly closer."""
-    earlier = time - s.times[np.maximum(before, 0)]
-    later = s.times[np.maximum(after, 0)] - time
+def _closer(candidates: Candidates, before: I64, after: I64) -> Bools:
+    """Returns where the earlier record wins: the later one is missing, or not strictly closer."""
+    times = candidates.slice.times
+    earlier = candidates.time - times[np.maximum(before, 0)]
+    later = times[np.maximum(after, 0)] - candidates.time
     wins: Bools = (before != NONE) & ((after == NONE) | (earlier <= later))
     return wins
 
 
-def _where_at_most(s: Slice, row: I64, end: I64, high: I64) -> I64:
-    found = (row < end) & (s.times[np.minimum(row, len(s) - 1)] <= high)
+def _up_to_high(candidates: Candidates, row: I64) -> I64:
+    """Returns these rows, and `NONE` where the group or the interval ends before the row."""
+    times = candidates.slice.times
+    found = (row < candidates.end) & (times[np.minimum(row, len(times) - 1)] <= candidates.high)
     return np.where(found, row, NONE)
 
 
@@ -99,7 +133,7 @@ class Probe:
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pl.DataFrame, expiry_ms: int) -> Probe:
-        """`left` has the columns of `records.RECORD`; rows without a key are left out."""
+        """Groups records (`records.RECORD`); those without a key are left out."""
         rows = np.flatnonzero(~is_null(left["key"]))
         keys = left["key"] if len(rows) == len(left) else left["key"][positions(rows)]
         hashes = key_hashes(keys)
@@ -115,16 +149,26 @@ class Probe:
             high=latest_right(spec, time),
         )
 
-    def reaches(self, one: Slice) -> bool:
-        """Some left record's interval overlaps the slice's times."""
-        if len(one) == 0 or len(self.time) == 0:
+    def reaches(self, slice_: Slice) -> bool:
+        """Returns whether some left record's interval overlaps the slice's times."""
+        if len(slice_) == 0 or len(self.time) == 0:
             return False
-        earliest, latest = one.span
+        earliest, latest = slice_.span
         return int(self.low.min()) <= latest and int(self.high.max()) >= earliest
+
+    def candidates(self, slice_: Slice) -> Candidates | None:
+        """Returns the left records that have candidates in a slice; None if there are none."""
+        if not self.reaches(slice_):
+            return None
+        start, end = slice_.candidates(self.hashes)
+        left = np.flatnonzero(end > start)
+        if len(left) == 0:
+            return None
+        return Candidates(slice_, left, start[left], end[left], self.time[left], self.low[left], self.high[left])
 
 
 def pick(spec: JoinSpec, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int) -> Iterator[Picks]:
-    """Match every row of `left`, in its order; in several portions if a policy gives many pairs."""
+    """Matches every row of `left`, in its order; in several portions if a policy gives many pairs."""
     probe = Probe.of(spec, left, expiry_ms)
     if spec.policy is Policy.ALL:
         yield from _pick_all(slices, probe, len(left))
@@ -136,16 +180,12 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
     slice_of = np.full(len(probe.order), NONE, dtype=np.int64)
     row = np.full(len(probe.order), NONE, dtype=np.int64)
     search = SEARCHES[policy]
-    for number, one in enumerate(slices):
-        if not probe.reaches(one):
+    for number, slice_ in enumerate(slices):
+        candidates = probe.candidates(slice_)
+        if candidates is None:
             continue
-        start, end = one.candidates(probe.hashes)
-        rivals = np.flatnonzero(end > start)
-        if len(rivals) == 0:
-            continue
-        picked = search(one, start[rivals], end[rivals], probe.time[rivals], probe.low[rivals], probe.high[rivals])
-        _compare_keys(one, probe, rivals, start, end, picked, search)
-        rivals, picked = rivals[picked != NONE], picked[picked != NONE]
+        picked = _with_equal_keys(search, candidates, probe.keys)
+        rivals, picked = candidates.left[picked != NONE], picked[picked != NONE]
         free = slice_of[rivals] == NONE
         slice_of[rivals[free]], row[rivals[free]] = number, picked[free]
         rivals, picked = rivals[~free], picked[~free]
@@ -158,33 +198,25 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
     return Picks(np.arange(left_rows, dtype=np.int64), in_order, rows_in_order)
 
 
-def _compare_keys(one: Slice, probe: Probe, rivals: I64, start: I64, end: I64, picked: I64, search: Search) -> None:
-    """If a group holds several keys and another key's record was picked, search again among the right key's."""
+def _with_equal_keys(search: Search, candidates: Candidates, keys: pl.Series) -> I64:
+    """Returns the picked rows. Where a group holds several keys and another key's record was picked, the search is
+    repeated among the records that have the left record's key."""
+    picked, right_keys = search(candidates), candidates.slice.frame["key"]
     hits = np.flatnonzero(picked != NONE)
-    same = (one.frame["key"][positions(picked[hits])] == probe.keys[positions(rivals[hits])]).to_numpy()
-    for i in hits[~same].tolist():
-        at = int(rivals[i])
-        group = np.arange(start[at], end[at])
-        own = group[(one.frame["key"][positions(group)] == probe.keys[at : at + 1]).to_numpy()]
-        picked[i] = NONE
-        if len(own):
-            only = Slice(rows_at(one.frame, own), one.hashes[own], one.ignored_bits, one.covers, one.marks[own])
-            at_ = slice(at, at + 1)
-            found = search(
-                only,
-                np.zeros(1, np.int64),
-                np.full(1, len(own), np.int64),
-                probe.time[at_],
-                probe.low[at_],
-                probe.high[at_],
-            )
-            picked[i] = own[found[0]] if found[0] != NONE else NONE
+    same = (right_keys[positions(picked[hits])] == keys[positions(candidates.left[hits])]).to_numpy()
+    for at in hits[~same].tolist():
+        key = keys[positions(candidates.left[at : at + 1])]
+        group = np.arange(candidates.start[at], candidates.end[at])
+        own = group[(right_keys[positions(group)] == key).to_numpy()]
+        found = search(candidates.among(own, at))[0] if len(own) else NONE
+        picked[at] = own[found] if found != NONE else NONE
+    return picked
 
 
 def _beats(
     policy: Policy, slices: Sequence[Slice], time: I64, number: int, row: I64, rival_slice: I64, rival_row: I64
 ) -> Bools:
-    """Where the record (slices[number], row) comes before the rival in the policy's order."""
+    """Returns where the record (slices[number], row) comes before its rival in the policy's order."""
 
     def ranks(s: Slice, rows: I64, time: I64) -> tuple[I64, I64, I64, I64]:
         found = s.times[rows]
@@ -204,16 +236,16 @@ def _beats(
 
 
 def _pick_all(slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator[Picks]:
-    """Every pair, in left's order and for each left record in order of (time, partition, offset)."""
+    """Yields every pair, in left's order and for each left record in order of (time, partition, offset)."""
     spans: list[tuple[int, I64, I64]] = []
     counts = np.zeros(left_rows, dtype=np.int64)
-    for number, one in enumerate(slices):
-        if not probe.reaches(one):
+    for number, slice_ in enumerate(slices):
+        if not probe.reaches(slice_):
             continue
-        start, end = one.candidates(probe.hashes)
+        start, end = slice_.candidates(probe.hashes)
         starts, ends = np.zeros(left_rows, np.int64), np.zeros(left_rows, np.int64)
-        starts[probe.order] = lower_bound(one.times, start, end, probe.low)
-        ends[probe.order] = lower_bound(one.times, start, end, probe.high + 1)
+        starts[probe.order] = lower_bound(slice_.times, start, end, probe.low)
+        ends[probe.order] = lower_bound(slice_.times, start, end, probe.high + 1)
         ends = np.maximum(starts, ends)
         counts += ends - starts
         spans.append((number, starts, ends))
@@ -238,10 +270,12 @@ def _pairs(slices: Sequence[Slice], spans: list[tuple[int, I64, I64]], keys: pl.
         left = np.repeat(np.arange(first, last, dtype=np.int64), lengths)
         within = np.arange(len(left)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         row = np.repeat(starts[first:last], lengths) + within
-        one = slices[number]
-        same = (one.frame["key"][positions(row)] == keys[positions(left)]).to_numpy()
+        slice_ = slices[number]
+        same = (slice_.frame["key"][positions(row)] == keys[positions(left)]).to_numpy()
         left, row = left[same], row[same]
-        pairs.append((left, np.full(len(left), number), row, one.times[row], one.partitions[row], one.offsets[row]))
+        pairs.append(
+            (left, np.full(len(left), number), row, slice_.times[row], slice_.partitions[row], slice_.offsets[row])
+        )
     matched = np.zeros(last - first, dtype=np.bool_)
     for left, *_ in pairs:
         matched[left - first] = True

@@ -1,4 +1,4 @@
-"""Bring a worker's window to its state before a batch: from memory, slice files, or by reading the log again. Pure.
+"""Brings a worker's window to its state before a batch: from memory, slice files, or by reading the log again. Pure.
 
 The window of a batch is a function of the log and the admission: the right records of [low, start) with time >= expiry,
 and the marks that the left records of [left low, left start) set on them. What is available is reused, gaps are read
@@ -11,7 +11,7 @@ left record needs those. Without them a right record may count as joined that wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -20,20 +20,21 @@ import numpy as np
 import polars as pl
 
 from datadelay.progress import UNKNOWN
-from joins.admission.bounds import Bounds, below_within, expiry_at, low_end, turned_away_from
+from joins.admission.bounds import below_within, expiry_at, low_end, turned_away_from
 from joins.admission.facts import BucketFacts
 from joins.admission.ranges import Read
 from joins.admission.rules import latest_right
 from joins.admission.state import Bucket, rebuild_from
 from joins.admission.summary import Deleted
 from joins.admission.ticket import Ticket
+from joins.rows.frames import I64
 from joins.rows.intake import take_in
 from joins.rows.placing import buckets_of
 from joins.rows.records import RECORD
 from joins.rows.schemas import as_first_read
 from joins.spec import JoinSpec
 from joins.window.covering import gaps, in_order
-from joins.window.slices import I64, SLICE_BYTES, Covers, Slice
+from joins.window.slices import SLICE_BYTES, Covers, Slice
 from joins.window.window import Window
 from kafkaio.errors import OffsetOutOfRange
 from kafkaio.times import EARLIEST_MS, LATEST_MS
@@ -41,8 +42,11 @@ from kafkaio.times import EARLIEST_MS, LATEST_MS
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """left: ranges of left, by partition; right: the offsets of the right records that they were joined with, by right
-    partition; expiry_ms: right records below it match no left record beyond these ranges.
+    """Ranges of left, and the right records that they were joined with.
+
+    left       by partition
+    right      by right partition the offsets
+    expiry_ms  right records below it match no left record beyond these ranges
     """
 
     left: Covers
@@ -51,39 +55,39 @@ class Joined:
 
 
 class SliceStore(Protocol):
-    """Where a bucket's slices and marks outlive a task. A cache: it may lose entries, but never return wrong ones."""
+    """Keeps a bucket's slices and marks beyond a task. A cache: it may lose entries, but never returns wrong ones."""
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
-        """Slices without overlaps that together cover as much of these ranges as is stored.
+        """Returns slices without overlaps that together cover as much of these ranges as is stored.
 
         since_ms   none of their records with at least this time has left them
         """
 
-    def save_slice(self, one: Slice) -> Slice:
-        """The same slice, marks included, as it is in the store."""
+    def save_slice(self, slice_: Slice) -> Slice:
+        """Saves a slice, and returns it as it is in the store, with the same marks."""
 
     def marks(self, wanted: Covers) -> list[Joined]:
-        """What left ranges were joined with that end within these, and reach into at least one of them."""
+        """Returns what left ranges were joined with that end within these, and reach into at least one of them."""
 
     def save_marks(self, joined: Joined) -> None:
-        """Keep which right records a range of left was joined with."""
+        """Saves which right records a range of left was joined with."""
         ...
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
-        """Save what the ticket's batch found out."""
+        """Saves what the ticket's batch found out."""
 
     def facts(self, ticket: Ticket) -> BucketFacts | None:
-        """None if they are lost."""
+        """Returns what `save_facts` saved; None if it is lost."""
 
     def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
-        """Copy what is stored of these ranges to where other machines find it, if there is such a place and it is time.
+        """Copies what is stored of these ranges to where other machines find it.
 
-        Committed batches have read them. Copies of other offsets are not needed, nor are right records below
-        `expiry_ms`.
+        Does nothing if there is no such place, or it is not time yet. Committed batches have read these ranges. Copies
+        of other offsets are not needed, nor are right records below `expiry_ms`.
         """
 
     def forget(self, left_below: dict[int, int], right_below: dict[int, int]) -> None:
-        """Drop what lies entirely below these offsets."""
+        """Drops what lies entirely below these offsets."""
 
 
 @dataclass(eq=False)
@@ -104,112 +108,126 @@ class Kept:
 
 
 def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore, read: Read) -> tuple[Kept, str]:
-    """The window as it was before a batch, and where it came from: memory, files or log.
+    """Returns the window as it was before a batch, and where it came from: memory, files or log.
 
     A window in memory that this batch, or a later one, has already changed is not used for a retry.
     """
     bucket = ticket.bucket
-    expiry = bucket.expiry_ms
-    left_from, right_from = rebuild_from(spec, expiry)
-    came_from = "memory"
     if kept is None or kept.number >= ticket.number:
-        kept = Kept(Window(spec, expired_ms=expiry))
-    window = kept.window
-    again = _Again(spec, ticket, read)
-
-    wanted = {
-        p: (low, reading.start)
-        for p, reading in bucket.right.items()
-        if (low := max(low_end(reading.bounds, expiry), kept.right_end.get(p, 0))) < reading.start
-    }
-    if wanted:
-        came_from = "files"
-        found = store.slices(wanted)
-        for p, (low, end) in wanted.items():
-            for gap in gaps([one.covers[p] for one in found if p in one.covers], low, end):
-                came_from = "log"
-                found += map(store.save_slice, again.read("right", p, *gap, bucket.right[p].bounds))
-        for one in in_order(found):
-            window.add(one)
-
-    lost: list[tuple[int, int, int]] = []
-    lows = {p: max(low_end(r.bounds, left_from), kept.left_end.get(p, 0)) for p, r in bucket.left.items()}
-    spans = {p: (low, bucket.left[p].start) for p, low in lows.items()}
-    known = store.marks(spans) if any(low < end for low, end in spans.values()) else []
-    for joined in known:
-        for partition, offsets in joined.right.items():
-            for one in window.slices:
-                one.mark(partition, offsets)
-    for p, low in lows.items():
-        joined_before = [joined.left[p] for joined in known if p in joined.left]
-        missing = gaps(joined_before, low, bucket.left[p].start)
-        lost += [(p, *gap) for gap in missing if below_within(bucket.left[p].bounds, *gap) > UNKNOWN]
-    if lost and len(window):
-        came_from = "log"
-        _mark_again(spec, bucket, window, lost, _chosen_from(lost, known, right_from), again, store)
-    kept.deleted, kept.presumed = again.deleted, _presume_joined(spec, bucket, window, again.deleted)
-    if lost:
-        store.save_marks(Joined(spans, window.marked(), expiry))
-    window.expire(expiry)
+        kept = Kept(Window(spec, expired_ms=bucket.expiry_ms))
+    restoring = _Restoring(spec, bucket, kept, store, _Again(spec, ticket, read))
+    restoring.add_right()
+    restoring.set_marks()
+    kept.window.expire(bucket.expiry_ms)
     kept.right_end = {p: r.start for p, r in bucket.right.items()}
     kept.left_end = {p: r.start for p, r in bucket.left.items()}
-    return kept, came_from
+    return kept, restoring.came_from
 
 
-def _mark_again(
-    spec: JoinSpec,
-    bucket: Bucket,
-    window: Window,
-    lost: list[tuple[int, int, int]],
-    right_from_ms: int,
-    again: _Again,
-    store: SliceStore,
-) -> None:
-    """Join lost left ranges again. They chose among right records that may have expired since; those are read too.
+@dataclass(slots=True)
+class _Restoring:
+    """Adds what a window lacks. came_from: where it was so far (memory, files or log)."""
 
-    What is read goes into the store as well, as it may be more than fits into memory.
-    """
-    older = Window(spec)
-    wanted = {p: (low_end(reading.bounds, right_from_ms), reading.start) for p, reading in bucket.right.items()}
-    found = store.slices(wanted, right_from_ms)
-    for p, span in wanted.items():
-        for gap in list(gaps([one.covers[p] for one in found if p in one.covers], *span)):
-            found += map(store.save_slice, again.what_is_left("right", p, *gap, bucket.right[p].bounds))
-    for one in found:
-        older.add(one)
-    for p, start, end in lost:
-        for left in again.what_is_left("left", p, start, end, bucket.left[p].bounds):
-            expiries = expiry_at(bucket.left[p].bounds, left.offsets)
-            for expiry_ms in np.unique(expiries).tolist():
-                older.mark_again(left.frame.filter(pl.Series(expiries == expiry_ms)), expiry_ms)
-    for one in older.slices:
-        for p in one.covers:
-            joined = one.offsets[one.marks & (one.partitions == p)]
-            for live in window.slices:
-                live.mark(p, joined)
+    spec: JoinSpec
+    bucket: Bucket
+    kept: Kept
+    store: SliceStore
+    again: _Again
+    came_from: str = "memory"
+
+    def add_right(self) -> None:
+        """Adds right records, from files and, where there are none, from the log."""
+        right, known = self.bucket.right, self.kept.right_end
+        lows = {p: max(low_end(r.bounds, self.bucket.expiry_ms), known.get(p, 0)) for p, r in right.items()}
+        wanted = {p: (low, right[p].start) for p, low in lows.items() if low < right[p].start}
+        if wanted:
+            self.came_from = "files"
+            for slice_ in in_order(self._right(wanted, LATEST_MS, self.again.read)):
+                self.kept.window.add(slice_)
+
+    def set_marks(self) -> None:
+        """Sets the marks that left records have made: known ones, and lost ones by joining their ranges again."""
+        bucket, window = self.bucket, self.kept.window
+        left_from, right_from = rebuild_from(self.spec, bucket.expiry_ms)
+        spans = {
+            p: (max(low_end(reading.bounds, left_from), self.kept.left_end.get(p, 0)), reading.start)
+            for p, reading in bucket.left.items()
+        }
+        known = self.store.marks(spans) if any(low < end for low, end in spans.values()) else []
+        for joined in known:
+            for partition, offsets in joined.right.items():
+                for slice_ in window.slices:
+                    slice_.mark(partition, offsets)
+        lost = [
+            (p, *gap)
+            for p, span in spans.items()
+            for gap in gaps([joined.left[p] for joined in known if p in joined.left], *span)
+            if below_within(bucket.left[p].bounds, *gap) > UNKNOWN
+        ]
+        if lost and len(window):
+            self.came_from = "log"
+            self._mark_again(lost, _chosen_from(lost, known, right_from))
+        self.kept.deleted, self.kept.presumed = self.again.deleted, self._presume_joined()
+        if lost:
+            self.store.save_marks(Joined(spans, window.marked(), bucket.expiry_ms))
+
+    def _right(
+        self, wanted: Covers, since_ms: int, read: Callable[[str, int, int, int], Iterator[Slice]]
+    ) -> list[Slice]:
+        """Returns slices of these ranges from the store. What it lacks is read from the log, and saved there.
+
+        It goes into the store because it may be more than fits into memory.
+        """
+        found = self.store.slices(wanted, since_ms)
+        for p, span in wanted.items():
+            for gap in gaps([slice_.covers[p] for slice_ in found if p in slice_.covers], *span):
+                self.came_from = "log"
+                found += map(self.store.save_slice, read("right", p, *gap))
+        return found
+
+    def _mark_again(self, lost: list[tuple[int, int, int]], right_from_ms: int) -> None:
+        """Joins lost left ranges again, with the right records they chose among. Some of those have expired since."""
+        older = Window(self.spec)
+        wanted = {p: (low_end(r.bounds, right_from_ms), r.start) for p, r in self.bucket.right.items()}
+        for slice_ in self._right(wanted, right_from_ms, self.again.what_is_left):
+            older.add(slice_)
+        for p, start, end in lost:
+            for left in self.again.what_is_left("left", p, start, end):
+                expiries = expiry_at(self.bucket.left[p].bounds, left.offsets)
+                for expiry_ms in np.unique(expiries).tolist():
+                    older.mark_again(left.frame.filter(pl.Series(expiries == expiry_ms)), expiry_ms)
+        for slice_ in older.slices:
+            for p in slice_.covers:
+                joined = slice_.offsets[slice_.marks & (slice_.partitions == p)]
+                for live in self.kept.window.slices:
+                    live.mark(p, joined)
+
+    def _presume_joined(self) -> int:
+        """Marks whatever the deleted records can have marked, or been marked as; returns how many had no mark.
+
+        Without a deleted right record, a left one that was joined with another chooses that one again.
+        """
+        presumed = 0
+        for side, p, start, end in self.again.deleted:
+            below_ms = UNKNOWN
+            if side == "left":
+                below_ms = latest_right(self.spec, below_within(self.bucket.left[p].bounds, start, end))
+            for slice_ in self.kept.window.slices:
+                unknown = slice_.times < below_ms
+                if side == "right":
+                    unknown = (slice_.partitions == p) & (slice_.offsets >= start) & (slice_.offsets < end)
+                live = slice_.times >= self.bucket.expiry_ms
+                presumed += int(np.count_nonzero(unknown & ~slice_.marks & live))
+                slice_.marks[unknown] = True
+        return presumed
 
 
 def _chosen_from(lost: list[tuple[int, int, int]], known: list[Joined], right_from_ms: int) -> int:
-    """Lost left ranges chose among right records from this time on: some lie beyond those whose marks are known."""
-    before = (one for one in known if all(p in one.left and one.left[p][1] <= start for p, start, _ in lost))
-    return max((one.expiry_ms for one in before), default=right_from_ms)
-
-
-def _presume_joined(spec: JoinSpec, bucket: Bucket, window: Window, deleted: list[Deleted]) -> int:
-    """Mark whatever the deleted records can have marked, or been marked as; returns how many had no mark.
-
-    Without a deleted right record, a left one that was joined with another chooses that one again.
-    """
-    presumed = 0
-    for side, p, start, end in deleted:
-        below_ms = latest_right(spec, below_within(bucket.left[p].bounds, start, end)) if side == "left" else UNKNOWN
-        for one in window.slices:
-            unknown = one.times < below_ms
-            if side == "right":
-                unknown = (one.partitions == p) & (one.offsets >= start) & (one.offsets < end)
-            presumed += int(np.count_nonzero(unknown & ~one.marks & (one.times >= bucket.expiry_ms)))
-            one.marks[unknown] = True
-    return presumed
+    """Returns from which time on lost left ranges chose right records: some lie beyond those whose marks are known."""
+    before = (
+        joined for joined in known if all(p in joined.left and joined.left[p][1] <= start for p, start, _ in lost)
+    )
+    return max((joined.expiry_ms for joined in before), default=right_from_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +239,17 @@ class _Again:
     fetch: Read
     deleted: list[Deleted] = field(default_factory=list)
 
-    def read(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Iterator[Slice]:
-        """The range, in slices of bounded bytes one after the other."""
-        topic = self.spec.side(side)
-        known = dict(self.ticket.bucket.side(side)[partition].schemas)
+    def read(self, side: str, partition: int, start: int, end: int) -> Iterator[Slice]:
+        """Yields the range in slices of bounded bytes, one after the other."""
+        topic, reading = self.spec.side(side), self.ticket.bucket.side(side)[partition]
+        known = dict(reading.schemas)
         frames: list[pl.DataFrame] = []
         size = 0
         with closing(self.fetch(side, partition, start, end)) as batches:
             for records in batches:
                 batch = as_first_read(records, known, f"{topic.topic}[{partition}]")
                 taken = take_in(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
-                below = turned_away_from(bounds, taken["offset"].to_numpy())
+                below = turned_away_from(reading.bounds, taken["offset"].to_numpy())
                 mine = taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below))
                 if self.ticket.part is not None and self.ticket.parts is not None:
                     mine = mine.filter(pl.Series(buckets_of(mine, self.ticket.parts) == self.ticket.part))
@@ -244,13 +262,13 @@ class _Again:
         if start < end:
             yield Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
 
-    def what_is_left(self, side: str, partition: int, start: int, end: int, bounds: Bounds) -> Iterator[Slice]:
-        """As `read`, but what retention has deleted is left out, and noted."""
+    def what_is_left(self, side: str, partition: int, start: int, end: int) -> Iterator[Slice]:
+        """Yields the same, but leaves out what retention has deleted, and notes it in `deleted`."""
         while start < end:
             try:
-                for one in self.read(side, partition, start, end, bounds):
-                    start = one.covers[partition][1]
-                    yield one
+                for slice_ in self.read(side, partition, start, end):
+                    start = slice_.covers[partition][1]
+                    yield slice_
             except OffsetOutOfRange as error:
                 if error.offset >= error.start:
                     raise  # the log was truncated

@@ -3,11 +3,10 @@
     <folder>/right-<covers>.slice   the live right records of ranges, indexed
     <folder>/left-<covers>.marks    the right records that left ranges were joined with
 
-Where other machines find copies of them, and fetch what they lack: `checkpointed`.
-
 <covers> is <partition>-<start>-<end> for a single range, and a digest for several, which the file's head names.
+Other machines find copies of these files, and fetch what they lack (`checkpointed`).
 
-Slice files are memory-mapped, but for small ones by the worker that has written them.
+Slice files are memory-mapped, except small ones in the worker that has written them.
 
 A file is written under a temporary name and renamed, so retries and other workers may write the same one at the same
 time. One that is torn, or was written by another version, is recognised (length, checksum, format), ignored and rebuilt
@@ -68,7 +67,7 @@ class Torn(Exception):
 
 
 def forget_other_generations(windows: Path, join: str, generation: str) -> None:
-    """Remove what earlier checkpoints of this join left on this machine."""
+    """Removes what earlier checkpoints of this join left on this machine."""
     for folder in _listed(windows):
         name, _, other = folder.rpartition("-")
         if name == join and other != generation and GENERATION.fullmatch(other):
@@ -83,21 +82,25 @@ class FileStore:
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
         def load(entry: Entry) -> Slice | None:
-            one: Slice | None = self._load(entry.name, _slice_from)
-            return None if one is None or one.since_ms > since_ms else one
+            slice_: Slice | None = self._load(entry.name, _slice_from)
+            return None if slice_ is None or slice_.since_ms > since_ms else slice_
 
         return chosen(wanted, self.entries("right"), lambda entry: entry.covers, load)
 
-    def save_slice(self, one: Slice) -> Slice:
-        frame = one.frame.hstack([pl.Series("hash", one.hashes)])
-        name = file_name("right", one.covers)
-        about = {"ignored_bits": one.ignored_bits, "since_ms": one.since_ms, "covers": _listed_covers(one.covers)}
+    def save_slice(self, slice_: Slice) -> Slice:
+        frame = slice_.frame.hstack([pl.Series("hash", slice_.hashes)])
+        name = file_name("right", slice_.covers)
+        about = {
+            "ignored_bits": slice_.ignored_bits,
+            "since_ms": slice_.since_ms,
+            "covers": _listed_covers(slice_.covers),
+        }
         if not self._save(name, frame, about):
-            return one
+            return slice_
         if _is_small(frame):  # its own memory costs less than mapping the file
-            return replace(one, in_file=True)
+            return replace(slice_, in_file=True)
         filed = self._load(name, _slice_from)
-        return one if filed is None else replace(filed, marks=one.marks)
+        return slice_ if filed is None else replace(filed, marks=slice_.marks)
 
     def marks(self, wanted: Covers) -> list[Joined]:
         found = []
@@ -125,12 +128,14 @@ class FileStore:
         return FactsFolder(self.folder).load(ticket.number, ticket.digest)
 
     def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
-        """Nothing is kept elsewhere (`joins.window.checkpointed`)."""
+        """Does nothing: copies are made by `joins.window.checkpointed`."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
-        """Remove what lies below these offsets, and what nobody can use: files without a head, and unfinished ones."""
+        """Removes what lies below these offsets, and what nobody can use: files without a head, and unfinished ones."""
         below, names = {"left": left_below, "right": right_below}, _listed(self.folder)
-        over = [one.name for one in self._entries(names, "left", "right") if is_below(one.covers, below[one.side])]
+        over = [
+            entry.name for entry in self._entries(names, "left", "right") if is_below(entry.covers, below[entry.side])
+        ]
         for name in (*over, *self._left_unfinished(names)):
             path = self.folder / name
             try:
@@ -139,11 +144,11 @@ class FileStore:
                 log.warning("%s is no longer needed, and cannot be removed: %s", path, error)
 
     def entries(self, *sides: str) -> Iterator[Entry]:
-        """The files about these sides."""
+        """Yields the files about these sides."""
         return self._entries(_listed(self.folder), *sides)
 
     def _entries(self, names: Iterable[str], *sides: str) -> Iterator[Entry]:
-        """Names are compared as texts: there are dozens, and every batch looks at them."""
+        """Yields those among `names`, which are compared as texts: there are dozens, and every batch looks at them."""
         for name in names:
             match = NAME.fullmatch(name)
             if match and match[1] in sides and SUFFIXES[match[1]] == match[5]:
@@ -158,7 +163,7 @@ class FileStore:
                     yield name
 
     def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> bool:
-        """Whether it could be written."""
+        """Writes a file; returns whether that was possible."""
         head = {"format": FORMAT, "hash": HASH_VERSION, "bucket": self.bucket, "name": name, **about}
         temporary = self.folder / f".{name}.{uuid.uuid4().hex}"
         try:
@@ -184,7 +189,7 @@ class FileStore:
         return path.open("xb+")
 
     def _load(self, name: str, decode: Any) -> Any:
-        """What a file holds; None if it is gone, or (with a warning) if it is torn, foreign or of another version."""
+        """Returns what a file holds; None if it is gone, or (with a warning) torn, foreign or of another version."""
         path = self.folder / name
         try:
             head, content = checked(path, self.bucket, name)
@@ -201,8 +206,10 @@ def _is_small(frame: pl.DataFrame) -> bool:
 
 
 def _write(file: BinaryIO, head: Mapping[str, Any], frame: pl.DataFrame) -> None:
-    """Head and content. Of a large one, the content is written first: the head has its length and checksum, and no copy
-    of it is made in memory."""
+    """Writes head and content.
+
+    Large content is written first: the head has its length and checksum, and no copy of it is made in memory.
+    """
     room = len(json.dumps({"crc": LONGEST, **head, "length": LONGEST})) + 1
     room += -room % ALIGNMENT
     if _is_small(frame):
@@ -226,8 +233,8 @@ def _head_line(head: Mapping[str, Any], content: memoryview, room: int) -> bytes
 
 
 def _small_ipc(frame: pl.DataFrame) -> pa.Buffer:
-    """An Arrow IPC file. For a few hundred rows Arrow takes a quarter of the time that polars and its threads take."""
-    columns = {one.name: one.to_arrow(compat_level=pl.CompatLevel.oldest()) for one in frame.get_columns()}
+    """Returns an Arrow IPC file. For a few hundred rows Arrow takes a quarter of the time of polars and its threads."""
+    columns = {column.name: column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in frame.get_columns()}
     batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -235,7 +242,7 @@ def _small_ipc(frame: pl.DataFrame) -> pa.Buffer:
 
 
 def _listed(folder: Path) -> list[str]:
-    """The names in a folder; none if it does not exist yet or cannot be read."""
+    """Returns the names in a folder; none if it does not exist yet or cannot be read."""
     try:
         return sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -252,7 +259,7 @@ def _not_removed(_: object, path: str, error: tuple[type[BaseException], BaseExc
 
 
 def checked(path: Path, bucket: str, name: str) -> tuple[Mapping[str, Any], pa.Buffer]:
-    """Head and content of a file, mapped. Raises `Torn` unless it is whole, and is this file of this bucket."""
+    """Returns head and content of a file, mapped. Raises `Torn` unless it is whole, and is this file of this bucket."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             raise Torn("no head, or that of another version")
@@ -274,7 +281,7 @@ def checked(path: Path, bucket: str, name: str) -> tuple[Mapping[str, Any], pa.B
 
 
 def _checksum(head: Mapping[str, Any], content: Any) -> int:
-    """Covers the head as well: what a file claims to cover must not be corrupt either."""
+    """Returns the checksum of content and head, as what a file claims to cover must not be corrupt either."""
     said = json.dumps({key: value for key, value in head.items() if key != "crc"}, sort_keys=True)
     return zlib.crc32(memoryview(content), zlib.crc32(said.encode()))
 
@@ -293,7 +300,7 @@ def _joined_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Joined:
 
 
 def file_name(side: str, covers: Covers) -> str:
-    """Of the file about these ranges of `left` or `right`."""
+    """Returns the name of the file about these ranges of `left` or `right`."""
     ranges = _listed_covers(covers)
     named = "-".join(map(str, ranges[0])) if len(ranges) == 1 else digest_of({"covers": ranges})
     return f"{side}-{named}.{SUFFIXES[side]}"
@@ -304,12 +311,12 @@ def _listed_covers(covers: Covers) -> list[list[int]]:
 
 
 def covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
-    """What the head of a file says that it covers."""
+    """Returns what a file covers, by its head."""
     return {p: (start, end) for p, start, end in head["covers"]}
 
 
 def _covers_of(path: Path) -> dict[int, Span]:
-    """What the head of a file says; nothing if it has none."""
+    """Returns the same from the file; nothing if it has no head."""
     try:
         with path.open("rb") as file:
             return covers_from(json.loads(file.readline(HEAD_BYTES)))

@@ -19,13 +19,11 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.rows.chunks import row_bytes
-from joins.rows.frames import rows_at, rows_where
+from joins.rows.frames import I64, Bools, rows_at, rows_where
 from joins.rows.records import RECORD
 from kafkaio.times import EARLIEST_MS
 
-I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
 Span = tuple[int, int]
 """Offsets [start, end)."""
 Covers = Mapping[int, Span]
@@ -39,12 +37,12 @@ HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
 
 
 def key_hashes(keys: pl.Series) -> U64:
-    """A 64-bit hash of each key, the same in every process that has this version of polars."""
+    """Returns a 64-bit hash of each key, the same in every process that has this version of polars."""
     return keys.hash(HASH_SEED).to_numpy()
 
 
 def grouped_order(hashes: U64) -> tuple[I64, int]:
-    """The stable order that sorts rows by the leading bits of their hash, and how many trailing bits it ignores."""
+    """Returns the stable order by the leading bits of the hashes, and how many trailing bits it ignores."""
     ignored = max(len(hashes) - 1, 1).bit_length()
     low = np.uint64((1 << ignored) - 1)
     packed = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
@@ -53,7 +51,7 @@ def grouped_order(hashes: U64) -> tuple[I64, int]:
 
 
 def lower_bound(values: I64, start: I64, end: I64, wanted: I64) -> I64:
-    """For each i the first position in [start[i], end[i]) whose value is >= wanted[i]; end[i] if there is none."""
+    """Returns for each i the first position in [start[i], end[i]) with a value >= wanted[i]; end[i] if none has."""
     low, high = start.copy(), end.copy()
     longest = int((high - low).max(initial=0))
     for _ in range(longest.bit_length()):
@@ -66,13 +64,15 @@ def lower_bound(values: I64, start: I64, end: I64, wanted: I64) -> I64:
 
 @dataclass(eq=False)
 class Slice:
-    """`frame` has the columns of `records.RECORD`, sorted as described above; `hashes` belongs to its rows.
+    """Right records in the order described above, and their marks.
 
+    frame         the records (`records.RECORD`)
+    hashes        the hash of each record's key
     ignored_bits  how many trailing bits of the hash do not distinguish groups
-    covers  the offsets [start, end) of each partition that the slice covers; it holds the records in them that had not
-            expired when it was built
-    in_file  it is in a file; unless it is small, its memory is that file, mapped, and shared by all who read it
-    since_ms  records below it may be missing, as they had expired
+    covers        the offsets [start, end) of each partition that the slice covers; it holds the records in them that
+                  had not expired when it was built
+    in_file       it is in a file; unless it is small, its memory is that file, mapped, and shared by all who read it
+    since_ms      records below it may be missing, as they had expired
     """
 
     frame: pl.DataFrame
@@ -87,7 +87,7 @@ class Slice:
     def build(
         cls, records: pl.DataFrame, covers: dict[int, Span], marks: Bools | None = None, since_ms: int = EARLIEST_MS
     ) -> Slice:
-        """Index records that have a key and a time, in any order."""
+        """Indexes records that have a key and a time, in any order."""
         times, partitions = records["time"].to_numpy(), records["partition"].to_numpy()
         marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
         offsets = records["offset"].to_numpy()
@@ -101,21 +101,21 @@ class Slice:
 
     @classmethod
     def nothing(cls, covers: Covers, since_ms: int) -> Slice:
-        """Ranges without live records."""
+        """Covers ranges without live records."""
         return cls.build(pl.DataFrame(schema=RECORD), dict(covers), since_ms=since_ms)
 
     @classmethod
     def merge(cls, slices: Sequence[Slice]) -> Slice:
-        """One slice in place of several neighbours, marks included."""
+        """Merges several neighbours into one slice, marks included."""
         covers: dict[int, tuple[int, int]] = {}
-        for one in slices:
-            for p, (start, end) in one.covers.items():
+        for slice_ in slices:
+            for p, (start, end) in slice_.covers.items():
                 known = covers.get(p, (start, end))
                 covers[p] = (min(known[0], start), max(known[1], end))
         # An empty one may lack the column of the records' own keys.
-        frames = [one.frame for one in slices if len(one)] or [slices[0].frame]
+        frames = [slice_.frame for slice_ in slices if len(slice_)] or [slices[0].frame]
         frame = pl.concat(frames, rechunk=True)
-        marks, since_ms = np.concatenate([one.marks for one in slices]), max(one.since_ms for one in slices)
+        marks, since_ms = np.concatenate([slice_.marks for slice_ in slices]), max(slice_.since_ms for slice_ in slices)
         return cls.build(frame, covers, marks, since_ms)
 
     def __len__(self) -> int:
@@ -153,13 +153,13 @@ class Slice:
 
     @cached_property
     def _groups(self) -> tuple[U64, I64]:
-        """The group hashes, and where each group starts (plus, at the end, where the last one ends)."""
+        """The hash of each group, and where each group starts (plus, at the end, where the last one ends)."""
         grouped = self.hashes >> np.uint64(self.ignored_bits)
         starts = np.concatenate([[0], np.flatnonzero(grouped[1:] != grouped[:-1]) + 1]).astype(np.int64)
         return grouped[starts], np.append(starts, len(grouped))
 
     def candidates(self, sorted_hashes: U64) -> tuple[I64, I64]:
-        """For each hash (fastest in ascending order) the rows [start, end) of its group; both 0 if there is none."""
+        """Returns for each hash (fastest if ascending) the rows [start, end) of its group; both 0 if there is none."""
         groups, starts = self._groups
         wanted = sorted_hashes >> np.uint64(self.ignored_bits)
         at = np.searchsorted(groups, wanted)
@@ -173,7 +173,7 @@ class Slice:
         return self.partitions[order], self.offsets[order], order
 
     def mark(self, partition: int, offsets: I64) -> None:
-        """Set the marks of the records at these offsets; offsets that the slice does not hold are ignored."""
+        """Sets the marks of the records at these offsets; ignores offsets that the slice does not hold."""
         partitions, known, order = self._row_by_position
         start, end = np.searchsorted(partitions, [partition, partition + 1])
         at = np.searchsorted(known[start:end], offsets)
@@ -182,13 +182,13 @@ class Slice:
         self.marks[order[at[known[at] == offsets]]] = True
 
     def live(self, expired_ms: int) -> int:
-        """How many of its records have this time or a later one."""
+        """Returns how many of its records have this time or a later one."""
         if len(self) == 0 or self.span[0] >= expired_ms:
             return len(self)
         return int(np.count_nonzero(self.times >= expired_ms))
 
     def oldest_ms(self, expired_ms: int) -> int | None:
-        """The smallest time of its records that is not below `expired_ms`."""
+        """Returns the smallest time of its records that is not below `expired_ms`; None if there is none."""
         if len(self) == 0 or self.span[1] < expired_ms:
             return None
         if self.span[0] >= expired_ms:
@@ -196,7 +196,7 @@ class Slice:
         return int(self.times[self.times >= expired_ms].min())
 
     def since(self, time_ms: int) -> Slice | None:
-        """The slice without its records below a time; itself if there are none, None if nothing remains."""
+        """Returns the slice without its records below a time; itself if there are none, None if nothing remains."""
         if len(self) == 0 or self.span[1] < time_ms:
             return None
         if self.span[0] >= time_ms:
@@ -205,7 +205,7 @@ class Slice:
         return replace(self._filtered(keep), since_ms=max(time_ms, self.since_ms))
 
     def clipped(self, covers: Covers) -> Slice:
-        """The slice without the records outside these ranges, which lie within its own."""
+        """Returns the slice without the records outside these ranges, which lie within its own."""
         if covers == {p: span for p, span in self.covers.items() if span[0] < span[1]}:
             return self
         keep = np.zeros(len(self), np.bool_)
@@ -218,7 +218,7 @@ class Slice:
         return Slice(frame, hashes, self.ignored_bits, self.covers, self.marks[keep], since_ms=self.since_ms)
 
     def check(self) -> None:
-        """Raise AssertionError if the invariants do not hold (for tests)."""
+        """Raises AssertionError if the invariants do not hold (for tests)."""
         assert len(self.frame) == len(self.hashes) == len(self.marks)
         rows = list(
             zip(

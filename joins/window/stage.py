@@ -1,4 +1,4 @@
-"""The stage of the window: it fetches the records of a ticket and joins them, in the same Python task."""
+"""What a task does with tickets: it fetches their records and joins them, in the same Python process."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from kafkaio.rangereader import open_reader
 
 
 def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
-    """Tickets -> their items.
+    """Returns the stage that makes items of tickets.
 
     windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
     copies    the folder or URL, reached by all machines, to which they are copied; None: they are not
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
-        all_of_them = [Ticket.from_json(json.loads(ticket)) for ticket in tickets]
-        _prefetch(spec, all_of_them)
-        for one in all_of_them:
-            yield from items_of(spec, windows, copies, one)
+        read = [Ticket.from_json(json.loads(text)) for text in tickets]
+        _prefetch(spec, read)
+        for ticket in read:
+            yield from items_of(spec, windows, copies, ticket)
 
     return items
 
@@ -43,21 +43,17 @@ def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None =
 def items_of(
     spec: JoinSpec, windows: Path | None, copies: str | None, ticket: Ticket, opened: OpenRange | None = None
 ) -> Iterator[Item[BucketSummary]]:
-    """The items of a ticket; `windows` and `copies` as in `join_stage`, `opened` as in `JoinBolt.join`."""
+    """Yields the items of a ticket; `windows` and `copies` as in `join_stage`, `opened` as in `JoinBolt.join`."""
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
     for side in ("left", "right"):
         expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
-    bolt = _bolt_of(spec, windows or own_folder(), copies, ticket.generation)
+    folder, generation = windows or own_folder(), ticket.generation
+    bolt = _bolts.get((spec.name, generation, folder), lambda: _bolt(spec, generation, folder, copies))
     with planned_records(spec):
         yield from map(Rows, bolt.join(ticket, summaries.append, opened))
     (summary,) = summaries
     yield End(summary)
-
-
-def _bolt_of(spec: JoinSpec, windows: Path, copies: str | None, generation: str) -> JoinBolt:
-    """This process's bolt for one checkpoint of a join."""
-    return _bolts.get((spec.name, generation, windows), lambda: _bolt(spec, generation, windows, copies))
 
 
 def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) -> JoinBolt:
@@ -71,19 +67,17 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) ->
         files = FileStore(bucket_folder(windows, spec.name, generation, bucket))
         return files if copies is None else CheckpointedStore(files, copies)
 
-    def give_back(partition: int, records: list[pa.RecordBatch]) -> None:
-        readers["left"].give_back(partition, records)
-
-    return JoinBolt(spec, read, store_of, give_back=give_back)
+    return JoinBolt(spec, read, store_of, give_back=readers["left"].give_back)
 
 
 _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)
+"""This process's bolt of each checkpoint of a join."""
 
 
 def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
-    """Fetch all ranges in the background: left arrives while right is indexed."""
-    for bucket in (one.bucket for one in tickets):
-        for topic, readings in ((spec.right.topic, bucket.right), (spec.left.topic, bucket.left)):
+    """Fetches all ranges in the background: left arrives while right is indexed."""
+    for ticket in tickets:
+        for topic, readings in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
             for p, reading in readings.items():
                 if reading.records:
                     open_reader(topic, spec.kafka).prepare(p, reading.start)

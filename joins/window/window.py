@@ -1,4 +1,4 @@
-"""JoinBolt: the window of right records of one bucket, and what one batch does with it. Pure.
+"""The window of right records of one bucket, and what one batch does with it. Pure.
 
     window.add(right)      the batch's right range becomes a slice
     window.join(left)      each left record is matched at once, and leaves: left is never stored
@@ -20,17 +20,17 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.rows.chunks import cuts, row_bytes
-from joins.rows.frames import constant, frame_of, is_null, positions, rows_at
+from joins.rows.frames import I64, constant, frame_of, is_null, positions, rows_at
 from joins.rows.records import RECORD, ROW, rows_about, side_columns
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
-from joins.window.slices import I64, SLICE_BYTES, Slice
+from joins.window.slices import SLICE_BYTES, Slice
 from kafkaio.reasons import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
 from kafkaio.times import EARLIEST_MS
 
 REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
 """Why a left record has no right one; None: it has one."""
-_REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if one else "matched" for one in REASONS])
+_REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if reason else "matched" for reason in REASONS])
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
 
@@ -42,7 +42,7 @@ class JoinedRight:
     picked: list[tuple[I64, npt.NDArray[np.int32], I64]] = field(default_factory=list)
 
     def since(self, time_ms: int) -> dict[int, I64]:
-        """By partition the offsets, ascending and unique, of those with at least this time."""
+        """Returns by partition the offsets, ascending and unique, of those with at least this time."""
         if not self.picked:
             return {}
         times, partitions, offsets = (np.concatenate(column) for column in zip(*self.picked, strict=True))
@@ -53,30 +53,32 @@ class JoinedRight:
 
 @dataclass(eq=False)
 class Window:
-    """The slices of one bucket, oldest first; their records below `expired_ms` are no longer in the window."""
+    """The slices of one bucket, oldest first. Their records below `expired_ms` are no longer in the window."""
 
     spec: JoinSpec
     slices: list[Slice] = field(default_factory=list)
     expired_ms: int = EARLIEST_MS
 
     def __len__(self) -> int:
-        return sum(one.live(self.expired_ms) for one in self.slices)
+        return sum(slice_.live(self.expired_ms) for slice_ in self.slices)
 
     @property
     def data_bytes(self) -> int:
         """About how many bytes its records take."""
-        return sum(one.data_bytes * one.live(self.expired_ms) // len(one) for one in self.slices if len(one))
+        return sum(
+            slice_.data_bytes * slice_.live(self.expired_ms) // len(slice_) for slice_ in self.slices if len(slice_)
+        )
 
     @property
     def oldest_ms(self) -> int | None:
         """The smallest time of its records; None if it has none."""
-        times = [one.oldest_ms(self.expired_ms) for one in self.slices]
+        times = [slice_.oldest_ms(self.expired_ms) for slice_ in self.slices]
         return min((t for t in times if t is not None), default=None)
 
-    def add(self, one: Slice) -> None:
-        """Add a slice of right records."""
-        if len(one):
-            self.slices.append(one)
+    def add(self, slice_: Slice) -> None:
+        """Adds a slice of right records."""
+        if len(slice_):
+            self.slices.append(slice_)
 
     def join(
         self,
@@ -87,7 +89,7 @@ class Window:
         stalled_from_ms: int | None = None,
         joined: JoinedRight | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Rows (`records.ROW`) for each left record, in left's order; marks the right records that appear in them.
+        """Yields rows (`records.ROW`) for each left record, in left's order; marks the right records that are in them.
 
         They come in chunks of bounded bytes (`joins.rows.chunks`), cut before right records are gathered.
 
@@ -103,20 +105,20 @@ class Window:
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
-        """Join without making rows: only set the marks of the records that this left range was joined with."""
+        """Joins without making rows: only sets the marks of the records that this left range was joined with."""
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks)
 
     def _mark(self, picks: Picks, joined: JoinedRight | None = None) -> None:
-        for number, one in enumerate(self.slices):
+        for number, slice_ in enumerate(self.slices):
             rows = picks.row[picks.slice_of == number]
-            one.marks[rows] = True
+            slice_.marks[rows] = True
             if joined is not None and len(rows):
-                joined.picked.append((one.times[rows], one.partitions[rows], one.offsets[rows]))
+                joined.picked.append((slice_.times[rows], slice_.partitions[rows], slice_.offsets[rows]))
 
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
-        as_it_is = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
-        if not as_it_is:
+        each_once_in_order = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
+        if not each_once_in_order:
             at = positions(picks.left)
             left, late = rows_at(left, at), late[at]
         right = _gathered(self.slices, picks)
@@ -133,24 +135,24 @@ class Window:
         return frame_of({name: columns[name] for name in ROW})
 
     def marked(self) -> dict[int, I64]:
-        """By partition the offsets, ascending, of the records that appear in an output row."""
-        slices = [one for one in self.slices if one.marks.any()]
-        partitions = np.concatenate([np.zeros(0, np.int32), *(one.partitions[one.marks] for one in slices)])
-        offsets = np.concatenate([np.zeros(0, np.int64), *(one.offsets[one.marks] for one in slices)])
+        """Returns by partition the offsets, ascending, of the records that appear in an output row."""
+        slices = [slice_ for slice_ in self.slices if slice_.marks.any()]
+        partitions = np.concatenate([np.zeros(0, np.int32), *(slice_.partitions[slice_.marks] for slice_ in slices)])
+        offsets = np.concatenate([np.zeros(0, np.int64), *(slice_.offsets[slice_.marks] for slice_ in slices)])
         return {p: np.sort(offsets[partitions == p]) for p in np.unique(partitions).tolist()}
 
     def expire(self, expiry_ms: int) -> Iterator[pl.DataFrame]:
-        """Expire what is below `expiry_ms`, at once; then rows for the right records that appear in no output row.
+        """Expires what is below `expiry_ms`, at once; yields rows for right records that appear in no output row.
 
         They come in order of time, partition and offset, in chunks of bounded bytes as from `join`.
         """
         slices, unjoined = self.slices, _in_order_of_time(self.slices, self.expired_ms, expiry_ms)
-        self.slices = [one for one in slices if one.span[1] >= expiry_ms]
+        self.slices = [slice_ for slice_ in slices if slice_.span[1] >= expiry_ms]
         self.expired_ms = max(expiry_ms, self.expired_ms)
         return _about_unjoined(slices, unjoined)
 
     def compact(self) -> None:
-        """Drop expired records where they make up half of a slice, and merge neighbours in tiers.
+        """Drops expired records where they make up half of a slice, and merges neighbours in tiers.
 
         No merge makes a slice of more than `SLICE_BYTES`: it is built in memory, while the window as a whole is in
         files, and may be larger than memory.
@@ -158,7 +160,8 @@ class Window:
         Call it before a batch, not after: a batch that runs again needs the records that it expires itself.
         """
         self.slices = [
-            one if 2 * one.live(self.expired_ms) > len(one) else self._since_expiry(one) for one in self.slices
+            slice_ if 2 * slice_.live(self.expired_ms) > len(slice_) else self._since_expiry(slice_)
+            for slice_ in self.slices
         ]
         while len(self.slices) >= 2:
             tail, size, memory = 1, len(self.slices[-1]), self.slices[-1].data_bytes
@@ -170,30 +173,30 @@ class Window:
                 size += len(older)
             if tail < TIER:
                 break
-            self.slices[-tail:] = [Slice.merge([self._since_expiry(one) for one in self.slices[-tail:]])]
+            self.slices[-tail:] = [Slice.merge([self._since_expiry(slice_) for slice_ in self.slices[-tail:]])]
 
-    def _since_expiry(self, one: Slice) -> Slice:
-        live = one.since(self.expired_ms)
+    def _since_expiry(self, slice_: Slice) -> Slice:
+        live = slice_.since(self.expired_ms)
         assert live is not None, "a slice of which nothing is live has left the window"
         return live
 
 
 def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks:
-    """The records of these times that have no mark, as the right side of pairs."""
+    """Returns the records of these times that have no mark, as the right side of pairs."""
     found = [
-        np.flatnonzero((one.times >= from_ms) & (one.times < below_ms) & ~one.marks)
-        if one.span[0] < below_ms
+        np.flatnonzero((slice_.times >= from_ms) & (slice_.times < below_ms) & ~slice_.marks)
+        if slice_.span[0] < below_ms
         else np.zeros(0, np.int64)
-        for one in slices
+        for slice_ in slices
     ]
     rows = np.concatenate([np.zeros(0, np.int64), *found])
-    slice_of = np.repeat(np.arange(len(slices)), [len(one) for one in found])
+    slice_of = np.repeat(np.arange(len(slices)), [len(at) for at in found])
 
     def of(columns: Sequence[I64 | npt.NDArray[np.int32]]) -> I64:
-        return np.concatenate([np.zeros(0, np.int64), *(one[at] for one, at in zip(columns, found, strict=True))])
+        return np.concatenate([np.zeros(0, np.int64), *(column[at] for column, at in zip(columns, found, strict=True))])
 
-    times = of([one.times for one in slices])
-    partitions, offsets = of([one.partitions for one in slices]), of([one.offsets for one in slices])
+    times = of([slice_.times for slice_ in slices])
+    partitions, offsets = of([slice_.partitions for slice_ in slices]), of([slice_.offsets for slice_ in slices])
     order = np.lexsort((offsets, partitions, times))
     return Picks(order, slice_of[order], rows[order])
 
@@ -204,17 +207,17 @@ def _about_unjoined(slices: list[Slice], picks: Picks) -> Iterator[pl.DataFrame]
 
 
 def _right_bytes(slices: list[Slice], picks: Picks) -> I64:
-    """The bytes of the right record of each pair; 0 where there is none."""
+    """Returns the bytes of the right record of each pair; 0 where there is none."""
     sizes = np.zeros(len(picks.row), np.int64)
-    for number, one in enumerate(slices):
+    for number, slice_ in enumerate(slices):
         at = np.flatnonzero(picks.slice_of == number)
         if len(at):
-            sizes[at] = one.record_bytes[picks.row[at]]
+            sizes[at] = slice_.record_bytes[picks.row[at]]
     return sizes
 
 
 def _gathered(slices: list[Slice], picks: Picks) -> pl.DataFrame:
-    """The picked right records, one row per pair, nulls where there is none."""
+    """Returns the picked right records, one row per pair, nulls where there is none."""
     numbers = np.unique(picks.slice_of)
     used = numbers[numbers != NONE].tolist()
     if not used:

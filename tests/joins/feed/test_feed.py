@@ -77,7 +77,7 @@ class CutOff:
     """A log that another leader has cut off at offset 9."""
 
     def truncated(self, positions):
-        return {p for p, one in positions.items() if one.offset > 9}
+        return {p for p, position in positions.items() if position.offset > 9}
 
 
 def test_a_partition_that_was_truncated_and_has_grown_again_stops_the_feeder() -> None:

@@ -89,8 +89,8 @@ def test_right_records_come_to_the_store_and_their_positions_to_the_group(
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k0", now_ms + 50, None)])
     again = run(spark, spec, tmp_path / "c")
 
-    assert sum(one.stored for one in first) == 10
-    assert [one.stored for one in again] == [1]
+    assert sum(summary.stored for summary in first) == 10
+    assert [summary.stored for summary in again] == [1]
     assert stored(spec, b"k0", b"k9") == [(b"k0", now_ms, b"v"), (b"k0", now_ms + 50, None), (b"k9", now_ms + 9, b"v")]
     groups = GroupOffsets(spec.name, spec.kafka)
     assert groups.read([(spec.right.topic, 1)]) == {(spec.right.topic, 1): 5}
@@ -114,15 +114,15 @@ def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(spec: FeedSpec, 
     assert (summary.read, summary.stored, summary.null_key) == (6, 2, 1)
     assert summary.dead == {"future_time": 1, "rejected": 2}
     dead = records(spec.kafka, spec.dead_letter or "")
-    assert {(one["key"], one["headers"]["teacup.right"][:2]) for one in dead} == {
+    assert {(record["key"], record["headers"]["teacup.right"][:2]) for record in dead} == {
         (b"future", "0:"),
         (b"large", "0:"),
         (b"same", "0:"),
     }
-    large = next(one for one in dead if one["key"] == b"large")
+    large = next(record for record in dead if record["key"] == b"large")
     assert "max_value_bytes" in large["headers"]["teacup.reason"]
     assert (large["value"], large["headers"]["teacup.omitted"]) == (None, "value")
-    future = next(one for one in dead if one["key"] == b"future")
+    future = next(record for record in dead if record["key"] == b"future")
     assert future["headers"]["teacup.time"] == str(now_ms + HOUR_MS)
 
 
@@ -139,7 +139,7 @@ def test_dead_letters_that_their_topic_refuses_as_they_are(spec: FeedSpec, topic
     (summary,) = Feeding(spec).feed()
 
     assert (summary.stored, summary.dead) == (1, {"future_time": 2, "no_time": 1})
-    copies = {one["key"]: (one["value"], one["headers"]) for one in records(spec.kafka, dead)}
+    copies = {record["key"]: (record["value"], record["headers"]) for record in records(spec.kafka, dead)}
     assert copies[b"ahead"][0] == b"v"
     assert copies[b"ahead"][1]["teacup.time"] == str(ahead_ms)
     assert copies[b"none"][1]["teacup.reason"] == "no_time"

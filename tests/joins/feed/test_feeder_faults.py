@@ -93,7 +93,7 @@ def test_a_store_that_refuses_for_a_while_fails_and_answers_nonsense_gets_every_
         found = stored_keys(spec)
 
     assert not proxy.faults
-    assert sum(one.stored for one in summaries) == COUNT
+    assert sum(summary.stored for summary in summaries) == COUNT
     assert found == all_keys()
 
 
@@ -169,7 +169,7 @@ def test_a_feeder_killed_in_the_middle_of_a_batch_loses_nothing(
         found = stored_keys(spec)
 
     assert 0 < before < COUNT
-    assert sum(one.read for one in repeated) == COUNT - before
+    assert sum(summary.read for summary in repeated) == COUNT - before
     assert found == all_keys()
 
 
@@ -225,7 +225,7 @@ def test_times_in_the_payload_decide_and_records_without_one_are_dead_letters(
     assert [(key, time_ms) for key, time_ms, _ in found] == [(b"k0", now_ms), (b"k1", now_ms // 1000 * 1000)]
     assert summary.stored == 2
     assert sum(summary.dead.values()) == 3
-    assert sorted(one["key"] for one in records(spec.kafka, spec.dead_letter or "")) == [b"k2", b"k3", b"k4"]
+    assert sorted(record["key"] for record in records(spec.kafka, spec.dead_letter or "")) == [b"k2", b"k3", b"k4"]
 
 
 def test_a_compacted_topic_is_refused_unless_configured_to_continue(

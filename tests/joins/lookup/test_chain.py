@@ -78,7 +78,7 @@ def test_a_feeder_that_was_rewound_holds_left_until_it_is_back_where_it_was(worl
         chain.collect()
         held, logged = chain.look(caplog, begun)
         still_held, _ = chain.look(caplog, held)
-        gone = [left_gone(chain, one) for one in (begun, held)]
+        gone = [left_gone(chain, offset) for offset in (begun, held)]
 
         chain.feeding().feed()
         chain.collect()
@@ -110,7 +110,7 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
         held, _ = chain.look(caplog, begun)  # it looks at left, and admits nothing
         chain.collect()
         still_held, logged = chain.look(caplog, held)
-        gone = [left_gone(chain, one) for one in (begun, held)]
+        gone = [left_gone(chain, offset) for offset in (begun, held)]
 
         feeding.feed()
         chain.put(b"other", while_stopped_ms + 1)

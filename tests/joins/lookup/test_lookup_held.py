@@ -320,8 +320,8 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
     backend.raise_retained_from(Namespace("kept"), 0)
     latest = replace(spec, storage=replace(spec.storage, namespace="kept"))
 
-    for one, latest_only in ((spec, False), (latest, True)):
-        store = RightStore(one, lookup_client(one))
+    for asking, latest_only in ((spec, False), (latest, True)):
+        store = RightStore(asking, lookup_client(asking))
         assert store.look_up(pl.Series([b"k"]), ()).latest_only is latest_only
         store.close()
 
@@ -351,16 +351,16 @@ def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, loo
         with monkeypatch.context() as impatient:
             impatient.setattr("kafkaio.client.RETRY_TIMEOUT_S", 0.1)
             impatient.setattr("kafkaio.brokerlog._ANSWERED_WITHIN_S", 0.5)
-            for one in asks:
-                one.start()
+            for thread in asks:
+                thread.start()
             deadline = time.monotonic() + DEADLINE_S
             while any(sum(f"{name} holds: " in line for line in caplog.messages) < 2 for name in ("test", "feeder")):
-                assert all(one.is_alive() for one in asks)
+                assert all(thread.is_alive() for thread in asks)
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
         own.resume()
-        for one in asks:
-            one.join(DEADLINE_S)
+        for thread in asks:
+            thread.join(DEADLINE_S)
         feeder.stop()
 
     assert left_read(found["join"]) == 1

@@ -42,7 +42,7 @@ def test_a_row_counts_with_its_values_and_headers(
     rows: list[tuple[bytes | None, list[tuple[str, bytes]] | None]],
 ) -> None:
     """Nulls count nothing."""
-    own = [None if one is None else [{"key": k, "value": v} for k, v in one] for _, one in rows]
+    own = [None if headers is None else [{"key": k, "value": v} for k, v in headers] for _, headers in rows]
     frame = pl.DataFrame(
         {"n": [1] * len(rows), "value": [value for value, _ in rows], "headers": own},
         schema={"n": pl.Int64, "value": pl.Binary, "headers": HEADERS},
@@ -78,9 +78,9 @@ def test_rows_leave_the_window_in_chunks_of_bounded_bytes(policy: Policy, monkey
     spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=10, after_ms=0, policy=policy)
     left = records(4_000, b"tiny")
     window, at_once = Window(spec), Window(spec)
-    for one in (window, at_once):
-        one.add(Slice.build(records(1, LARGE), {0: (0, 1)}))
-        one.add(Slice.build(records(1, LARGE, 1), {0: (1, 2)}))
+    for target in (window, at_once):
+        target.add(Slice.build(records(1, LARGE), {0: (0, 1)}))
+        target.add(Slice.build(records(1, LARGE, 1), {0: (1, 2)}))
 
     chunks = list(window.join(left, late=False, expiry_ms=0))
     monkeypatch.setattr(window_module, "cuts", lambda sizes: [(0, len(sizes))])
@@ -90,7 +90,7 @@ def test_rows_leave_the_window_in_chunks_of_bounded_bytes(policy: Policy, monkey
     assert pl.concat(chunks).equals(whole)
     assert max(row_bytes(chunk).sum() for chunk in chunks) <= 16 << 20
     assert len(chunks) > 20
-    assert [one.marks.tolist() for one in window.slices] == [one.marks.tolist() for one in at_once.slices]
+    assert [slice_.marks.tolist() for slice_ in window.slices] == [slice_.marks.tolist() for slice_ in at_once.slices]
 
 
 def test_a_frame_is_cut_whatever_its_columns_share() -> None:

@@ -30,15 +30,15 @@ def test_rows_are_selected_by_number_and_by_mask(frame: pl.DataFrame, data: st.D
     assert_frame_equal(rows_where(frame, mask), frame.filter(pl.Series(mask, dtype=pl.Boolean)))
     numbers = st.lists(st.integers(0, len(frame) - 1), max_size=12) if len(frame) else st.just([])
     rows = data.draw(numbers)
-    assert rows_at(frame, np.array(rows, np.int64)).rows() == [frame.row(one) for one in rows]
+    assert rows_at(frame, np.array(rows, np.int64)).rows() == [frame.row(row) for row in rows]
 
 
 @given(FRAMES.filter(len), st.data())
 def test_a_missing_row_is_all_null(frame: pl.DataFrame, data: st.DataObject):
     wanted = data.draw(st.lists(st.none() | st.integers(0, len(frame) - 1), min_size=1, max_size=12))
-    rows = np.array([-1 if one is None else one for one in wanted], np.int64)
+    rows = np.array([-1 if row is None else row for row in wanted], np.int64)
     found = rows_at(frame, positions(rows, rows == -1))
-    assert found.rows() == [(None,) * len(RECORD) if one is None else frame.row(one) for one in wanted]
+    assert found.rows() == [(None,) * len(RECORD) if row is None else frame.row(row) for row in wanted]
 
 
 @given(FRAMES)

@@ -76,7 +76,9 @@ def test_times_that_cannot_be(name):
 def test_times_in_the_payload():
     """Kafka's timestamp does not count then; a payload without a time cannot take part."""
     side = Side(topic="t", time="$.at", format=Format.JSON)
-    values = [json.dumps(one).encode() for one in ({"at": 50}, {"at": 10_001}, {"on": 5}, {"at": "soon"}, {"at": -3})]
+    values = [
+        json.dumps(value).encode() for value in ({"at": 50}, {"at": 10_001}, {"on": 5}, {"at": "soon"}, {"at": -3})
+    ]
 
     intake = taken([1] * 7, [*values, b"{not json", None], side=side)
 
@@ -171,7 +173,7 @@ def test_a_payload_time_proves_nothing_beyond_its_append():
     by_broker = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
 
     appended, stamped = (
-        take_in("left", side, one, latest, 2 * CLOCKS_DIFFER_MS, EARLIEST_MS) for one in (by_broker, records)
+        take_in("left", side, batch, latest, 2 * CLOCKS_DIFFER_MS, EARLIEST_MS) for batch in (by_broker, records)
     )
 
     assert appended.proves.tolist() == [True, False]

@@ -105,10 +105,10 @@ def test_the_window_takes_the_bytes_of_what_is_kept():
 
     def sizes(keep, folder):
         side = Side(topic="t", key="kafka", keep=keep, format=Format.JSON)
-        one = Slice.build(taken(side, values).records, {0: (0, len(values))})
-        FileStore(folder).save_slice(one)
+        slice_ = Slice.build(taken(side, values).records, {0: (0, len(values))})
+        FileStore(folder).save_slice(slice_)
         window = Window(JoinSpec(name="j", left=Side(topic="l"), right=side, before_ms=1, after_ms=1))
-        window.add(one)
+        window.add(slice_)
         return window.data_bytes, sum(path.stat().st_size for path in folder.iterdir())
 
     with TemporaryDirectory() as folder:

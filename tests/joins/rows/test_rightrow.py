@@ -60,14 +60,16 @@ def test_items_are_in_the_order_of_time_partition_and_offset(rows: list[dict[str
     )
 
 
-def one(**changed: object) -> pl.DataFrame:
+def one_record(**changed: object) -> pl.DataFrame:
     row = {"partition": 1, "offset": 2, "time": 3, "key": b"k", "value": b"v", "headers": None, "late": False}
     return pl.DataFrame([row | changed], schema=RIGHT_ROW)
 
 
 def test_the_bytes_of_an_item_are_as_the_module_says() -> None:
     """A store outlives programs: these bytes must not change without a new format."""
-    items = items_of(one(headers=[{"key": "h", "value": b"xy"}, {"key": "", "value": None}], late=True)).to_pylist()[0]
+    items = items_of(
+        one_record(headers=[{"key": "h", "value": b"xy"}, {"key": "", "value": None}], late=True)
+    ).to_pylist()[0]
 
     assert items["tag"] == bytes.fromhex("000000010000000000000002")
     entries = b"\x01\0\0\0h\x02\0\0\0xy" + b"\0\0\0\0\xff\xff\xff\xff"
@@ -99,7 +101,7 @@ def test_a_foreign_tag_is_refused() -> None:
 def test_a_record_without_key_or_time_has_no_item(name: str) -> None:
     """They are filtered out first."""
     with pytest.raises(ValueError, match=f"no {name}"):
-        items_of(one(**{name: None}))
+        items_of(one_record(**{name: None}))
 
 
 @given(st.lists(st.tuples(RIGHT, st.none() | st.binary(max_size=6)), min_size=1, max_size=8))

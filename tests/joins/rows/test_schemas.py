@@ -18,8 +18,8 @@ IDS = st.one_of(st.integers(1, 4), st.none())
 
 def read(ids: list[int | None], start: int, registry: set[int]) -> pa.RecordBatch:
     """Records from an offset on that name these schemas (None: no frame), as the registry is now."""
-    raw = [b"text" if one is None else b"\x00" + one.to_bytes(4, "big") + b"x" for one in ids]
-    why = ["invalid_avro" if one is None else None if one in registry else "unknown_schema" for one in ids]
+    raw = [b"text" if schema is None else b"\x00" + schema.to_bytes(4, "big") + b"x" for schema in ids]
+    why = ["invalid_avro" if schema is None else None if schema in registry else "unknown_schema" for schema in ids]
     return pa.record_batch(
         {
             "offset": pa.array(range(start, start + len(ids)), pa.int64()),
@@ -53,7 +53,7 @@ def test_what_is_read_again_takes_part_as_at_first(batches: list[tuple[list[int 
 
     assert taking_part(again) == first
     assert [why for why in again[UNREADABLE].to_pylist() if why == "unknown_schema"] == [
-        "unknown_schema" for offset, one in enumerate(named) if one is not None and offset not in first
+        "unknown_schema" for offset, schema in enumerate(named) if schema is not None and offset not in first
     ]
 
 

@@ -73,7 +73,7 @@ def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path)
 
     with running(spark, spec, tmp_path) as first:
         first.until_left(100)
-    assert len({(one.left_partition, one.left_offset) for one in first.results()}) < len(left)
+    assert len({(result.left_partition, result.left_offset) for result in first.results()}) < len(left)
     shutil.rmtree(tmp_path / "windows")
     again = replace(spec, path=JoinPath.SHUFFLED, buckets=4)
     with running(spark, again, tmp_path, availableNow=True) as run:
@@ -120,7 +120,7 @@ def test_partitions_that_are_added_are_read(spec: JoinSpec, tmp_path: Path) -> N
 
     expected = oracle.join(history(spec, [*left, *later[0]], [*right, *later[1]]), spec)
     assert run.results() == expected
-    assert [one.outcome for one in expected] == ["matched", "matched", "unmatched"]
+    assert [result.outcome for result in expected] == ["matched", "matched", "unmatched"]
 
 
 def test_topics_that_were_given_more_partitions_take_the_shuffled_path(
@@ -189,16 +189,16 @@ def test_a_job_delivers_every_row_once(
 
     assert JobProcess(tmp_path, document).ended() == ExitCode.DONE
 
-    rows = [one["headers"] for one in records(kafka, out)]
+    rows = [record["headers"] for record in records(kafka, out)]
     expected = oracle.join(history(spec, left, right), spec)
     positions = (
         (f"{r.left_partition}:{r.left_offset}", r.right and f"{r.right_partition}:{r.right_offset}") for r in expected
     )
-    assert Counter((one["teacup.left"], one.get("teacup.right")) for one in rows) == Counter(positions)
+    assert Counter((headers["teacup.left"], headers.get("teacup.right")) for headers in rows) == Counter(positions)
     (refused,) = records(kafka, dead)
     assert refused["headers"]["teacup.reason"] == "future_time"
-    joined = {one.get("teacup.right") for one in rows}
-    assert not joined & {one["headers"]["teacup.right"] for one in records(kafka, unjoined)}
+    joined = {headers.get("teacup.right") for headers in rows}
+    assert not joined & {record["headers"]["teacup.right"] for record in records(kafka, unjoined)}
     assert json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])["parts"] == LEFT
 
 

@@ -44,7 +44,7 @@ def test_dead_letters_go_in_pieces_of_bounded_bytes() -> None:
             when.append(len(taken))
 
     assert when[0] < BATCHES
-    dead = [offset for one in part._taken("right", 5) for offset in one.dead["right_offset"].to_list()]
+    dead = [offset for intake in part._taken("right", 5) for offset in intake.dead["right_offset"].to_list()]
     assert dead == list(range(BATCHES * RECORDS))
 
 

@@ -70,7 +70,7 @@ def test_a_part_that_got_no_record_of_a_batch_is_restored(key: str) -> None:
         simulation.admit()
         simulation.restart()
 
-    assert [one.outcome for one in simulation.drain().results] == ["matched"]
+    assert [result.outcome for result in simulation.drain().results] == ["matched"]
 
 
 def test_a_plan_made_ahead_that_knows_more_partitions_is_discarded() -> None:

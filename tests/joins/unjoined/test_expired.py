@@ -77,7 +77,8 @@ def judged(left, right, start=None, start_at=None, right_is_judged=True, right_s
     changes |= {} if right_side is None else {"right": right_side}
     spec = lookup_spec(join_spec(**changes), right_is_judged=right_is_judged)
     left, right = (
-        one if isinstance(one, TopicHistory) else topic(name, one) for name, one in (("left", left), ("right", right))
+        given if isinstance(given, TopicHistory) else topic(name, given)
+        for name, given in (("left", left), ("right", right))
     )
     run = Simulated(History(left, right, start_ms=100_000), spec)
     run.feed()
@@ -144,11 +145,11 @@ def test_a_slice_ends_before_a_record_that_is_not_over_whatever_the_search_said(
 
 def test_a_slice_had_room_unless_it_ended_at_its_limit_in_some_partition():
     """Then there may be more to judge behind it."""
-    one = RightSlice(100, 1_000, {0: Share(10, 14, 1), 1: Share(0, 4, 1)}, {})
+    slice_ = RightSlice(100, 1_000, {0: Share(10, 14, 1), 1: Share(0, 4, 1)}, {})
 
-    assert one.had_room({0: 13, 1: 0}, 4)
-    assert not one.had_room({0: 14, 1: 0}, 4)
-    assert one.had_room({0: 14, 1: 4}, 5)
+    assert slice_.had_room({0: 13, 1: 0}, 4)
+    assert not slice_.had_room({0: 14, 1: 0}, 4)
+    assert slice_.had_room({0: 14, 1: 4}, 5)
 
 
 def test_null_keys_are_unjoined_and_dead_letters_are_counted():

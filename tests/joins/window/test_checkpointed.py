@@ -87,11 +87,11 @@ def copies(location: str) -> list[str]:
 
 def test_another_machine_fetches_what_was_copied(tmp_path: Path, location: str) -> None:
     """Several batches are copied as one file, with their marks; the batch in progress is not."""
-    one, other = Machine(tmp_path / "one", location), Machine(tmp_path / "other", location)
+    machine, other = Machine(tmp_path / "one", location), Machine(tmp_path / "other", location)
     for start in (0, 3, 6):
-        one.join(start, start + 3)
+        machine.join(start, start + 3)
 
-    one.copy(1_000, 0, 6)
+    machine.copy(1_000, 0, 6)
 
     assert copies(location) == ["left-0-0-6.marks", "right-0-0-6.slice"]
     (found,) = other.store.slices({0: (1, 8)})
@@ -104,29 +104,29 @@ def test_another_machine_fetches_what_was_copied(tmp_path: Path, location: str) 
 
 def test_only_what_is_new_is_copied_and_what_is_over_is_removed(tmp_path: Path, location: str) -> None:
     """Not at every batch."""
-    one = Machine(tmp_path / "one", location)
+    machine = Machine(tmp_path / "one", location)
     for start in (0, 3, 6):
-        one.join(start, start + 3)
-        one.copy(1_000 + start, 0, start + 3)
+        machine.join(start, start + 3)
+        machine.copy(1_000 + start, 0, start + 3)
     assert copies(location) == ["left-0-0-3.marks", "right-0-0-3.slice"]
 
-    one.copy(1_000 + EVERY_MS, 2, 9)
+    machine.copy(1_000 + EVERY_MS, 2, 9)
     assert copies(location) == ["left-0-0-3.marks", "left-0-3-9.marks", "right-0-0-3.slice", "right-0-3-9.slice"]
 
-    one.copy(1_000 + 2 * EVERY_MS, 3, 9)
+    machine.copy(1_000 + 2 * EVERY_MS, 3, 9)
     assert copies(location) == ["left-0-3-9.marks", "right-0-3-9.slice"]
 
 
 def test_after_a_flipped_bit_in_the_note_of_what_was_copied_it_is_copied_again(tmp_path: Path, location: str) -> None:
     """Otherwise a file might count as copied that is not."""
-    one = Machine(tmp_path / "one", location)
+    machine = Machine(tmp_path / "one", location)
     for start in (0, 3):
-        one.join(start, start + 3)
-    one.copy(1_000, 0, 3)
-    note = one.files.folder / COPIED
+        machine.join(start, start + 3)
+    machine.copy(1_000, 0, 3)
+    note = machine.files.folder / COPIED
     note.write_text(note.read_text().replace("[0, 0, 3]", "[0, 0, 7]"))
 
-    one.copy(1_000 + EVERY_MS, 0, 6)
+    machine.copy(1_000 + EVERY_MS, 0, 6)
 
     assert {"left-0-0-6.marks", "right-0-0-6.slice"} <= {*copies(location)}
 
@@ -135,15 +135,15 @@ def test_copies_that_are_gone_already_are_no_error(
     tmp_path: Path, location: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody has emptied the folder."""
-    one = Machine(tmp_path / "one", location)
-    one.join(0, 3)
-    one.copy(1_000, 0, 3)
+    machine = Machine(tmp_path / "one", location)
+    machine.join(0, 3)
+    machine.copy(1_000, 0, 3)
     files, root = fsspec.core.url_to_fs(location)
     files.rm(root, recursive=True)
-    one.join(3, 6)
+    machine.join(3, 6)
 
-    one.copy(1_000 + EVERY_MS, 3, 6)
-    one.copy(1_000 + 2 * EVERY_MS, 6, 6)
+    machine.copy(1_000 + EVERY_MS, 3, 6)
+    machine.copy(1_000 + 2 * EVERY_MS, 6, 6)
 
     assert copies(location) == []
     assert not lines_of(caplog, "teacup.joins")
@@ -151,17 +151,17 @@ def test_copies_that_are_gone_already_are_no_error(
 
 def test_a_bucket_that_comes_back_is_copied_from_where_it_ended_elsewhere(tmp_path: Path, location: str) -> None:
     """The machine fetches what it lacks, and learns what there is."""
-    one, other = Machine(tmp_path / "one", location), Machine(tmp_path / "other", location)
-    one.join(0, 3)
-    one.copy(1_000, 0, 3)
+    machine, other = Machine(tmp_path / "one", location), Machine(tmp_path / "other", location)
+    machine.join(0, 3)
+    machine.copy(1_000, 0, 3)
     other.store.slices({0: (0, 3)})
     other.join(3, 6)
     other.copy(1_000 + EVERY_MS, 0, 6)
     before = copies(location)
 
-    found = one.store.slices({0: (0, 6)})
-    one.join(6, 9)
-    one.copy(1_000 + 2 * EVERY_MS, 4, 9)
+    found = machine.store.slices({0: (0, 6)})
+    machine.join(6, 9)
+    machine.copy(1_000 + 2 * EVERY_MS, 4, 9)
 
     assert covered(found) == [(0, 3), (3, 6)]
     assert "right-0-3-6.slice" in before
@@ -175,15 +175,15 @@ def test_a_bucket_that_comes_back_is_copied_from_where_it_ended_elsewhere(tmp_pa
 
 def test_slices_are_not_copied_if_records_have_left_them_since(tmp_path: Path, location: str) -> None:
     """Left records beyond the copied marks chose among these; the slices before they were merged are still there."""
-    one = Machine(tmp_path / "one", location)
+    machine = Machine(tmp_path / "one", location)
     for start in (0, 3):
-        one.join(start, start + 3)
+        machine.join(start, start + 3)
     merged = Slice.merge([a_slice(0, 3), a_slice(3, 6)])
     later = merged.since(int(merged.times.max()))
     assert later is not None
-    one.files.save_slice(later)
+    machine.files.save_slice(later)
 
-    one.copy(1_000, 0, 6, expiry_ms=0)
+    machine.copy(1_000, 0, 6, expiry_ms=0)
 
     (found,) = Machine(tmp_path / "other", location).store.slices({0: (0, 6)})
     assert len(found) == 6
@@ -201,10 +201,10 @@ def test_a_copy_that_is_truncated_or_altered_is_named_and_ignored(
     tmp_path: Path, location: str, caplog: pytest.LogCaptureFixture, broken, why: str
 ) -> None:
     """The others are fetched."""
-    one = Machine(tmp_path / "one", location)
+    machine = Machine(tmp_path / "one", location)
     for number in range(2):
-        one.join(3 * number, 3 * number + 3)
-        one.copy(number * EVERY_MS, 0, 3 * number + 3)
+        machine.join(3 * number, 3 * number + 3)
+        machine.copy(number * EVERY_MS, 0, 3 * number + 3)
     files, root = fsspec.core.url_to_fs(location)
     (path,) = (name for name in files.find(root) if name.endswith("right-0-0-3.slice"))
     files.pipe_file(path, broken(files.cat_file(path)))
@@ -236,16 +236,16 @@ def test_a_copy_of_another_bucket_is_named_and_ignored(
 def test_a_store_that_is_down_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Slices are kept on the machine; what another one needs is read from Kafka. It is tried again after a while."""
     fsspec.register_implementation("broken", Broken, clobber=True)
-    one = Machine(tmp_path / "one", "broken://bucket/slices")
-    one.join(0, 3)
+    machine = Machine(tmp_path / "one", "broken://bucket/slices")
+    machine.join(0, 3)
 
     for now_ms in (1_000, 1_001, 1_000 + EVERY_MS):
-        one.copy(now_ms, 0, 3)
+        machine.copy(now_ms, 0, 3)
     found = Machine(tmp_path / "other", "broken://bucket/slices").store.slices({0: (0, 3)})
 
     assert found == []
     assert Broken.puts == 2
-    assert covered(one.store.slices({0: (0, 3)})) == [(0, 3)]
+    assert covered(machine.store.slices({0: (0, 3)})) == [(0, 3)]
     assert "the window's slices are not copied there (RuntimeError: 503 Slow Down)" in caplog.text
     assert "what the window needs is read from Kafka: RuntimeError: 503 Slow Down" in caplog.text
 
@@ -253,9 +253,9 @@ def test_a_store_that_is_down_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
 def test_what_a_killed_worker_began_to_write_is_removed(tmp_path: Path) -> None:
     """On a file system, where a file is written under a temporary name first."""
     location = tmp_path / "copies"
-    one = Machine(tmp_path / "one", str(location))
-    one.join(0, 3)
-    one.copy(1_000, 0, 3)
+    machine = Machine(tmp_path / "one", str(location))
+    machine.join(0, 3)
+    machine.copy(1_000, 0, 3)
     (location / BUCKET / f".right-0-3-6.slice.{uuid.uuid4().hex}").write_bytes(b"half")
 
     found = Machine(tmp_path / "other", str(location)).store.slices({0: (0, 6)})
@@ -267,9 +267,9 @@ def test_what_a_killed_worker_began_to_write_is_removed(tmp_path: Path) -> None:
 def test_copies_of_other_generations_and_divisions_are_removed(tmp_path: Path, location: str) -> None:
     """Those of the planned batch and of the present number of buckets stay."""
     for bucket in ("clicks-a/0-of-2", "clicks-a/0-of-3", "clicks-a/0-of-4", "clicks-a/0", "clicks-b/0-of-2"):
-        one = Machine(tmp_path / "one", location, bucket)
-        one.join(0, 3)
-        one.copy(1_000, 0, 3)
+        machine = Machine(tmp_path / "one", location, bucket)
+        machine.join(0, 3)
+        machine.copy(1_000, 0, 3)
     files, root = fsspec.core.url_to_fs(location)
 
     forget_other_copies(location, "clicks", "a", (2, 3))

@@ -11,12 +11,12 @@ from joins.window.copied import EVERY_MS, Copied, Entry, is_below, runs
 from joins.window.slices import Covers
 
 SIDES = ("left", "right")
-spans = st.tuples(st.integers(0, 30), st.integers(0, 12)).map(lambda one: (one[0], sum(one)))
+spans = st.tuples(st.integers(0, 30), st.integers(0, 12)).map(lambda drawn: (drawn[0], sum(drawn)))
 covers = st.dictionaries(st.integers(0, 2), spans, max_size=3)
 
 
 def offsets(*some: Covers) -> set[tuple[int, int]]:
-    return {(p, offset) for one in some for p, span in one.items() for offset in range(*span)}
+    return {(p, offset) for covers in some for p, span in covers.items() for offset in range(*span)}
 
 
 def entry(side: str, its: Covers) -> Entry:
@@ -47,13 +47,13 @@ def test_the_copies_are_what_the_window_needs_and_each_offset_is_copied_once(lif
         below = {side: {p: low for p, (low, _) in wanted[side].items()} for side in SIDES}
         if not succeeds:
             continue
-        for one in added:
-            ever[one.side] += offsets(one.covers)
+        for copy in added:
+            ever[copy.side] += offsets(copy.covers)
         copied = copied.after(number, added, copied.over(below))
         for side in SIDES:
-            here = offsets(*(one.covers for one in copied.entries if one.side == side))
+            here = offsets(*(entry.covers for entry in copied.entries if entry.side == side))
             assert offsets(wanted[side]) <= here
-        assert not any(is_below(one.covers, below[one.side]) for one in copied.entries)
+        assert not any(is_below(entry.covers, below[entry.side]) for entry in copied.entries)
 
     for side in SIDES:
         assert len(ever[side]) == len(set(ever[side]))
@@ -62,8 +62,8 @@ def test_the_copies_are_what_the_window_needs_and_each_offset_is_copied_once(lif
 @given(st.lists(covers, max_size=4), covers)
 def test_what_is_missing_lies_beyond_the_copies(known, wanted):
     """Partition by partition."""
-    copied = Copied(entries=tuple(entry("right", one) for one in known))
-    last = {p: max((one[p][1] for one in known if p in one), default=0) for p in wanted}
+    copied = Copied(entries=tuple(entry("right", covers) for covers in known))
+    last = {p: max((covers[p][1] for covers in known if p in covers), default=0) for p in wanted}
 
     found = copied.missing("right", wanted)
 
@@ -74,9 +74,9 @@ def test_what_is_missing_lies_beyond_the_copies(known, wanted):
 @given(st.lists(st.tuples(covers, st.integers(0, 5)), max_size=8), st.integers(0, 10))
 def test_pieces_become_one_file_only_if_it_covers_nothing_else(pieces, most):
     """Nothing between them, nothing twice, and not more than fits; their order stays."""
-    found = runs(pieces, lambda one: one[0], lambda one: one[1], most)
+    found = runs(pieces, lambda piece: piece[0], lambda piece: piece[1], most)
 
-    assert [one for some, _ in found for one in some] == pieces
+    assert [piece for some, _ in found for piece in some] == pieces
     for some, together in found:
         sizes = [offset for its, _ in some for offset in offsets(its)]
         assert offsets(together) == set(sizes)
@@ -87,7 +87,7 @@ def test_neighbours_become_one_file():
     """Also if one has nothing of a partition."""
     pieces = [{0: (0, 5), 1: (2, 4)}, {0: (5, 9)}, {0: (9, 10), 1: (4, 7)}, {0: (11, 12)}]
 
-    found = runs(pieces, lambda one: one, lambda one: 1, 3)
+    found = runs(pieces, lambda piece: piece, lambda _: 1, 3)
 
     assert [together for _, together in found] == [{0: (0, 10), 1: (2, 7)}, {0: (11, 12)}]
 

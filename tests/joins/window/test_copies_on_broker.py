@@ -82,7 +82,7 @@ def test_a_window_is_restored_from_copies_or_kafka_or_refused(spec: JoinSpec, tm
     put_end(spec, "right", later_ms=200_001)
     run.until_quiet()
     assert run.summaries[-1].window_records == 1
-    assert [one["right_key"] for one in run.about("unjoined")] == [b"end"]
+    assert [row["right_key"] for row in run.about("unjoined")] == [b"end"]
 
 
 def joined() -> dict[int, int]:

@@ -146,7 +146,7 @@ def test_left_records_that_were_never_read_take_no_marks_with_them(lose_files: b
     found = run.drain()
 
     assert len(found.unjoined) <= 10
-    assert {(0, one.right_offset) for one in found.results}.isdisjoint(found.unjoined)
+    assert {(0, result.right_offset) for result in found.results}.isdisjoint(found.unjoined)
     assert lose_files or len(found.unjoined) == 10
 
 

@@ -64,7 +64,7 @@ def test_a_right_record_stays_until_left_is_beyond_it_by_before():
     simulation.clock.advance(20)
     run = simulation.drain()
 
-    assert [one.outcome for one in run.sorted_results()] == ["unmatched", "matched"]
+    assert [result.outcome for result in run.sorted_results()] == ["unmatched", "matched"]
 
 
 @given(joins_with_history(), cuts(), st.data())
@@ -130,9 +130,9 @@ def test_a_planned_batch_that_retention_overtakes_is_planned_again(join, steps, 
     run = simulation.drain()
 
     rows = oracle.join(history, spec)
-    written = {(one.left_partition, one.left_offset) for one in run.results}
-    lost = {(one.left_partition, one.left_offset) for one in rows} - written
-    assert run.sorted_results() == [one for one in rows if (one.left_partition, one.left_offset) in written]
+    written = {(result.left_partition, result.left_offset) for result in run.results}
+    lost = {(result.left_partition, result.left_offset) for result in rows} - written
+    assert run.sorted_results() == [result for result in rows if (result.left_partition, result.left_offset) in written]
     assert all(offset < left.ends()[p].start for p, offset in lost)
     assert simulation.state.skipped.get("left", 0) >= len(lost)
 
@@ -313,8 +313,8 @@ def test_canary_on_the_direct_path_a_key_in_two_partitions_misses_its_match(path
 
     run = Simulation(history, spec).drain()
 
-    assert [one.outcome for one in run.results] == [outcome]
-    assert [one.outcome for one in oracle.join(history, spec)] == ["matched"]
+    assert [result.outcome for result in run.results] == [outcome]
+    assert [result.outcome for result in oracle.join(history, spec)] == ["matched"]
 
 
 class TrustsEverything(Evidence):

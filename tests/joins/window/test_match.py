@@ -88,7 +88,7 @@ def brute_force(work: Work) -> list[Pair]:
         chosen = {
             Policy.FIRST: inside[:1],
             Policy.LAST: inside[-1:],
-            Policy.NEAREST: sorted(inside, key=lambda one: (abs(one[0] - t), one))[:1],
+            Policy.NEAREST: sorted(inside, key=lambda record: (abs(record[0] - t), record))[:1],
             Policy.ALL: inside,
         }[work.spec.policy]
         pairs += [(i, (p, o)) for _, p, o in chosen] or [(i, None)]
@@ -110,7 +110,7 @@ TIES = [(0, 0, 95, b"a"), (1, 5, 105, b"a"), (0, 3, 105, b"a"), (1, 2, 95, b"a")
 """Equally near a left record of 100, by position and time: three on either side."""
 
 
-IN_SLICES = [[TIES], [TIES[:3], TIES[3:]], [TIES[3:], TIES[:3]], [[one] for one in TIES[::-1]]]
+IN_SLICES = [[TIES], [TIES[:3], TIES[3:]], [TIES[3:], TIES[:3]], [[record] for record in TIES[::-1]]]
 
 
 @pytest.mark.parametrize(

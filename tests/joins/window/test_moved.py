@@ -56,9 +56,9 @@ def test_left_goes_on_where_it_was_and_is_joined_as_the_new_join_says(moved, ste
     new = Simulation(history, replace(becomes, start=reached), old.clock.now_ms)
     results = [*old.run.results, *new.drain().results]
 
-    def before(one: oracle.Result) -> bool:
-        return one.left_offset < reached[one.left_partition]
+    def before(result: oracle.Result) -> bool:
+        return result.left_offset < reached[result.left_partition]
 
-    expected = [one for one in oracle.join(history, was) if before(one)]
-    expected += [one for one in oracle.join(history, becomes) if not before(one)]
+    expected = [result for result in oracle.join(history, was) if before(result)]
+    expected += [result for result in oracle.join(history, becomes) if not before(result)]
     assert sorted(map(repr, results)) == sorted(map(repr, expected))

@@ -54,6 +54,18 @@ def put(spec, left=(), right=()):
         produce(dict(spec.kafka), spec.right.topic, right)
 
 
+def transaction_with_right(spec, time_ms):
+    """Writes a right record in a transaction; returns the producer, which has not ended it."""
+    producer = Producer(
+        {**spec.kafka, "transactional.id": f"open-{spec.right.topic}", "transaction.timeout.ms": 60_000}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(spec.right.topic, b"v", b"k", 0, timestamp=time_ms)
+    producer.flush()
+    return producer
+
+
 def test_a_backlog_equals_the_oracle(join, clock, tmp_path):
     """Repeated keys, null keys, null values, two partitions, several batches, every policy."""
     start = clock.now_ms - 600_000
@@ -163,13 +175,7 @@ def test_an_open_transaction_on_right_holds_left(join, clock, tmp_path):
     """A record in an open transaction may be the match: left waits for the commit, longer than the producer delay."""
     spec = join(producer_delay_ms=200)
     at = clock.now_ms - 2_000
-    producer = Producer(
-        {**spec.kafka, "transactional.id": f"open-{spec.right.topic}", "transaction.timeout.ms": 60_000}
-    )
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(spec.right.topic, b"v", b"k", 0, timestamp=at)
-    producer.flush()
+    producer = transaction_with_right(spec, at)
     put(spec, [Put(0, b"k", at)])
 
     run = Driven(spec, tmp_path).until_quiet()
@@ -186,11 +192,7 @@ def test_max_wait_lets_left_pass_a_stuck_right(join, clock, tmp_path):
     """Right hangs in a transaction for ever: after max_wait left is written as right_stalled."""
     spec = join(max_wait_ms=1_500, producer_delay_ms=0)
     at = clock.now_ms - 2_000
-    producer = Producer({**spec.kafka, "transactional.id": f"stuck-{spec.right.topic}"})
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(spec.right.topic, b"v", b"k", 0, timestamp=at)
-    producer.flush()
+    producer = transaction_with_right(spec, at)
     put(spec, [Put(0, b"k", at)])
 
     run = Driven(spec, tmp_path).until_quiet()
@@ -340,7 +342,7 @@ def test_a_join_that_has_been_running_starts_again_in_spite_of_a_stray_record(jo
     job.drain()
 
     assert len(job.about("matched")) + len(job.about("unmatched")) == 2
-    assert [one.levelname for one in caplog.records if "do not keep a join key" in one.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "do not keep a join key" in record.message] == ["WARNING"]
 
 
 def test_a_join_that_may_not_go_on_does_not_after_a_restart_either(join, clock, tmp_path):

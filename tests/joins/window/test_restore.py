@@ -138,12 +138,12 @@ def test_a_record_from_the_future_stays_out_of_a_window_that_is_read_again(tmp_p
     assert run.seen["files"] >= 10
 
 
-def in_time(one: TopicHistory) -> TopicHistory:
+def in_time(topic: TopicHistory) -> TopicHistory:
     """Appended every 10 milliseconds, whatever the times of its records say."""
     events = [
-        replace(e, appended_ms=1_000 + 10 * i, readable_ms=1_000 + 10 * i) for i, e in enumerate(one.partitions[0])
+        replace(e, appended_ms=1_000 + 10 * i, readable_ms=1_000 + 10 * i) for i, e in enumerate(topic.partitions[0])
     ]
-    return replace(one, partitions=(tuple(events),))
+    return replace(topic, partitions=(tuple(events),))
 
 
 def test_a_lost_file_is_read_again_from_the_log(tmp_path: Path):

@@ -27,7 +27,7 @@ from tests.support.making import a_slice, a_slice_of, covered, frame, positions,
 @pytest.fixture(autouse=True)
 def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
-    monkeypatch.setattr(store_module.log, "filters", [type(one)() for one in store_module.log.filters])
+    monkeypatch.setattr(store_module.log, "filters", [type(known)() for known in store_module.log.filters])
 
 
 @given(
@@ -40,24 +40,24 @@ def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn, small_bytes
     partitions, records = drawn
     store = FileStore(tmp_path_factory.mktemp("slices"))
     covers = dict.fromkeys(range(partitions), (0, 200))
-    one = Slice.build(frame(records), covers)
-    one.marks[:] = True
+    slice_ = Slice.build(frame(records), covers)
+    slice_.marks[:] = True
 
     with patch.object(store_module, "SMALL_BYTES", small_bytes):
-        kept = store.save_slice(one)
+        kept = store.save_slice(slice_)
     (back,) = store.slices(covers)
 
     assert kept.in_file
     assert kept.marks.all()
-    assert kept.frame.equals(one.frame)
+    assert kept.frame.equals(slice_.frame)
 
     back.check()
-    assert back.frame.equals(one.frame)
-    assert (back.hashes == one.hashes).all()
-    assert (back.ignored_bits, back.covers) == (one.ignored_bits, covers)
+    assert back.frame.equals(slice_.frame)
+    assert (back.hashes == slice_.hashes).all()
+    assert (back.ignored_bits, back.covers) == (slice_.ignored_bits, covers)
     assert not back.marks.any()
     if len(back):
-        partition, offset = positions(one)[0]
+        partition, offset = positions(slice_)[0]
         back.mark(partition, np.array([offset]))
         assert back.marks.sum() == 1
     store.forget({}, dict.fromkeys(covers, 199))
@@ -103,9 +103,9 @@ def test_few_wide_slices_are_taken_before_many_narrow_ones(tmp_path: Path):
     found = store.slices({0: (2, 25)})
 
     assert covered(found) == [(2, 8), (8, 12), (20, 25)]
-    assert [o for one in found for _, o in positions(one)] == [*range(2, 12), *range(20, 25)]
-    for one in found:
-        one.check()
+    assert [o for slice_ in found for _, o in positions(slice_)] == [*range(2, 12), *range(20, 25)]
+    for slice_ in found:
+        slice_.check()
 
 
 def test_a_missing_file_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
@@ -220,24 +220,24 @@ def test_broken_marks_are_ignored_with_a_warning(tmp_path: Path, caplog: pytest.
 
     found = store.marks({0: (0, 9)})
 
-    assert [one.left[0] for one in found] == [(5, 9)]
+    assert [joined.left[0] for joined in found] == [(5, 9)]
     assert "ignored" in caplog.text
 
 
 def test_a_flipped_byte_anywhere_changes_nothing_or_is_noticed(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """Head and content: a file returns what was saved, or nothing."""
     store = FileStore(tmp_path)
-    one = a_slice(0, 4)
-    store.save_slice(one)
+    slice_ = a_slice(0, 4)
+    store.save_slice(slice_)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
 
     for at in [*range(0, 320), *range(320, len(whole), 41)]:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
         for back in store.slices({0: (0, 4)}):
-            assert back.frame.equals(one.frame), at
-            assert (back.hashes == one.hashes).all()
-            assert (back.covers, back.ignored_bits) == (one.covers, one.ignored_bits)
+            assert back.frame.equals(slice_.frame), at
+            assert (back.hashes == slice_.hashes).all()
+            assert (back.covers, back.ignored_bits) == (slice_.covers, slice_.ignored_bits)
 
 
 def test_a_file_under_another_name_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -262,13 +262,13 @@ def test_temporary_and_foreign_files_are_not_looked_at(tmp_path: Path, caplog: p
 
 def test_two_writers_and_a_reader_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """A retry and a zombie write the same file: whoever reads meanwhile gets the whole of one, or nothing yet."""
-    one = a_slice(0, 300)
+    slice_ = a_slice(0, 300)
 
     def write(_: int) -> None:
-        FileStore(tmp_path).save_slice(one)
+        FileStore(tmp_path).save_slice(slice_)
 
     def read(_: int) -> list[int]:
-        return [len(back) for back in FileStore(tmp_path).slices({0: (0, 300)}) if back.frame.equals(one.frame)]
+        return [len(back) for back in FileStore(tmp_path).slices({0: (0, 300)}) if back.frame.equals(slice_.frame)]
 
     with ThreadPoolExecutor(4) as pool:
         writes = [pool.submit(write, i) for i in range(60)]
@@ -309,8 +309,8 @@ def test_forgetting_drops_only_what_lies_wholly_below(tmp_path: Path):
 
     assert covered(store.slices({0: (0, 12)})) == [(8, 12)]
     assert covered(store.slices({1: (0, 4)}), 1) == [(0, 4)]
-    assert [one.left[0] for one in store.marks({0: (0, 12)})] == [(4, 8), (8, 12)]
-    assert [o for one in mapped for _, o in positions(one)] == list(range(12))
+    assert [joined.left[0] for joined in store.marks({0: (0, 12)})] == [(4, 8), (8, 12)]
+    assert [o for slice_ in mapped for _, o in positions(slice_)] == list(range(12))
 
 
 def test_marks_of_ranges_beyond_the_one_asked_for_are_left_out(tmp_path: Path):
@@ -320,4 +320,4 @@ def test_marks_of_ranges_beyond_the_one_asked_for_are_left_out(tmp_path: Path):
         store.save_marks(Joined({0: span}, {}))
     store.save_marks(Joined({1: (2, 6)}, {}))
 
-    assert [one.left[0] for one in store.marks({0: (4, 8)})] == [(2, 6)]
+    assert [joined.left[0] for joined in store.marks({0: (4, 8)})] == [(2, 6)]

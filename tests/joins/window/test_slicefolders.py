@@ -21,7 +21,7 @@ from tests.support.making import a_slice, covered
 @pytest.fixture(autouse=True)
 def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
-    monkeypatch.setattr(store_module.log, "filters", [type(one)() for one in store_module.log.filters])
+    monkeypatch.setattr(store_module.log, "filters", [type(known)() for known in store_module.log.filters])
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def small_folder(tmp_path: Path):
 def test_a_slice_that_finds_no_room_stays_in_memory(small_folder: Path, caplog: pytest.LogCaptureFixture):
     """The same slice is returned, nothing half-written is left, and one warning says why and what to do."""
     store = FileStore(small_folder)
-    one = a_slice(0, 300)
+    slice_ = a_slice(0, 300)
 
     for _ in range(5):
-        assert store.save_slice(one) is one
+        assert store.save_slice(slice_) is slice_
         store.save_marks(Joined({0: (0, 300)}, {0: np.arange(300)}))
 
     assert store.slices({0: (0, 300)}) == []
@@ -55,9 +55,9 @@ def test_a_file_in_place_of_the_folder_does_not_end_the_job(tmp_path: Path, capl
     """Whatever the operating system reports: here a file is in the folder's place."""
     (tmp_path / "windows").write_text("somebody's")
     store = FileStore(tmp_path / "windows" / "0")
-    one = a_slice(0, 4)
+    slice_ = a_slice(0, 4)
 
-    assert store.save_slice(one) is one
+    assert store.save_slice(slice_) is slice_
     assert store.slices({0: (0, 4)}) == []
     assert store.marks({0: (0, 4)}) == []
     store.forget({0: 9}, {0: 9})

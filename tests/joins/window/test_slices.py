@@ -36,11 +36,11 @@ def test_a_slice_is_sorted_however_its_records_come(records, chance):
     shuffled = list(records)
     chance.shuffle(shuffled)
 
-    one, other = slice_of(records), slice_of(shuffled)
+    slice_, other = slice_of(records), slice_of(shuffled)
 
-    one.check()
-    assert positions(one) == sorted((p, o) for p, o, _, _ in records)
-    assert one.frame.equals(other.frame)
+    slice_.check()
+    assert positions(slice_) == sorted((p, o) for p, o, _, _ in records)
+    assert slice_.frame.equals(other.frame)
 
 
 @given(rows(), st.integers(1, 5), st.data())
@@ -64,61 +64,61 @@ def test_merging_keeps_records_marks_and_coverage(records, parts, data):
 @given(rows(), st.integers(-1, 45))
 def test_since_drops_what_is_older_and_carries_marks(records, time_ms):
     """None if nothing remains; the slice itself if nothing is older."""
-    one = slice_of(records)
-    one.marks[::2] = True
+    slice_ = slice_of(records)
+    slice_.marks[::2] = True
 
-    later = one.since(time_ms)
+    later = slice_.since(time_ms)
 
     wanted = sorted((p, o) for p, o, t, _ in records if t >= time_ms)
     assert (later is None) == (not wanted)
     if later is not None:
         later.check()
         assert positions(later) == wanted
-        assert marked(later) == [position for position in marked(one) if position in set(wanted)]
-        assert (later is one) == (len(wanted) == len(records))
-        assert later.covers == one.covers
+        assert marked(later) == [position for position in marked(slice_) if position in set(wanted)]
+        assert (later is slice_) == (len(wanted) == len(records))
+        assert later.covers == slice_.covers
 
 
 @given(rows(partitions=1), st.integers(0, 60), st.integers(0, 60))
 def test_clipping_keeps_a_range_of_offsets(records, start, length):
     """And says so: it never covers more than the slice did."""
-    one = slice_of([*records, (0, 80, 5, b"a")])
-    first, last = one.covers[0]
+    slice_ = slice_of([*records, (0, 80, 5, b"a")])
+    first, last = slice_.covers[0]
 
     start = min(max(start, first), last)
-    clipped = one.clipped({0: (start, min(start + length, last))})
+    clipped = slice_.clipped({0: (start, min(start + length, last))})
 
     clipped.check()
     assert clipped.covers == {0: (start, min(start + length, last))}
-    assert positions(clipped) == [(p, o) for p, o in positions(one) if start <= o < start + length]
+    assert positions(clipped) == [(p, o) for p, o in positions(slice_) if start <= o < start + length]
 
 
 @given(rows(), rows())
 def test_marks_are_set_by_position(records, others):
     """Positions that the slice does not hold are ignored."""
-    one = slice_of(records)
+    slice_ = slice_of(records)
     mine = {(p, o) for p, o, _, _ in records}
     wanted = {(p, o) for p, o, _, _ in others} | set(sorted(mine)[::3])
 
     for partition in range(3):
-        one.mark(partition, np.array(sorted(o for p, o in wanted if p == partition), dtype=np.int64))
+        slice_.mark(partition, np.array(sorted(o for p, o in wanted if p == partition), dtype=np.int64))
 
-    assert marked(one) == sorted(wanted & mine)
+    assert marked(slice_) == sorted(wanted & mine)
 
 
 @given(rows().filter(bool), rows())
 def test_candidates_hold_every_record_of_the_key(records, others):
     """A group is one range of rows; a hash that no key of the slice has gets no misleading range."""
-    one = slice_of(records)
+    slice_ = slice_of(records)
     keys = pl.Series(sorted({k for _, _, _, k in others} | {b"a", b"nowhere"}), dtype=pl.Binary)
     hashes = slices.key_hashes(keys)
 
-    starts, ends = one.candidates(hashes)
+    starts, ends = slice_.candidates(hashes)
 
-    held = one.frame["key"].to_list()
+    held = slice_.frame["key"].to_list()
     for key, start, end in zip(keys.to_list(), starts.tolist(), ends.tolist(), strict=True):
         assert {i for i, k in enumerate(held) if k == key} <= set(range(start, end))
-        times = one.times[start:end].tolist()
+        times = slice_.times[start:end].tolist()
         assert times == sorted(times)
 
 
@@ -153,12 +153,12 @@ def test_the_lower_bound_is_bisection_in_each_range(values, data):
 
 def test_a_range_without_live_records_is_a_slice_as_well():
     """It covers its offsets and holds nothing, so they need not be read again."""
-    one = Slice.nothing({3: (10, 20)}, since_ms=5)
+    slice_ = Slice.nothing({3: (10, 20)}, since_ms=5)
 
-    one.check()
-    assert (len(one), one.covers) == (0, {3: (10, 20)})
-    assert one.since(0) is None
-    assert one.clipped({3: (12, 15)}).covers == {3: (12, 15)}
+    slice_.check()
+    assert (len(slice_), slice_.covers) == (0, {3: (10, 20)})
+    assert slice_.since(0) is None
+    assert slice_.clipped({3: (12, 15)}).covers == {3: (12, 15)}
 
 
 def test_the_checker_finds_what_is_out_of_order():

@@ -22,12 +22,12 @@ def window_of(*parts, **changes):
     return window
 
 
-def live(window, one):
-    return [position for position, time in zip(*in_order(one), strict=True) if time >= window.expired_ms]
+def live(window, slice_):
+    return [position for position, time in zip(*in_order(slice_), strict=True) if time >= window.expired_ms]
 
 
-def in_order(one):
-    return list(zip(one.partitions.tolist(), one.offsets.tolist(), strict=True)), one.times.tolist()
+def in_order(slice_):
+    return list(zip(slice_.partitions.tolist(), slice_.offsets.tolist(), strict=True)), slice_.times.tolist()
 
 
 def test_a_row_carries_both_records():
@@ -83,7 +83,7 @@ def test_marks_and_joined_are_the_records_in_the_rows(right, left, policy, data)
 
     pairs = {(r, o) for part in found for r, o in zip(part["right_partition"], part["right_offset"], strict=True)}
     pairs.discard((None, None))
-    assert sorted(pairs) == sorted(position for one in window.slices for position in marked(one))
+    assert sorted(pairs) == sorted(position for slice_ in window.slices for position in marked(slice_))
     since = joined.since(20)
     times = {(p, o): t for p, o, t, _ in right}
     assert {(p, o) for p, offsets in since.items() for o in offsets.tolist()} == {x for x in pairs if times[x] >= 20}
@@ -98,9 +98,9 @@ def test_each_record_without_a_mark_expires_once(right, times, data):
     """In order of time, partition, offset, as soon as the expiry is above it; the window keeps all others."""
     window = window_of(right[:15], right[15:30], right[30:])
     chosen = set()
-    for one in window.slices:
-        one.marks[:] = np.array([data.draw(st.booleans()) for _ in range(len(one))], dtype=bool)
-        chosen |= set(marked(one))
+    for slice_ in window.slices:
+        slice_.marks[:] = np.array([data.draw(st.booleans()) for _ in range(len(slice_))], dtype=bool)
+        chosen |= set(marked(slice_))
 
     gone = []
     for expiry_ms in sorted(times):
@@ -111,10 +111,10 @@ def test_each_record_without_a_mark_expires_once(right, times, data):
         assert set(expired["outcome"]) <= {"unjoined"}
         assert set(expired["reason"]) <= {"expired"}
         gone += [(p, o) for _, p, o in keys]
-        left_over = sorted(position for one in window.slices for position in live(window, one))
+        left_over = sorted(position for slice_ in window.slices for position in live(window, slice_))
         assert len(window) == len(left_over)
         assert left_over == sorted((p, o) for p, o, t, _ in right if t >= expiry_ms)
-        assert all(len(one) for one in window.slices)
+        assert all(len(slice_) for slice_ in window.slices)
         if len(window) and data.draw(st.booleans()):
             window.compact()
 
@@ -127,22 +127,22 @@ def test_tiers_keep_everything_in_few_slices(sizes):
     """Every record and mark stays; the number of slices grows with the logarithm of their records."""
     window, offset, all_marks = Window(join_spec()), 0, []
     for size in sizes:
-        one = slice_of([(0, offset + i, offset + i, b"k%d" % (i % 3)) for i in range(size)])
-        one.marks[0] = True
-        all_marks += marked(one)
+        slice_ = slice_of([(0, offset + i, offset + i, b"k%d" % (i % 3)) for i in range(size)])
+        slice_.marks[0] = True
+        all_marks += marked(slice_)
         offset += size
-        window.add(one)
+        window.add(slice_)
         before = len(window)
 
         window.compact()
 
         assert len(window) == before == offset
         assert len(window.slices) <= TIER * (1 + np.log(max(offset, 1)) / np.log(TIER))
-    for one in window.slices:
-        one.check()
-    starts = [one.covers[0] for one in window.slices]
+    for slice_ in window.slices:
+        slice_.check()
+    starts = [slice_.covers[0] for slice_ in window.slices]
     assert starts == sorted(starts)
-    assert sorted(position for one in window.slices for position in marked(one)) == all_marks
+    assert sorted(position for slice_ in window.slices for position in marked(slice_)) == all_marks
 
 
 def test_no_merge_makes_a_slice_that_is_too_large(monkeypatch):
@@ -151,35 +151,35 @@ def test_no_merge_makes_a_slice_that_is_too_large(monkeypatch):
     parts = [slice_of([(0, 8 * n + i, 8 * n + i, b"k") for i in range(8)]) for n in range(64)]
     monkeypatch.setattr("joins.window.window.SLICE_BYTES", 4 * parts[0].data_bytes + 64)
 
-    for one in parts:
-        window.add(one)
+    for slice_ in parts:
+        window.add(slice_)
         window.compact()
 
-    assert [len(one) for one in window.slices] == [32] * 16
+    assert [len(slice_) for slice_ in window.slices] == [32] * 16
     monkeypatch.setattr("joins.window.window.SLICE_BYTES", 2 * parts[0].data_bytes)
-    for one in parts:
-        window.add(one)
+    for slice_ in parts:
+        window.add(slice_)
         window.compact()
-    assert [len(one) for one in window.slices] == [32] * 16 + [8] * 64
+    assert [len(slice_) for slice_ in window.slices] == [32] * 16 + [8] * 64
 
 
 @given(rows(max_size=40), st.integers(0, 50))
 def test_compacting_drops_the_expired_where_they_are_half(right, expiry_ms):
     """What is live stays with its marks; a slice keeps fewer expired records than live ones."""
     window = window_of(right[:20], right[20:])
-    for one in window.slices:
-        one.marks[::2] = True
+    for slice_ in window.slices:
+        slice_.marks[::2] = True
     window.expire(expiry_ms)
-    before = {p for one in window.slices for p in live(window, one)}
-    marks = {p for one in window.slices for p in marked(one)} & before
+    before = {p for slice_ in window.slices for p in live(window, slice_)}
+    marks = {p for slice_ in window.slices for p in marked(slice_)} & before
 
     window.compact()
 
-    assert {p for one in window.slices for p in live(window, one)} == before
-    assert {p for one in window.slices for p in marked(one)} & before == marks
-    assert all(2 * len(live(window, one)) > len(one) for one in window.slices)
-    for one in window.slices:
-        one.check()
+    assert {p for slice_ in window.slices for p in live(window, slice_)} == before
+    assert {p for slice_ in window.slices for p in marked(slice_)} & before == marks
+    assert all(2 * len(live(window, slice_)) > len(slice_) for slice_ in window.slices)
+    for slice_ in window.slices:
+        slice_.check()
 
 
 def test_many_small_slices_become_few():
@@ -213,4 +213,4 @@ def test_joining_again_makes_the_same_marks_and_no_rows():
 
     again.mark_again(left)
 
-    assert [p for one in again.slices for p in marked(one)] == marked(window.slices[0]) == [(0, 3), (0, 12)]
+    assert [p for slice_ in again.slices for p in marked(slice_)] == marked(window.slices[0]) == [(0, 3), (0, 12)]
