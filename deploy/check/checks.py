@@ -46,7 +46,7 @@ class Checks:
 
 
 class Checkable(Protocol):
-    """What is looked at: a job's kind (`deploy.jobs.runner.Kind`).
+    """What is looked at: a job's kind (`deploy.jobs.runner.JobKind`).
 
     common, kafka   the job, and the librdkafka properties that it reads with
     """

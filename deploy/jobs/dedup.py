@@ -22,7 +22,7 @@ from deploy.check.observed import TopicFacts
 from deploy.check.topics import Named
 from deploy.job import DedupJob
 from deploy.jobs.lostplan import check_ranges
-from deploy.jobs.runner import Kind
+from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from kafkaio.headers import BATCH
 from sparkio.control import ReaderControl
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped")
 
 
-class DedupKind(Kind):
+class DedupJobKind(JobKind):
     """Writes each record of a topic to another one, unless its id was there within `window`."""
 
     summary = TopicSummary

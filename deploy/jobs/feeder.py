@@ -16,7 +16,7 @@ from deploy.check.services import of_feeder
 from deploy.check.topics import Named, side_outputs
 from deploy.job import FeederJob
 from deploy.jobs.lostplan import forget_lost_feed
-from deploy.jobs.runner import Kind
+from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from joins.decoded import wait_for_registry
 from joins.feed.feed import Fed
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
 
 
-class FeederKind(Kind):
+class FeederJobKind(JobKind):
     """Stores right's records for lookup joins."""
 
     summary = FeedSummary

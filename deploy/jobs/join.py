@@ -32,7 +32,7 @@ from deploy.jobs.lostplan import forget_lost_plan
 from deploy.jobs.matching import NothingMatched
 from deploy.jobs.moving import started
 from deploy.jobs.report import BatchReport, gather
-from deploy.jobs.runner import Kind
+from deploy.jobs.runner import JobKind
 from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.selectsql import selected, with_selected
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from deploy.jobs.backlog import Positions
 
 
-class JoinKind(Kind):
+class JoinJobKind(JobKind):
     """An in-memory join or a lookup join."""
 
     summary = DeliveredBatch[BucketSummary]

@@ -55,7 +55,7 @@ RENEW_POSITIONS_EVERY_S = 60.0
 POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
 
 
-class Kind(ABC):
+class JobKind(ABC):
     """What a kind of job gives to the runner, and to `teacup check --connect`.
 
     summary       the class of what each task reports
@@ -114,7 +114,7 @@ class Kind(ABC):
         """Commit the positions of a batch to the job's consumer group, if the kind has one."""
 
 
-def run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
+def run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
     """Run until stopped, or until all is read; one line per batch; returns the exit code."""
     return with_lock(kind.common.checkpoint, lambda: _run(kind, lines, stop))
 
@@ -141,7 +141,7 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
     return not stop.asked
 
 
-def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
+def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
     lines.opening(kind.opening())
     kind.read_checkpoint()
@@ -166,7 +166,7 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     return ExitCode.DONE
 
 
-def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
+def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         with crossing():
@@ -214,7 +214,7 @@ class CommittedPositions:
     another tool may set them. A lookup join would hold until its feeder is started again.
     """
 
-    def __init__(self, kind: Kind, query: StreamingQuery, renewal: Every | None = None) -> None:
+    def __init__(self, kind: JobKind, query: StreamingQuery, renewal: Every | None = None) -> None:
         self._kind, self._query = kind, query
         self._renewal = renewal or Every(RENEW_POSITIONS_EVERY_S)
         self._seen: Mapping[str, Any] = {}
