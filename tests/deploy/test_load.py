@@ -207,7 +207,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spark/master", "localhost", "spark.master", "'localhost' is not allowed: give local[N]"),
     ("spark/spark.task.maxFailures", 1, "spark.spark.task.maxFailures", "give 2 or more"),
     ("spark/driver.memory", "1g", "spark.driver.memory", "not a Spark property"),
-    ("log", "xml", "log", "'xml' is not allowed: give people or json"),
+    ("log", "xml", "log", "'xml' is not allowed: give text or json"),
     ("checkpoints", "x", "checkpoints", "unknown key; did you mean checkpoint? allowed: name, kind"),
 ]
 """The key, the wrong value, where the problem is, and what it says."""
