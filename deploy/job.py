@@ -80,21 +80,21 @@ class CommonJob:
 class JoinJob(CommonJob):
     """A join from two topics to a third.
 
-    window_folder         where slices are kept on each machine; None: the temporary folder
-    window_in_checkpoint  whether they are copied to the checkpoint; None: if it is not a folder of this machine
+    window_folder  where slices are kept on each machine; None: the temporary folder
+    window_backup  whether they are copied to the checkpoint; None: if it is not a folder of this machine
     """
 
     spec: JoinSpec
     output: Output
     window_folder: Path | None = None
-    window_in_checkpoint: bool | None = None
+    window_backup: bool | None = None
 
     @property
-    def copies(self) -> str | None:
-        """Where slices are copied to; None: nowhere."""
+    def window_backup_folder(self) -> str | None:
+        """Returns the folder or URL that slices are copied to; None: they are not copied."""
         folder = local_folder(self.checkpoint)
         if isinstance(self.spec, LookupSpec) or not (
-            folder is None if self.window_in_checkpoint is None else self.window_in_checkpoint
+            folder is None if self.window_backup is None else self.window_backup
         ):
             return None
         return f"{self.checkpoint.rstrip('/') if folder is None else folder.absolute()}/slices"

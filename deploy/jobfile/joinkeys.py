@@ -219,7 +219,7 @@ class JoinKeys(TimedJobKeys):
         "temporary folder; if it cannot be written to, restarts are slower, with a warning",
     )
 
-    window_in_checkpoint: bool | None = Field(
+    window_backup: bool | None = Field(
         default=None,
         description="whether the window's slices are copied to the checkpoint, too: a machine that lacks them fetches "
         "them, and reads less from Kafka; null: if the checkpoint is a URL",
@@ -246,7 +246,7 @@ class JoinKeys(TimedJobKeys):
             spec=self.to_spec(),
             output=self.output.to_spec(self.kafka, self.topics),
             window_folder=self.window_folder,
-            window_in_checkpoint=self.window_in_checkpoint,
+            window_backup=self.window_backup,
         )
 
 
@@ -302,7 +302,7 @@ class LookupJoinKeys(JoinKeys):
         description="generations of feeder or store to accept besides those that the checkpoint began with",
     )
     window_folder: None = Field(default=None, description="not supported for lookup joins: they keep no window")
-    window_in_checkpoint: None = Field(default=None, description="not supported for lookup joins: they keep no window")
+    window_backup: None = Field(default=None, description="not supported for lookup joins: they keep no window")
 
     def to_spec(self) -> LookupSpec:
         """What the join is, and where its right side is found."""

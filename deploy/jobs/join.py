@@ -165,10 +165,10 @@ class JoinJobKind(JobKind):
                 forget_lost_plan(self._job, planned)
             if self.exactly_once:
                 self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
-            if self._job.copies is not None:
+            if self._job.window_backup_folder is not None:
                 kept = None if planned is None else planned.generation
                 parts = () if planned is None else (planned.parts, spec.buckets)
-                forget_other_copies(self._job.copies, spec.name, kept, parts)
+                forget_other_copies(self._job.window_backup_folder, spec.name, kept, parts)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -178,7 +178,7 @@ class JoinJobKind(JobKind):
             generation=self._generation,
             windows=self._job.window_folder,
             facts=self._job.facts_folder,
-            copied=self._job.copies is not None,
+            copied=self._job.window_backup_folder is not None,
             share_tasks=self._job.output.deduplicate is None,
         )
         try:
@@ -217,7 +217,7 @@ def check_deduplicates(job: JoinJob) -> None:
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
     """The streaming DataFrame of a job: what became of each bucket and batch; its rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
-    join = flavour_of(spec).stage(spec, job.window_folder, job.copies)
+    join = flavour_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked)
     if select is None:
 

@@ -121,7 +121,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "asked", "copies"),
+    ("checkpoint", "asked", "folder"),
     [
         ("s3a://bucket/state/", None, "s3a://bucket/state/slices"),
         ("s3a://bucket/state", False, None),
@@ -132,12 +132,12 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     ],
 )
 def test_windows_are_copied_to_a_checkpoint_that_all_machines_reach(
-    tmp_path: Path, checkpoint: str, asked: bool | None, copies: str | None
+    tmp_path: Path, checkpoint: str, asked: bool | None, folder: str | None
 ) -> None:
     """To others where that is asked for; workers have another current folder."""
-    job = _load(tmp_path, GOOD | {"checkpoint": checkpoint, "window_in_checkpoint": asked})
+    job = _load(tmp_path, GOOD | {"checkpoint": checkpoint, "window_backup": asked})
 
-    assert job.copies == copies
+    assert job.window_backup_folder == folder
 
 
 def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
