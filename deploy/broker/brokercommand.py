@@ -1,4 +1,4 @@
-"""The development broker in the foreground: `teacup broker`, and `python -m deploy.broker.brokercommand --fetch`."""
+"""Runs the development broker in the foreground: `teacup dev broker`, `python -m deploy.broker.brokercommand`."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from deploy.cli.delay import delay_app, offsets_app
+from deploy.cli.dev import dev_app
 from deploy.cli.extras import Commands
 from deploy.cli.storage import storage_app
 from deploy.errors import DeployError
@@ -30,11 +31,12 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # they hold secrets
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
-app.add_typer(delay_app, name="delay")
-app.add_typer(offsets_app, name="offsets")
-app.add_typer(storage_app, name="storage")
+app.add_typer(delay_app, name="delay", rich_help_panel="Services")
+app.add_typer(storage_app, name="storage", rich_help_panel="Services")
+app.add_typer(offsets_app, name="offsets", rich_help_panel="Services")
+app.add_typer(dev_app, name="dev", rich_help_panel="Development")
 
 
 def _print_version(asked: bool) -> None:
@@ -64,10 +66,10 @@ Assignments = Annotated[
         "trigger=available_now or left.topic=clicks; may be given several times",
     ),
 ]
-_CODES = "Exit codes:\n\n\b\n" + listed(OF_JOBS)
+_CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
 
-@app.command(epilog=_CODES)
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
 def run(
     context: typer.Context,
     job_file: JobFile,
@@ -85,35 +87,7 @@ def run(
     raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or (), stop=context.obj))
 
 
-@app.command(epilog=_CODES)
-def unjoined(
-    context: typer.Context,
-    job_file: JobFile,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start",
-            help="where the first run starts: earliest, latest (records that can still match) or an ISO-8601 time "
-            "with a zone",
-        ),
-    ] = None,
-    assignments: Assignments = None,
-) -> None:
-    """Find right records of a lookup join that appear in no output row and never will; made for cron."""
-    raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
-
-
-@app.command(epilog=_CODES)
-def move(
-    job_file: JobFile,
-    other: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="the checkpoint that the job had")],
-    assignments: Assignments = None,
-) -> None:
-    """Let the new checkpoint of a changed join go on where another one ended: nothing is lost or written twice."""
-    raise typer.Exit(move_of(job_file, other, assignments or ()))
-
-
-@app.command(epilog=_CODES)
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
 def check(
     job_file: JobFile,
     connect: Annotated[
@@ -152,7 +126,35 @@ def check(
         raise typer.Exit(exit_code(findings))
 
 
-@app.command()
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
+def move(
+    job_file: JobFile,
+    other: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="the checkpoint that the job had")],
+    assignments: Assignments = None,
+) -> None:
+    """Let the new checkpoint of a changed join go on where another one ended: nothing is lost or written twice."""
+    raise typer.Exit(move_of(job_file, other, assignments or ()))
+
+
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
+def unjoined(
+    context: typer.Context,
+    job_file: JobFile,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            help="where the first run starts: earliest, latest (records that can still match) or an ISO-8601 time "
+            "with a zone",
+        ),
+    ] = None,
+    assignments: Assignments = None,
+) -> None:
+    """Find right records of a lookup join that appear in no output row and never will; made for cron."""
+    raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
+
+
+@app.command(rich_help_panel="Jobs")
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
     kind: Annotated[str, typer.Option("--kind", help=f"the kind of job: {' or '.join(KINDS)}")] = "window-join",
@@ -164,24 +166,6 @@ def schema(
         raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
     model = KINDS[kind].keys
     typer.echo(markdown_table(model) if table else json.dumps(json_schema(model), indent=2), nl=not table)
-
-
-@app.command()
-def broker(
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", help="where its log and its ports are stored (default: a temporary folder)"),
-    ] = None,
-    port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
-) -> None:
-    """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
-    from deploy.broker.brokercommand import run_broker
-
-    try:
-        run_broker(folder, port)
-    except DeployError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(error.exit_code) from error
 
 
 def _service_of(file: Path) -> ServiceFile | None:

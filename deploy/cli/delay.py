@@ -56,7 +56,7 @@ class PastEnd(StrEnum):
     END = "end"
 
 
-@delay_app.command("collect", epilog="Exit codes:\n\n\b\n" + listed(OF_COLLECTOR))
+@delay_app.command("collect", epilog="Exit codes:\n\n" + listed(OF_COLLECTOR))
 def collect_command(
     config: Annotated[Path, typer.Argument(help="collector.yaml")],
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="one line per topic, not only for problems")] = False,
@@ -84,7 +84,7 @@ def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) ->
         raise _failed(error) from error
 
 
-@offsets_app.command("at")
+@offsets_app.command("at", short_help="Print each partition's offset at a time.")
 def at_command(
     topic: Topic,
     time_text: Time,
@@ -94,7 +94,6 @@ def at_command(
     disorder_ms: Disorder = 1_000,
 ) -> None:
     """Print each partition's offset at a time; past the end of a partition that is its end.
-
     Exit code 9 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
     earlier, because a record may lie that far below a time before it.
     """
@@ -117,7 +116,9 @@ def set_command(
     ] = None,
     undo_path: Annotated[Path | None, typer.Option("--undo", help="restore the positions in this undo file")] = None,
     group: Annotated[str | None, typer.Option("--group", help="a Kafka consumer group")] = None,
-    zookeeper: Annotated[str | None, typer.Option("--zookeeper", help="host:port[/chroot] of a Storm spout")] = None,
+    zookeeper: Annotated[
+        str | None, typer.Option("--zookeeper", help="ZooKeeper of a Storm spout: host:port, or host:port/chroot")
+    ] = None,
     root: Annotated[str, typer.Option("--root", help="the spout's root in ZooKeeper")] = "/",
     consumer_id: Annotated[str | None, typer.Option("--consumer-id", help="the spout's id below the root")] = None,
     topic_folders: Annotated[
