@@ -21,11 +21,11 @@ def topic_facts(asked: Sequence[Named]) -> list[TopicFacts]:
     """Each topic that the job names."""
     found: dict[tuple[bool, str], Described | KafkaIOError] = {}
     for written in (False, True):
-        some = [one for one in asked if one.written is written]
+        some = [topic for topic in asked if topic.written is written]
         if some:
-            described = describe(some[0].kafka, sorted({one.topic for one in some}))
-            found |= {(written, topic): one for topic, one in described.items()}
-    return [_facts(one, found[one.written, one.topic]) for one in asked]
+            described = describe(some[0].kafka, sorted({topic.topic for topic in some}))
+            found |= {(written, name): about for name, about in described.items()}
+    return [_facts(topic, found[topic.written, topic.topic]) for topic in asked]
 
 
 def _facts(asked: Named, found: Described | KafkaIOError) -> TopicFacts:

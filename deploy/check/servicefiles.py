@@ -77,7 +77,7 @@ def _of_files(model: type[Keys], keys: Keys | None, document: Document, environ:
         try:
             look()
         except SettingsInvalid as error:
-            yield from (f"{error.source}: {one}" for one in error.problems)
+            yield from (f"{error.source}: {problem}" for problem in error.problems)
 
 
 def _parse_store(url: str | None) -> None:

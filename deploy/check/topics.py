@@ -34,7 +34,7 @@ def side_outputs(topics: Mapping[str, str | None], kafka: Mapping[str, str]) -> 
 def check_topics(asked: Sequence[Named]) -> None:
     """Before anything is claimed. Raises `TopicsMissing`, `KafkaUnavailable`."""
     with ThreadPoolExecutor(len(asked)) as pool:
-        found = dict(zip([one.key for one in asked], pool.map(_partitions, asked), strict=True))
+        found = dict(zip([topic.key for topic in asked], pool.map(_partitions, asked), strict=True))
     missing = [f"{key}: {error}" for key, error in found.items() if isinstance(error, TopicMissing)]
     if missing:
         raise TopicsMissing("; ".join(missing))

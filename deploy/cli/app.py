@@ -9,19 +9,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.delay import delay_app, offsets_app
+from deploy.cli.delay import delay_app
 from deploy.cli.dev import dev_app
 from deploy.cli.extras import Commands
+from deploy.cli.logs import log_job
+from deploy.cli.offsets import offsets_app
 from deploy.cli.storage import storage_app
 from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
 from kafkaio.exitcode import OF_JOBS, ExitCode, listed
-from sparkio.workerlog import formatter
 
 if TYPE_CHECKING:
     from deploy.check.servicefiles import ServiceFile
@@ -193,7 +194,7 @@ def run_file(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log(as_json=job.json_log)
+    log_job(as_json=job.json_log)
     from deploy.jobs.lines import Lines
     from deploy.jobs.runner import run
     from deploy.kinds import kind_of
@@ -212,7 +213,7 @@ def unjoined_of(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
+    log_job(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
     from deploy.job import JoinJob
     from deploy.jobfile.jobvalues import start_at
     from joins.lookup.spec import LookupSpec
@@ -240,7 +241,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log(as_json=job.json_log)
+    log_job(as_json=job.json_log)
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from kafkaio.errors import KafkaIOError
@@ -256,7 +257,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
         typer.echo(str(error), err=True)
         return error.exit_code
     typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
-    given = [part for one in assignments for part in ("--set", one)]
+    given = [part for assignment in assignments for part in ("--set", assignment)]
     typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
     return ExitCode.DONE
 
@@ -277,27 +278,6 @@ def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
     except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return None
-
-
-def _log(*, as_json: bool, progress: bool = True) -> None:
-    """Log to standard error: what needs a look, and of our own code also progress."""
-    handler = StandardError()
-    handler.setFormatter(formatter(as_json=as_json))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
-    handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's, too: it logs what it then raises
-
-
-class StandardError(logging.StreamHandler[TextIO]):
-    """Looks for standard error at each line: a live status line on a terminal takes its place meanwhile."""
-
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]  # a property in place of an attribute
-        return sys.stderr
 
 
 if __name__ == "__main__":

@@ -169,7 +169,7 @@ class LookupParts:
             return []
         lines = self.log(name).read_text(errors="replace").splitlines()
         found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-        return [one for one in found if one.get("event") == "batch"]  # the log has other lines too
+        return [event for event in found if event.get("event") == "batch"]  # the log has other lines too
 
     def collect(self) -> int:
         """Run the collector once; returns its exit code."""

@@ -78,8 +78,8 @@ class Backlog:
                 except KafkaIOError as error:
                     log.debug("the backlog is not known: %s", error)  # the job itself reports what concerns it
         finally:
-            for one in logs.values():
-                one.close()
+            for topic_log in logs.values():
+                topic_log.close()
 
     def _look(self, logs: dict[str, BrokerLog]) -> None:
         positions = self._positions()
@@ -87,8 +87,8 @@ class Backlog:
             return
         left = 0
         for topic in {topic for topic, _ in positions}:
-            one = logs.setdefault(topic, BrokerLog(topic, self._kafka))
-            ends = one.ends()
+            topic_log = logs.setdefault(topic, BrokerLog(topic, self._kafka))
+            ends = topic_log.ends()
             left += sum(max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends.items())
         self._left = left
         self._pace.see(time.monotonic(), left)

@@ -136,11 +136,11 @@ class DedupReport:
 
 def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -> DedupReport:
     """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
-    check_whole([one.partition for one in summaries], summaries[0].parts, "partitions")
-    counts = {name: sum(getattr(one, name) for one in summaries) for name in _COUNTS}
+    check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     number = summaries[0].number
     warnings = (forgotten_ids(counts, job), without_any_id(counts, number, job))
-    return DedupReport(number, seconds, counts, tuple(one for one in warnings if one is not None))
+    return DedupReport(number, seconds, counts, tuple(warning for warning in warnings if warning is not None))
 
 
 def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:

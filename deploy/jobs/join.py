@@ -194,7 +194,7 @@ class JoinJobKind(JobKind):
         return report
 
     def keep(self, summaries: Sequence[DeliveredBatch[BucketSummary]]) -> None:
-        keep_facts(self._job.facts_folder, self.name, [one.summary for one in summaries])
+        keep_facts(self._job.facts_folder, self.name, [batch.summary for batch in summaries])
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
         admission = Admission.from_json(end)

@@ -106,7 +106,7 @@ def _is_whole(job: JoinJob, planned: Admission) -> bool:
     spec = job.spec
     with ExitStack() as stack:
         logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in flavour_of(spec).inputs}
-        ends = {side: one.ends() for side, one in logs.items()}
+        ends = {side: topic_log.ends() for side, topic_log in logs.items()}
         listing = Listing(0, ends["left"], ends.get("right", {}))
         check_leaders(spec, planned, listing, logs)
         return is_whole(spec, planned, listing)
@@ -127,7 +127,9 @@ def nothing_is_in(kafka: Mapping[str, str], numbers: Mapping[OutputBucket, int],
 
     def nothing() -> bool:
         receipts = [(read_receipt(kafka, bucket)[0], number) for bucket, number in numbers.items()]
-        return all(one and one.generation == generation and one.number < number for one, number in receipts)
+        return all(
+            receipt and receipt.generation == generation and receipt.number < number for receipt, number in receipts
+        )
 
     if not nothing():
         return False

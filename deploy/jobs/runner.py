@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deploy.check.checks import Checks
@@ -141,14 +142,17 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
     return not stop.asked
 
 
+def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Returns the properties of a job's Spark session: `ours` and those of its log, which the job file overrides."""
+    return {**ours, **worker_environment(as_json=job.json_log), **job.spark}
+
+
 def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
     lines.opening(kind.opening())
     kind.read_checkpoint()
     check_java()
-    common = kind.common
-    ours = {**of_checkpoint(common.checkpoint), **worker_environment(as_json=common.json_log)}
-    properties = {**ours, **common.spark}
+    properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
@@ -247,6 +251,6 @@ class CommittedPositions:
     def _end(self) -> Mapping[str, Any]:
         """Where the newest committed batch ends. (Batch numbers do not tell: while nothing is read, Spark reports
         the number of the next batch.)"""
-        ends = [one["sources"][0]["endOffset"] for one in self._query.recentProgress]
+        ends = [progress["sources"][0]["endOffset"] for progress in self._query.recentProgress]
         offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
         return offsets[-1] if offsets else {}

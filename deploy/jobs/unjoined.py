@@ -24,7 +24,7 @@ from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
 from deploy.jobs.lostplan import nothing_is_in
 from deploy.jobs.query import failed
-from deploy.jobs.runner import ready, with_lock
+from deploy.jobs.runner import ready, spark_properties, with_lock
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoinedlook import Logs, check_output, committed_admission, look, state_left_behind
 from deploy.jobs.unjoinedreport import gathered
@@ -52,7 +52,6 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.losses import CONTINUE
 from kafkaio.reachable import wait_for_brokers
 from kafkaio.times import iso
-from sparkio.workerlog import worker_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,13 +117,13 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 return ExitCode.DONE
             if session is None and not stop.asked:
                 lines.opening(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
-                properties = {**worker_environment(as_json=job.json_log), **job.spark}
-                session = Session(f"{job.spec.name}.unjoined", properties, exactly_once=job.output.exactly_once)
+                name = f"{job.spec.name}.unjoined"
+                session = Session(name, spark_properties(job), exactly_once=job.output.exactly_once)
             if session is None or stop.asked:
                 return ExitCode.DONE
             began = time.monotonic()
             summaries = _delivered(session.spark, job, state)
-            reached = {one.bucket: one.reached for one in summaries}
+            reached = {summary.bucket: summary.reached for summary in summaries}
             save(job.checkpoint, after_slice(state, reached))
             lines.batch(gathered(summaries, state, time.monotonic() - began))
             if not left_behind and state.under_way.had_room(reached, at_once):
@@ -186,8 +185,8 @@ def _buckets(job: JoinJob, partitions: Iterable[int]) -> dict[int, OutputBucket]
 def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
     """The summaries. Raises `AccountsDiffer` if one is missing or occurs twice, so that nothing is saved."""
     assert state.under_way is not None
-    summaries = [one.summary for one in deliver_slice(spark, Work.of(job, state))]
-    check_whole([one.bucket for one in summaries], len(state.under_way.right), "right partitions")
+    summaries = [batch.summary for batch in deliver_slice(spark, Work.of(job, state))]
+    check_whole([summary.bucket for summary in summaries], len(state.under_way.right), "right partitions")
     return summaries
 
 

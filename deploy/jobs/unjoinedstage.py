@@ -57,7 +57,7 @@ class Work:
 
     spec: JoinSpec
     job: JoinJob
-    one: RightSlice
+    right_slice: RightSlice
     generation: str
     begin_ms: int
 
@@ -72,9 +72,9 @@ class Work:
 
 def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceSummary]]:
     """Deliver all right partitions; returns what became of each. Raises `TaskEnded`."""
-    one = work.one
-    pieces = pieces_of(one.output)
-    partitions = sorted(one.right)
+    right_slice = work.right_slice
+    pieces = pieces_of(right_slice.output)
+    partitions = sorted(right_slice.right)
     tasks = len(pieces) + 1
 
     def positions(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -86,7 +86,7 @@ def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceS
                     yield from joined_positions(work, pieces[number])
 
     def judge(batches: Iterable[pa.RecordBatch]) -> Batches:
-        for partition, joined in _by_partition(one, batches).items():
+        for partition, joined in _by_partition(right_slice, batches).items():
             yield from summary_rows(judged(work, partition, joined), *NO_RETRY_HELPS)
 
     found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
@@ -106,7 +106,7 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
     topic, (partition, start, end) = work.job.output.topic, piece
     reader = open_reader(topic, work.spec.kafka)
     inside = pl.lit(value=False)
-    for p, share in work.one.right.items():
+    for p, share in work.right_slice.right.items():
         inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
     with losses_of(work.spec).of_planned(WAY_OUT):
         for batch in reader.read(partition, start, end):
@@ -144,22 +144,22 @@ def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Delive
 
 
 def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[SliceSummary]]:
-    share = work.one.right[partition]
-    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.one)})
+    share = work.right_slice.right[partition]
+    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.right_slice)})
     yield Begin(partition, share.number, work.generation, digest)
-    verdicts = PartitionVerdicts(work.spec, work.one, partition, work.begin_ms, joined)
+    verdicts = PartitionVerdicts(work.spec, work.right_slice, partition, work.begin_ms, joined)
     reader = SideReader(work.spec.right, work.spec.kafka, work.spec.registry)
     with losses_of(work.spec).of_planned(WAY_OUT):
         yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
     yield End(verdicts.summary)
 
 
-def _by_partition(one: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
+def _by_partition(right_slice: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
     """One bit per offset of the shares that came to this task."""
     found: dict[int, JoinedOffsets] = {}
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
         for p in np.unique(partitions).tolist():
-            share = one.right[p]
+            share = right_slice.right[p]
             found.setdefault(p, JoinedOffsets(share.start, share.end)).add(offsets[partitions == p])
     return dict(sorted(found.items()))

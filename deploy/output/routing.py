@@ -81,7 +81,7 @@ class Router:
         if not refusals:
             return results
         write_refused(self._spec, self._output, results, refusals, self._write_copies)
-        self._accounts.refuse(one.reason for one in refusals)
+        self._accounts.refuse(refusal.reason for refusal in refusals)
         return results.filter(pl.Series(not_refused(len(results), refusals)))
 
     def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:

@@ -50,8 +50,8 @@ def write_refused(
     spec: JoinSpec, output: Output, rows: pl.DataFrame, refusals: Sequence[Refusal], write: Write
 ) -> None:
     """Dead letters about rows (`records.ROW`) that cannot be written."""
-    about = rows[[one.index for one in refusals]].with_columns(
-        outcome=pl.lit("dead_letter"), reason=pl.Series([one.reason for one in refusals], dtype=pl.String)
+    about = rows[[refusal.index for refusal in refusals]].with_columns(
+        outcome=pl.lit("dead_letter"), reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String)
     )
     if output.dead_letter is None:
         first, right = refusals[0], _position(spec, "right", about, 0)
@@ -62,8 +62,8 @@ def write_refused(
         )
     rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
     more = [
-        [*([(RIGHT, right)] if right is not None else []), *one.headers]
-        for right, one in zip(rights, refusals, strict=True)
+        [*([(RIGHT, right)] if right is not None else []), *refusal.headers]
+        for right, refusal in zip(rights, refusals, strict=True)
     ]
     write_copies(spec, "left", output.dead_letter, about, write, more)
 

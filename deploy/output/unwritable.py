@@ -57,5 +57,5 @@ def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
 def not_refused(count: int, refusals: list[Refusal]) -> npt.NDArray[np.bool_]:
     """A mask of the other rows, of `count`."""
     others = np.ones(count, np.bool_)
-    others[[one.index for one in refusals]] = False
+    others[[refusal.index for refusal in refusals]] = False
     return others
