@@ -59,7 +59,7 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonJob:
-    """What jobs of every kind have.
+    """What jobs of every kind have in common.
 
     kind        what a job file calls it (`deploy.kinds`)
     checkpoint  folder or URL, used by this job only
@@ -135,6 +135,6 @@ class DedupJob(CommonJob):
 
 @dataclass(frozen=True, kw_only=True)
 class FeederJob(CommonJob):
-    """A feeder."""
+    """A job that stores right's records for lookup joins."""
 
     spec: FeedSpec

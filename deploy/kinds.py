@@ -41,7 +41,7 @@ KINDS: Mapping[str, Registered] = {
 
 
 def kind_of(job: CommonJob, *, take_over: bool = False) -> JobKind:
-    """What carries out a job. Raises `ValueError` for a kind that is not registered."""
+    """Returns what carries out a job. Raises `ValueError` for a kind that is not registered."""
     if job.kind not in KINDS:
         raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/kinds.py)")
     make: Callable[..., JobKind] = resolve_name(KINDS[job.kind].kind_at)

@@ -24,7 +24,7 @@ from kafkaio.invalid import Invalid
 
 
 def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: Sequence[str] = ()) -> CommonJob:
-    """The job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing.
+    """Loads the job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing.
 
     assignments   `key=value` from the command line, which override the file
     """
@@ -41,13 +41,13 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
 
 
 def _model_of(document: Mapping[str, Any]) -> type[JobKeys] | None:
-    """The keys that a job of this kind may have."""
+    """Returns the keys that a job of this kind may have."""
     kind = document.get("kind")
     return KINDS[kind].keys if isinstance(kind, str) and kind in KINDS else None
 
 
 def _no_kind(document: Mapping[str, Any]) -> tuple[Where, str]:
-    """What is wrong with a file that is of no kind of job."""
+    """Returns what is wrong with a file that is of no kind of job."""
     kinds = " or ".join(KINDS)
     if "kind" in document:
         return ("kind",), f"{shown(document, ('kind',))} is not allowed; give {kinds}"
@@ -62,7 +62,7 @@ def _no_kind(document: Mapping[str, Any]) -> tuple[Where, str]:
 
 
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:
-    """An output that is an input would feed the join with its own rows; side outputs would mix with the rows."""
+    """Finds topics of two roles: an output as input feeds the join its own rows, side outputs mix with the rows."""
     inputs = {f"{side}.topic": _keys(document, side).get("topic") for side in ("left", "right", "source")}
     output = _keys(document, "output").get("topic")
     outputs: dict[Where, Any] = {("output", "topic"): output}
@@ -80,7 +80,7 @@ def _topic_clashes(document: Mapping[str, Any]) -> Problems:
 
 
 def _kafka_problems(document: Mapping[str, Any]) -> Problems:
-    """Properties that librdkafka does not accept."""
+    """Finds properties that librdkafka does not accept."""
     given: dict[Where, Any] = {
         ("kafka",): _keys(document, "kafka"),
         ("output", "kafka"): _keys(document, "output", "kafka"),
@@ -89,7 +89,7 @@ def _kafka_problems(document: Mapping[str, Any]) -> Problems:
 
 
 def _keys(document: Mapping[str, Any], *where: str) -> Mapping[str, Any]:
-    """The mapping at a place; empty if there is none."""
+    """Returns the mapping at a place; empty if there is none."""
     for step in where:
         inner = document.get(step)
         document = inner if isinstance(inner, dict) else {}

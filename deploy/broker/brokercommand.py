@@ -15,7 +15,7 @@ from deploy.spark.java import find_java
 
 
 def run_broker(folder: Path | None, port: int | None) -> None:
-    """Run a broker in the foreground: print its address, stop on Ctrl-C or SIGTERM.
+    """Runs a broker in the foreground: prints its address, stops on Ctrl-C or SIGTERM.
 
     Raises `BrokerFailed` if the broker ends by itself.
     """

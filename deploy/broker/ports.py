@@ -11,7 +11,7 @@ _given: set[int] = set()
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port now."""
+    """Returns whether a server could listen on the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -22,7 +22,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A free port below those of outgoing connections, which could take it while a broker restarts.
+    """Returns a free port below those of outgoing connections, which could take it while a broker restarts.
 
     In one process never the same again: who was given it may not listen yet.
     """

@@ -20,7 +20,7 @@ BROKERS_ANSWER_WITHIN_S = 10.0
 
 
 def look_at(kind: Checkable) -> list[Finding]:
-    """All findings, in the order of a job file."""
+    """Looks at everything that a job names; returns all findings, in the order of a job file."""
     found: list[Finding] = []
     there: dict[str, TopicFacts] = {}
     checks = kind.checks()

@@ -35,7 +35,7 @@ LITTLE_SPACE = 1 << 30
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """How serious a finding is."""
 
     OK = "ok"
     WARNING = "warning"
@@ -44,7 +44,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line. what: of the job file; code: how the command ends, for an error."""
+    """One line. what: a key of the job file; code: the exit code, for an error."""
 
     level: Level
     what: str
@@ -53,32 +53,32 @@ class Finding:
 
 
 def ok(what: str, text: str) -> Finding:
-    """All is well."""
+    """Returns a finding that all is well."""
     return Finding(Level.OK, what, text)
 
 
 def warning(what: str, text: str) -> Finding:
-    """The job runs, perhaps not as expected."""
+    """Returns a finding that the job runs, perhaps not as expected."""
     return Finding(Level.WARNING, what, text)
 
 
 def error(what: str, text: str, code: ExitCode = ExitCode.FAILED) -> Finding:
-    """The job does not run, or not for long."""
+    """Returns a finding that the job does not run, or not for long."""
     return Finding(Level.ERROR, what, text, code)
 
 
 def from_error(what: str, raised: KafkaIOError | JoinError | DedupError | StorageError | DelayError) -> Finding:
-    """What one of our errors says."""
+    """Returns what one of our errors says as a finding."""
     return error(what, str(raised), raised.exit_code)
 
 
 def exit_code(findings: Sequence[Finding]) -> ExitCode:
-    """That of the first error."""
+    """Returns the exit code of the first error."""
     return next((finding.code for finding in findings if finding.level is Level.ERROR), ExitCode.DONE)
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """A table of level, what and text; then how many there are of each level."""
+    """Yields a table of level, what and text; then how many findings there are of each level."""
     width = max((len(finding.what) for finding in findings), default=0)
     for finding in findings:
         yield f"{finding.level:<7}  {finding.what:<{width}}  {finding.text}"
@@ -87,7 +87,7 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def of_topic(facts: TopicFacts) -> Iterator[Finding]:
-    """Whether it exists, and may be used."""
+    """Says whether a topic exists, and may be used."""
     if facts.problem is not None or facts.partitions is None:
         text = facts.problem or f"Kafka has no topic {facts.topic!r}; check its name, or create it"
         yield error(facts.key, text, facts.code)
@@ -101,7 +101,7 @@ def of_topic(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool) -> Iterator[Finding]:
-    """Whether records live as long as the job needs them.
+    """Says whether records live as long as the job needs them.
 
     needed_ms, why   how long, and for what
     must_keep        compaction is refused (`on_data_loss: stop`)
@@ -144,7 +144,7 @@ def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool
 
 
 def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:
-    """The event times of a sample. idle: of the join; None: it does not matter."""
+    """Says whether the event times of a sample are plausible. idle: of the join; None: it does not matter."""
     what, sample = f"{facts.name}.time", facts.sample
     if not sample.records:
         yield warning(what, f"{side.topic!r} has no records yet: keys and times were not looked at")
@@ -181,7 +181,7 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
 
 
 def of_disorder(side: Side, facts: SideFacts) -> Iterator[Finding]:
-    """How far out of order the sample is."""
+    """Says how far out of order the sample is."""
     seen = disorder_of(facts.sample)
     if seen is None:
         return
@@ -197,7 +197,7 @@ def of_disorder(side: Side, facts: SideFacts) -> Iterator[Finding]:
 
 
 def disorder_of(sample: Sample) -> int | None:
-    """The most that a valid time lies below an earlier one of its partition; None without any."""
+    """Returns the most that a valid time lies below an earlier one of its partition; None without any."""
     lags = []
     for times in sample.times.values():
         valid = np.array([at for at in times if at is not None], np.int64)
@@ -207,7 +207,7 @@ def disorder_of(sample: Sample) -> int | None:
 
 
 def of_keys(spec: JoinSpec, left: Sample, right: Sample) -> Iterator[Finding]:
-    """Whether both sides have keys in common."""
+    """Says whether both sides have keys in common."""
     if (why := nothing_in_common(spec, left, right)) is not None:
         yield warning("keys", why)
     elif left.distinct_keys and right.distinct_keys:
@@ -218,7 +218,7 @@ def of_keys(spec: JoinSpec, left: Sample, right: Sample) -> Iterator[Finding]:
 
 
 def of_partitions(spec: JoinSpec, partitions: int, why_not_direct: str | None) -> Finding:
-    """Which path a new checkpoint takes. partitions: of left."""
+    """Says which path a new checkpoint takes. partitions: of left."""
     if why_not_direct is None:
         return ok("partitions", f"{partitions} on both sides, and the sampled keys fit")
     if spec.path is JoinPath.DIRECT:
@@ -227,7 +227,7 @@ def of_partitions(spec: JoinSpec, partitions: int, why_not_direct: str | None) -
 
 
 def of_place(place: PlaceFacts) -> Finding:
-    """Whether a checkpoint or a folder can be used."""
+    """Says whether a checkpoint or a folder can be used."""
     if place.problem is not None:
         return error(place.key, place.problem, place.code)
     content = f" {place.content}" if place.content else ""

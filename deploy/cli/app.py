@@ -183,7 +183,7 @@ def _service_of(file: Path) -> ServiceFile | None:
 def run_file(
     job_file: Path, *, take_over: bool = False, assignments: Sequence[str] = (), stop: Stop | None = None
 ) -> ExitCode:
-    """Run the job in a file; errors are reported on standard error and determine the exit code.
+    """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
     assignments  `key=value`, over what the file says
     stop         catches signals since the process began; None: they are caught from now on
@@ -206,7 +206,7 @@ def run_file(
 def unjoined_of(
     job_file: Path, start: str | None, assignments: Sequence[str] = (), stop: Stop | None = None
 ) -> ExitCode:
-    """Report the unjoined right records of a lookup join; otherwise like `run_file`."""
+    """Reports the unjoined right records of a lookup join; otherwise like `run_file`."""
     if stop is None:
         with Stop() as own:
             return unjoined_of(job_file, start, assignments, own)
@@ -237,7 +237,7 @@ def unjoined_of(
 
 
 def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> ExitCode:
-    """Let the job's checkpoint go on after the other one; errors are reported as by `run_file`."""
+    """Lets the job's checkpoint go on after the other one; errors are reported as by `run_file`."""
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -263,7 +263,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
 
 
 def _offsets(left: Mapping[int, int]) -> str:
-    """The offsets by partition; of many partitions their number."""
+    """Returns the offsets by partition; of many partitions only their number."""
     if len(left) > 8:
         return f"the offsets of {len(left)} partitions"
     return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(left.items()))

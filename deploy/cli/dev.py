@@ -12,11 +12,6 @@ from deploy.errors import DeployError
 dev_app = typer.Typer(help="For development: a Kafka broker on this machine.", no_args_is_help=True)
 
 
-@dev_app.callback()
-def dev() -> None:
-    """Has commands of its own even while there is only one."""
-
-
 @dev_app.command("broker")
 def broker_command(
     folder: Annotated[

@@ -12,7 +12,7 @@ from sparkio.workerlog import formatter
 
 
 def log_job(*, as_json: bool, progress: bool = True) -> None:
-    """Log what needs a look, and of our own code also progress."""
+    """Logs what needs a look, and of our own code also progress."""
     handler = StandardError()
     handler.setFormatter(formatter(as_json=as_json))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -22,7 +22,7 @@ def log_job(*, as_json: bool, progress: bool = True) -> None:
 
 
 def log_each_line_once(level: int) -> None:
-    """Log each line of a library once: cron mails the output, and an unreachable broker would fill the screen."""
+    """Logs each line of a library once: cron mails the output, and an unreachable broker would fill the screen."""
     handler, once = logging.StreamHandler(), Sparse(period_s=math.inf)
     ours = logging.Filter(logging.getLogger("teacup.datadelay").name)
     handler.addFilter(lambda record: ours.filter(record) or once.filter(record))

@@ -30,13 +30,13 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, at_s: float, left: int) -> None:
-        """`left` records are still to be read at `at_s`; times never fall."""
+        """Notes that `left` records are still to be read at `at_s`; times never fall."""
         self._seen.append((at_s, left))
         while at_s - self._seen[0][0] > _WITHIN_S:
             self._seen.popleft()
 
     def through_in_s(self) -> float | None:
-        """None if it is not known yet, or if the backlog does not shrink."""
+        """Returns in how many seconds all will be read; None if that is not known yet, or if the backlog does not shrink."""
         if len(self._seen) < 2:
             return None
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
@@ -55,15 +55,15 @@ class Backlog:
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Begin to look, in a thread."""
+        """Begins to look, in a thread."""
         threading.Thread(target=self._run, name="backlog", daemon=True).start()
 
     def close(self) -> None:
-        """No more looks; returns at once."""
+        """Ends the looks; returns at once."""
         self._closed.set()
 
     def shown(self) -> str:
-        """What is left, in a few words; empty if nothing is left, or if it is not known."""
+        """Says what is left, in a few words; empty if nothing is left, or if it is not known."""
         if not self._left:
             return ""
         through_s = self._pace.through_in_s()
@@ -95,7 +95,7 @@ class Backlog:
 
 
 def shown_s(seconds: float) -> str:
-    """A duration for people: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    """Writes a duration in words: `42 s`, `3 min 5 s`, `2 h 10 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

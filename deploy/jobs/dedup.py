@@ -135,7 +135,7 @@ class DedupReport:
 
 
 def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -> DedupReport:
-    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    """Adds up one batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
     counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     number = summaries[0].number
@@ -144,7 +144,7 @@ def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -
 
 
 def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
-    """A warning if `limit` is too small for `window`."""
+    """Returns a warning if `limit` is too small for `window`."""
     if not counts["forgotten"]:
         return None
     return (
@@ -155,7 +155,7 @@ def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
 
 
 def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> str | None:
-    """A warning if the configured id is missing everywhere, so that nothing is deduplicated."""
+    """Returns a warning if the configured id is missing everywhere, so that nothing is deduplicated."""
     if not counts["read"] or counts["without_id"] < counts["read"]:
         return None
     what = "has the id that `id` names"

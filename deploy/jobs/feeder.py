@@ -138,7 +138,7 @@ class FeedReport:
 
 
 def gathered(summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
-    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    """Adds up one batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
     dead: Counter[str] = Counter()
     for summary in summaries:

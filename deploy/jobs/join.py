@@ -206,7 +206,7 @@ class JoinJobKind(JobKind):
 
 
 def check_deduplicates(job: JoinJob) -> None:
-    """Raise `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
+    """Raises `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
     if job.output.deduplicate is not None and flavour_of(job.spec).shuffles:
         raise SpecError(
             "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
@@ -215,7 +215,7 @@ def check_deduplicates(job: JoinJob) -> None:
 
 
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
-    """The streaming DataFrame of a job: what became of each bucket and batch; its rows are delivered on the way."""
+    """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
     join = flavour_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked)

@@ -40,7 +40,7 @@ log = logging.getLogger("teacup.deploy.jobs.lostplan")
 
 
 def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
-    """Forget the batch that was planned last, if it is to be planned again; returns whether it was.
+    """Forgets the batch that was planned last, if it is to be planned again; returns whether it was.
 
     The first batch of a checkpoint stays: no batch before it says where to go on. So does one whose predecessor's facts
     are lost: where that one ended is only known from the plan.
@@ -62,7 +62,7 @@ def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
 
 
 def forget_lost_feed(job: FeederJob) -> bool:
-    """The same of a feeder.
+    """Does the same for a feeder.
 
     Raises `DataLoss` for a truncated topic, `SpecChanged`, `CheckpointUnreadable`, `KafkaIOError`.
     """
@@ -94,7 +94,7 @@ def _forget(checkpoint: Checkpoint, name: str, number: int) -> bool:
 
 
 def check_ranges(job: DedupJob, ranges: Ranges) -> None:
-    """Of a deduplicator: raises `RecordsGone` if an interrupted batch was truncated."""
+    """Raises `RecordsGone` if an interrupted batch of a deduplicator was truncated."""
     checkpoint = Checkpoint(job.checkpoint)
     end = checkpoint.newest_end()
     if end and not checkpoint.is_committed():
@@ -120,7 +120,7 @@ def _nothing_is_in(job: JoinJob, planned: Admission) -> bool:
 
 
 def nothing_is_in(kafka: Mapping[str, str], numbers: Mapping[OutputBucket, int], generation: str) -> bool:
-    """Whether no row of the batches with these numbers is in the output.
+    """Returns whether no row of the batches with these numbers is in the output.
 
     Looks before and after it fences earlier writers: a job that must not begin fences nobody.
     """

@@ -25,7 +25,7 @@ class NothingMatched:
         self._reasons: Counter[str] = Counter()
 
     def warning(self, rows: Mapping[str, int], reasons: Mapping[str, int]) -> str | None:
-        """What to check, with the first batch after which more than `ENOUGH` left records had no match; else None.
+        """Says what to check, with the first batch after which more than `ENOUGH` left records had no match; else None.
 
         rows, reasons   of one batch, by outcome and by reason
         """

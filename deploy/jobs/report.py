@@ -67,7 +67,7 @@ class BatchReport:
         return None if left is None else max(self.at_ms - left, 0)
 
     def usual(self) -> list[str]:
-        """The most important first."""
+        """Returns what matters of every batch, most important first."""
         rate = self.records / self.seconds if self.seconds else 0.0
         matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
         behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
@@ -87,7 +87,7 @@ class BatchReport:
         ]
 
     def rare(self) -> list[str]:
-        """Side outputs, and what the deduplicator did."""
+        """Returns side outputs, and what the deduplicator did."""
         parts = [f"{outcome} {self.rows[outcome]:,}" for outcome in _SIDE_OUTCOMES if self.rows.get(outcome)]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
         if self.deduplicator != FilterReport():
@@ -97,7 +97,7 @@ class BatchReport:
         return parts
 
     def for_machines(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns all of it."""
         return {
             "event": "batch",
             "number": self.number,
@@ -122,7 +122,7 @@ class BatchReport:
         }
 
     def _deduplicator(self) -> dict[str, Any]:
-        """Counts and changes of state in any worker; nothing while it is off."""
+        """Returns counts and changes of state in any worker; nothing while it is off."""
         found = self.deduplicator
         if found == FilterReport():
             return {}
@@ -130,7 +130,7 @@ class BatchReport:
 
 
 def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
-    """One batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    """Adds up one batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     summaries = [batch.summary for batch in batches]
     check_whole([summary.bucket for summary in summaries], summaries[0].buckets if summaries else 1, "buckets")
     slowest = min(summaries, key=lambda summary: summary.frontier_ms["right"])
@@ -187,7 +187,7 @@ def _mb(size: int) -> str:
 
 
 def _late(records: int) -> str:
-    """A record is late by what has been proved of the records before it, which is less than the largest of them."""
+    """Says how many records were late. Late is measured by what was proved before a record, not by the largest time."""
     if not records:
         return "none of its records was late this time, but such records can be"
     return f"{records} record{'s were' if records > 1 else ' was'} late"

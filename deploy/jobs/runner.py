@@ -76,52 +76,52 @@ class JobKind(ABC):
 
     @abstractmethod
     def opening(self) -> str:
-        """What the job does, in one line."""
+        """Returns what the job does, in one line."""
 
     @abstractmethod
     def topics(self) -> list[Named]:
-        """The topics that it reads or writes; each must exist."""
+        """Returns the topics that it reads or writes; each must exist."""
 
     @abstractmethod
     def checks(self) -> Checks:
-        """What `teacup check --connect` looks at, beside the topics."""
+        """Returns what `teacup check --connect` looks at, beside the topics."""
 
     def read_checkpoint(self) -> None:  # noqa: B027 - not every kind needs more of it than Spark reads
-        """Take from the checkpoint what the job needs, before any broker is contacted."""
+        """Takes from the checkpoint what the job needs, before any broker is contacted."""
 
     def wait(self, stopped: Callable[[], bool]) -> None:
-        """Return once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
+        """Returns once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
         wait_for_brokers(self.kafka, stopped)
 
     def prepare(self) -> None:  # noqa: B027 - nor has more to check
-        """Check what else can be checked before Spark starts, and claim the output."""
+        """Checks what else can be checked before Spark starts, and claims the output."""
 
     @abstractmethod
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        """What tasks report (`SUMMARY_SCHEMA`), as a stream; nothing is planned once `stop_file` exists."""
+        """Returns what tasks report (`SUMMARY_SCHEMA`), as a stream; nothing is planned once `stop_file` exists."""
 
     @abstractmethod
     def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:
-        """The summaries of a batch as one. Raises `AccountsDiffer` if one is missing or occurs twice."""
+        """Adds up the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
 
     def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - nor to keep
-        """Keep what the next plan needs of a batch that was carried out."""
+        """Keeps what the next plan needs of a batch that was carried out."""
 
     @abstractmethod
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        """Up to where a batch has read; `end` is its offset in Spark's log."""
+        """Returns up to where a batch has read; `end` is its offset in Spark's log."""
 
     def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - nor a consumer group
-        """Commit the positions of a batch to the job's consumer group, if the kind has one."""
+        """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
 
 def run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
-    """Run until stopped, or until all is read; one line per batch; returns the exit code."""
+    """Runs until stopped, or until all is read; one line per batch; returns the exit code."""
     return with_lock(kind.common.checkpoint, lambda: _run(kind, lines, stop))
 
 
 def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
-    """Work that holds the lock of a checkpoint; an error that ends it is logged, and becomes an exit code."""
+    """Does work that holds the lock of a checkpoint. An error that ends it is logged, and becomes an exit code."""
     try:
         with checkpoint_lock(checkpoint):
             return work()
@@ -132,7 +132,7 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
 
 
 def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stop: Stop) -> bool:
-    """Whether the job may begin: what is read from answers (`wait`), the topics exist.
+    """Returns whether the job may begin: what is read from answers (`wait`), the topics exist.
 
     False if the job is asked to stop meanwhile. Raises `TopicsMissing`, and what `wait` raises.
     """
@@ -225,14 +225,14 @@ class CommittedPositions:
         self._committed: Mapping[str, Any] = {}
 
     def commit_when_idle(self) -> None:
-        """To be called regularly: commits the newest end if it is the same one twice, and was not committed lately."""
+        """Commits, when called regularly, the newest end if it is the same one twice, and was not committed lately."""
         end = self._end()
         if end == self._seen:
             self.commit(again=self._renewal.due())
         self._seen = end
 
     def commit(self, *, again: bool = False) -> None:
-        """Commit the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
+        """Commits the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
         end = self._end()
         if not end or (end == self._committed and not again):
             return
@@ -244,13 +244,15 @@ class CommittedPositions:
             self._committed = end
 
     def newest(self) -> Positions:
-        """Up to where the newest batch has read; empty if there is none."""
+        """Returns up to where the newest batch has read; empty if there is none."""
         end = self._end()
         return self._kind.positions(end) if end else {}
 
     def _end(self) -> Mapping[str, Any]:
-        """Where the newest committed batch ends. (Batch numbers do not tell: while nothing is read, Spark reports
-        the number of the next batch.)"""
+        """Returns where the newest committed batch ends.
+
+        Batch numbers do not tell: while nothing is read, Spark reports the number of the next batch.
+        """
         ends = [progress["sources"][0]["endOffset"] for progress in self._query.recentProgress]
         offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
         return offsets[-1] if offsets else {}

@@ -69,7 +69,7 @@ def run_unjoined(
     start: str | int | None = None,
     at_once: int = OFFSETS_AT_ONCE,
 ) -> ExitCode:
-    """Judge all right records that can no longer match; one line per slice; returns the exit code.
+    """Judges all right records that can no longer match; one line per slice; returns the exit code.
 
     stop     catches signals: the slice in progress is finished, and the next run goes on behind it
     start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
@@ -138,7 +138,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
 def _planned(
     job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None, at_once: int
 ) -> Verdicts | None:
-    """The state with the next slice, saved; None if it is not known yet where to start."""
+    """Plans the next slice and saves the state; returns None if it is not known yet where to start."""
     seen = look(job, logs)
     if state is None:
         begin_ms = begin_ms_of(job.spec, seen, start)
@@ -152,13 +152,15 @@ def _planned(
 
 
 def _claim(job: JoinJob, state: Verdicts) -> None:
-    """New verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
+    """Lets new verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
     settling.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
 
 
 def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
-    """Whether the slice under way is to be planned again, from what retention has left of it: `on_data_loss: continue`,
-    and nothing of it is written."""
+    """Returns whether the slice under way is to be planned again, from what retention has left of it.
+
+    It is with `on_data_loss: continue`, and if nothing of it is written.
+    """
     assert state.under_way is not None
     if slice_is_whole(job.spec, state, logs.right.ends()) or job.spec.on_data_loss != CONTINUE:
         return False
@@ -183,7 +185,7 @@ def _buckets(job: JoinJob, partitions: Iterable[int]) -> dict[int, OutputBucket]
 
 
 def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
-    """The summaries. Raises `AccountsDiffer` if one is missing or occurs twice, so that nothing is saved."""
+    """Delivers a slice; returns the summaries. Raises `AccountsDiffer` if one is missing or occurs twice."""
     assert state.under_way is not None
     summaries = [batch.summary for batch in deliver_slice(spark, Work.of(job, state))]
     check_whole([summary.bucket for summary in summaries], len(state.under_way.right), "right partitions")

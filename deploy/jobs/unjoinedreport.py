@@ -61,7 +61,7 @@ class SliceReport:
 
 
 def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> SliceReport:
-    """One slice over all right partitions; `state` has it under way."""
+    """Adds up one slice over all right partitions; `state` has it under way."""
     assert state.under_way is not None
     reasons: Counter[str] = Counter()
     dead: Counter[str] = Counter()

@@ -29,7 +29,7 @@ _FORMS = {
 
 
 def envelope(spec: JoinSpec) -> Text:
-    """Of a row (`joins.rows.records.ROW` and `HAS_RIGHT`) about a left record."""
+    """Returns the envelope of a row (`joins.rows.records.ROW` and `HAS_RIGHT`) about a left record."""
     right = (TextPiece(piece.text, piece.column, piece.form, where=HAS_RIGHT) for piece in _side(spec, "right"))
     return (
         TextPiece('{"key":'),

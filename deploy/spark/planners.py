@@ -15,7 +15,7 @@ MODULES = ("pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_dat
 
 
 def end_planners(jvm: int) -> list[int]:
-    """End those of this JVM, and return their process numbers; none where the system has no `/proc`."""
+    """Ends the planners of this JVM, and returns their process numbers; none where the system has no `/proc`."""
     found = [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_planner(process, jvm)]
     for pid in found:
         with suppress(ProcessLookupError):
