@@ -66,7 +66,7 @@ class CommonJob:
     trigger_ms  how often a batch is tried; 0: as soon as the last one is done; None: until the topic (of a join: left)
                 is read to its present end, then stop
     spark       `master` and any Spark property
-    json_log    JSON lines instead of lines for people
+    json_log    JSON lines instead of text
     """
 
     kind: str

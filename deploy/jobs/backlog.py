@@ -36,7 +36,7 @@ class Pace:
             self._seen.popleft()
 
     def through_in_s(self) -> float | None:
-        """Returns in how many seconds all will be read; None if that is not known yet, or if the backlog does not shrink."""
+        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
         if len(self._seen) < 2:
             return None
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]

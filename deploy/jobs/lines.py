@@ -1,4 +1,4 @@
-"""What a job prints on standard output: lines for people, or JSON for machines.
+"""What a job prints on standard output: lines of text, or JSON for machines.
 
 People get the time and what matters of a batch, at most one line per second and 100 columns; on a terminal the last
 line shows that the job is alive. Rare events always get a line, and so does the last batch: otherwise a short run would

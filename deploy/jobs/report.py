@@ -169,7 +169,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         report.warnings.append(
             f"of {presumed} right records in the window it is not known whether they were joined: this machine lacks "
             f"the marks of some batches, and retention has deleted {', '.join(ranges[:RANGES])}{more}, from which they "
-            "could be made again. They count as joined, so that `unjoined` may lack some; keep left longer than before "
+            "could be rebuilt. They count as joined, so that `unjoined` may lack some; keep left longer than before "
             "+ after, and right longer than twice that"
         )
     return report

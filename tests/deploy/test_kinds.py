@@ -100,8 +100,8 @@ def test_a_kind_names_its_topics(example: str, read: list[str], written: list[st
 
     topics = kind_of(job).topics()
 
-    assert [one.key for one in topics if not one.written] == read
-    outputs = [one.key.removeprefix("topics.").removesuffix(".topic") for one in topics if one.written]
+    assert [topic.key for topic in topics if not topic.written] == read
+    outputs = [topic.key.removeprefix("topics.").removesuffix(".topic") for topic in topics if topic.written]
     assert outputs == written
 
 

@@ -364,7 +364,7 @@ def test_the_schema_describes_every_key() -> None:
     """For editors: each key with its meaning, nothing else allowed."""
     schema = json_schema()
 
-    models = [schema, *(one for one in schema["$defs"].values() if "properties" in one)]
+    models = [schema, *(model for model in schema["$defs"].values() if "properties" in model)]
     for model in models:
         assert model["additionalProperties"] is False
         for name, key in model["properties"].items():

@@ -62,9 +62,11 @@ def test_no_help_text_is_cut_off(columns: str) -> None:
     assert {("run",), ("offsets", "set"), ("dev",), ()} <= set(shown)
     assert {command: result.stdout for command, result in shown.items() if result.exit_code} == {}
     assert {
-        command: found for command, one in shown.items() if (found := re.findall(r"\S*(?:…|\w\.\.\.)", one.stdout))
+        command: found
+        for command, result in shown.items()
+        if (found := re.findall(r"\S*(?:…|\w\.\.\.)", result.stdout))
     } == {}
-    assert max(len(line) for one in shown.values() for line in one.stdout.splitlines()) <= int(columns)
+    assert max(len(line) for result in shown.values() for line in result.stdout.splitlines()) <= int(columns)
 
 
 def test_the_commands_are_in_groups() -> None:
@@ -103,10 +105,10 @@ def test_a_configuration_that_cannot_work_always_has_the_same_exit_code() -> Non
     kinds = set(Invalid.__subclasses__())
 
     assert {"CallRefused", "ConfigError", "DedupConfigInvalid", "SpecError", "TopicsMissing"} <= {
-        one.__name__ for one in kinds
+        kind.__name__ for kind in kinds
     }
-    assert {one.__name__: getattr(one, "exit_code", None) for one in kinds} == dict.fromkeys(
-        (one.__name__ for one in kinds), ExitCode.BAD_JOB_FILE
+    assert {kind.__name__: getattr(kind, "exit_code", None) for kind in kinds} == dict.fromkeys(
+        (kind.__name__ for kind in kinds), ExitCode.BAD_JOB_FILE
     )
 
 
