@@ -6,7 +6,7 @@ import random
 import socket
 
 HOST = "127.0.0.1"
-_chance = random.SystemRandom()  # whatever seeds the common one, other processes shall draw other ports
+_chance = random.SystemRandom()  # other processes draw other ports, whatever seeds the common generator
 _given: set[int] = set()
 
 

@@ -16,7 +16,7 @@ REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
 class NothingMatched:
     """Counts the rows of left records since the process started, up to the first match.
 
-    keys   of each side one, if they are known
+    keys   a key of each side, if they are known
     """
 
     def __init__(self, spec: JoinSpec, keys: tuple[bytes, bytes] | None = None) -> None:

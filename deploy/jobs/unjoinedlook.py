@@ -63,7 +63,7 @@ def look(job: JoinJob, logs: Logs) -> Seen:
 
 
 def committed_admission(job: JoinJob) -> Admission:
-    """Returns the admission of the join's newest committed batch. Raises what `SparkCheckpoint` does, `SpecChanged`."""
+    """Returns the admission of the join's newest committed batch. Raises `SpecChanged`, and like `SparkCheckpoint`."""
     ends = SparkCheckpoint(job.checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")

@@ -5,7 +5,7 @@ null if its value is null. It is evaluated for results only; for other rows, suc
 
 Spark has SQL for "null if this fails" only for some functions (`try_divide`); `TryEval` is the expression behind them,
 and takes any expression. A condition is put around it: otherwise a part that several expressions share would be
-evaluated once before all of them, outside each one's try. Spark does not say which error it was.
+evaluated once before all of them, outside every try. Spark does not say which error it was.
 """
 
 from __future__ import annotations
