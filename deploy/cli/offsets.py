@@ -112,7 +112,7 @@ def set_command(
     """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes only with --apply."""
     log_each_line_once(logging.WARNING)
     goal = Goal(topic, time_text, undo_path, past_end)
-    consumer = Consumer(group, zookeeper, root, consumer_id, topic_folders)
+    consumer = PositionsOwner(group, zookeeper, root, consumer_id, topic_folders)
     try:
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
         saved = _set(consumer, goal, search, save_undo, apply=apply)
@@ -152,7 +152,7 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class PositionsOwner:
     """Whose positions are set: those of a consumer group, or of a Storm spout."""
 
     group: str | None
@@ -226,7 +226,7 @@ class Goal:
             )
 
 
-def _set(consumer: Consumer, goal: Goal, search: Search, save_undo: Path | None, *, apply: bool) -> Path | None:
+def _set(consumer: PositionsOwner, goal: Goal, search: Search, save_undo: Path | None, *, apply: bool) -> Path | None:
     """Shows the change, and makes it if `apply`; returns the undo file, None if nothing was written."""
     from datadelay.offsets.rewriting import apply_plan
 
