@@ -37,7 +37,7 @@ from benchmarks.measure import Footprint, RunFailed, Watch, child_environment, e
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, values
 from deploy.broker.broker import Broker
 from deploy.job import JoinJob, Output
-from deploy.jobs.join import JoinKind
+from deploy.jobs.join import JoinJobKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
@@ -287,7 +287,7 @@ def _main() -> None:
     asked = parser.parse_args()
     if asked.job:
         with Stop() as stop:
-            kind = JoinKind(live_job(asked.job, asked.checkpoint, asked.delivery, asked.every_ms))
+            kind = JoinJobKind(live_job(asked.job, asked.checkpoint, asked.delivery, asked.every_ms))
             sys.exit(run(kind, Lines(as_json=True), stop))
     print(machine())
     medians: list[float] = []

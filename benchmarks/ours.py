@@ -26,7 +26,7 @@ import polars as pl
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from deploy.job import Deduplicate, JoinJob, Output
-from deploy.jobs.join import JoinKind
+from deploy.jobs.join import JoinJobKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
@@ -132,7 +132,7 @@ def run_to_kafka(
     )
     printed = io.StringIO()
     with Stop() as stop:
-        code = run(JoinKind(job), Lines(as_json=True, out=printed), stop)
+        code = run(JoinJobKind(job), Lines(as_json=True, out=printed), stop)
     if code != 0:
         raise SystemExit(int(code))
     return [json.loads(line) for line in printed.getvalue().splitlines()]

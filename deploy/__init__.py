@@ -1,6 +1,6 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs.
 
-broker/      a Kafka of one node: `teacup broker`
+broker/      a Kafka of one node: `teacup dev broker`
 check/       `teacup check --connect`
 checkpoint/  a checkpoint as a folder of this machine
 cli/         the `teacup` command

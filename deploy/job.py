@@ -60,14 +60,14 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class CommonJob:
-    """What jobs of every kind have.
+    """What jobs of every kind have in common.
 
     kind        what a job file calls it (`deploy.kinds`)
     checkpoint  folder or URL, used by this job only
     trigger_ms  how often a batch is tried; 0: as soon as the last one is done; None: until the topic (of a join: left)
                 is read to its present end, then stop
     spark       `master` and any Spark property
-    json_log    JSON lines instead of lines for people
+    json_log    JSON lines instead of text
     """
 
     kind: str
@@ -81,21 +81,21 @@ class CommonJob:
 class JoinJob(CommonJob):
     """A join from two topics to a third.
 
-    window_folder         where slices are kept on each machine; None: the temporary folder
-    window_in_checkpoint  whether they are copied to the checkpoint; None: if it is not a folder of this machine
+    window_folder  where slices are kept on each machine; None: the temporary folder
+    window_backup  whether they are copied to the checkpoint; None: if it is not a folder of this machine
     """
 
     spec: JoinSpec
     output: Output
     window_folder: Path | None = None
-    window_in_checkpoint: bool | None = None
+    window_backup: bool | None = None
 
     @property
-    def copies(self) -> str | None:
-        """Where slices are copied to; None: nowhere."""
+    def window_backup_folder(self) -> str | None:
+        """Returns the folder or URL that slices are copied to; None: they are not copied."""
         folder = local_folder(self.checkpoint)
         if isinstance(self.spec, LookupSpec) or not (
-            folder is None if self.window_in_checkpoint is None else self.window_in_checkpoint
+            folder is None if self.window_backup is None else self.window_backup
         ):
             return None
         return f"{self.checkpoint.rstrip('/') if folder is None else folder.absolute()}/slices"
@@ -136,6 +136,6 @@ class DedupJob(CommonJob):
 
 @dataclass(frozen=True, kw_only=True)
 class FeederJob(CommonJob):
-    """A feeder."""
+    """A job that stores right's records for lookup joins."""
 
     spec: FeedSpec

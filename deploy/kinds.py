@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deploy.job import CommonJob
     from deploy.jobfile.jobkeys import JobKeys
-    from deploy.jobs.runner import Kind
+    from deploy.jobs.runner import JobKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Registered:
     """One kind of job, by where its parts are: what they need is imported only when they are.
 
     keys_at   the subclass of `deploy.jobfile.jobkeys.JobKeys`: the keys of its job file, which become its job
-    kind_at   the subclass of `deploy.jobs.runner.Kind`, which imports Spark
+    kind_at   the subclass of `deploy.jobs.runner.JobKind`, which imports Spark
     """
 
     keys_at: str
@@ -32,17 +32,17 @@ class Registered:
 
 
 KINDS: Mapping[str, Registered] = {
-    "window-join": Registered("deploy.jobfile.joinkeys:WindowJoinKeys", "deploy.jobs.join:JoinKind"),
-    "lookup-join": Registered("deploy.jobfile.joinkeys:LookupJoinKeys", "deploy.jobs.join:JoinKind"),
-    "dedup": Registered("deploy.jobfile.dedupkeys:DedupKeys", "deploy.jobs.dedup:DedupKind"),
-    "feeder": Registered("deploy.jobfile.feederkeys:FeederKeys", "deploy.jobs.feeder:FeederKind"),
+    "window-join": Registered("deploy.jobfile.joinkeys:WindowJoinKeys", "deploy.jobs.join:JoinJobKind"),
+    "lookup-join": Registered("deploy.jobfile.joinkeys:LookupJoinKeys", "deploy.jobs.join:JoinJobKind"),
+    "dedup": Registered("deploy.jobfile.dedupkeys:DedupKeys", "deploy.jobs.dedup:DedupJobKind"),
+    "feeder": Registered("deploy.jobfile.feederkeys:FeederKeys", "deploy.jobs.feeder:FeederJobKind"),
 }
 """By what a job file calls it."""
 
 
-def kind_of(job: CommonJob, *, take_over: bool = False) -> Kind:
-    """What carries out a job. Raises `ValueError` for a kind that is not registered."""
+def kind_of(job: CommonJob, *, take_over: bool = False) -> JobKind:
+    """Returns what carries out a job. Raises `ValueError` for a kind that is not registered."""
     if job.kind not in KINDS:
         raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/kinds.py)")
-    make: Callable[..., Kind] = resolve_name(KINDS[job.kind].kind_at)
+    make: Callable[..., JobKind] = resolve_name(KINDS[job.kind].kind_at)
     return make(job, take_over=take_over)

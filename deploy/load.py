@@ -62,7 +62,7 @@ def _no_kind(document: Mapping[str, Any]) -> tuple[Where, str]:
 
 
 def _topic_clashes(document: Mapping[str, Any]) -> Problems:
-    """An output that is an input would feed the join with its own rows; side outputs would mix with the rows."""
+    """Finds topics of two roles: an output as input feeds the join its own rows, side outputs mix with the rows."""
     inputs = {f"{side}.topic": _keys(document, side).get("topic") for side in ("left", "right", "source")}
     output = _keys(document, "output").get("topic")
     outputs: dict[Where, Any] = {("output", "topic"): output}

@@ -36,5 +36,5 @@ SERVICES: Mapping[str, Service] = {
 
 
 def service_of(document: Mapping[str, object]) -> Service | None:
-    """The service whose file this is; None for any other file."""
+    """Returns the service whose file this is; None for any other file."""
     return next((SERVICES[key] for key in SERVICES if key in document and "kind" not in document), None)

@@ -13,7 +13,7 @@ from deploy.jobs.stopping import Stop
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a job; exits with its code."""
+    """Runs a job; exits with its code."""
     with Stop() as stop:  # before anything slow is imported
         import typer.core
         import typer.main

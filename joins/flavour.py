@@ -126,10 +126,10 @@ def result_frame(
     spec: JoinSpec,
     control: JoinControl | None = None,
     windows: Path | None = None,
-    copies: str | None = None,
+    window_backup: str | None = None,
 ) -> DataFrame:
     """Returns the streaming DataFrame of all rows of a join."""
     from joins.itemrows import ROW_SCHEMA, result_rows
 
-    stage = flavour_of(spec).stage(spec, windows, copies)
+    stage = flavour_of(spec).stage(spec, windows, window_backup)
     return stage_frame(spark, spec, lambda tickets: result_rows(stage(tickets)), ROW_SCHEMA, control)

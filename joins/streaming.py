@@ -18,7 +18,7 @@ def window_join(
     *,
     unjoined: bool = False,
     windows: Path | None = None,
-    copies: str | None = None,
+    window_backup: str | None = None,
 ) -> DataFrame:
     """The in-memory join, one row per result (`joins.rows.records.ROW`):
 
@@ -32,9 +32,10 @@ def window_join(
     reason                                  why unmatched, unjoined or dead_letter; null for matched
     late                                    the record came later than its disorder allows
 
-    windows     the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
-    copies      a folder or URL that all machines reach, of this query only: slices are copied to it, and fetched from
-                it by a machine that lacks them; None: such a machine reads Kafka
+    windows        the folder on each machine where slices are kept; None: a folder of the user's in the temporary
+                   folder
+    window_backup  a folder or URL that all machines reach, of this query only: slices are copied to it, and fetched
+                   from it by a machine that lacks them; None: such a machine reads Kafka
 
     Every left record gets exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. The caller writes the rows, with the guarantees of the Spark sink that is used.
@@ -44,7 +45,7 @@ def window_join(
     from joins.pathchoice import with_path
 
     joined = result_frame(
-        spark, with_path(spec), JoinControl(windows=windows, copied=copies is not None), windows, copies
+        spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
     )
     hidden = ["late", *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))

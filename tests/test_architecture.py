@@ -147,7 +147,7 @@ def test_nothing_in_production_knows_what_is_for_development():
         return {name for name in known if not name.startswith((package, "deploy.dev"))}
 
     assert knowing("deploy.dev") == set()
-    assert knowing("deploy.broker") == {"deploy.cli.app"}
+    assert knowing("deploy.broker") == {"deploy.cli.dev"}
 
 
 def test_only_the_strategies_need_hypothesis():

@@ -1,4 +1,4 @@
-"""A Kafka of one node, for a first try, development, tests and benchmarks: `teacup broker`.
+"""A Kafka of one node, for a first try, development, tests and benchmarks: `teacup dev broker`.
 
 broker.py          a single-node Kafka in its own folder, on free ports
 brokercommand.py   it runs in the foreground

@@ -80,7 +80,7 @@ class Broker:
         return self.folder / "broker.log"
 
     def start(self) -> None:
-        """Start and wait until the broker answers; raises `BrokerFailed`, `MissingTool`, `JarsNotFetched`."""
+        """Starts the broker, and waits until it answers. Raises `BrokerFailed`, `MissingTool`, `JarsNotFetched`."""
         if self.pid is not None:
             raise BrokerFailed(f"the broker in {self.folder} is running already (pid {self.pid})")
         java, jars = find_java(), fetch_jars()
@@ -96,28 +96,28 @@ class Broker:
             raise
 
     def stop(self) -> None:
-        """Stop cleanly (SIGTERM; killed after 30 s); it can be started again."""
+        """Stops the broker cleanly (SIGTERM; killed after 30 s). It can be started again."""
         if self._process is not None:
             self._process.end(STOP_GRACE_S)
             self._process = None
 
     def kill(self) -> None:
-        """SIGKILL, as if the machine died; it can be started again."""
+        """Kills the broker (SIGKILL), as if the machine died. It can be started again."""
         if self._process is not None:
             self._process.signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers."""
+        """Pauses the broker (SIGSTOP): connections stay open, nothing answers."""
         self._running().signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT after `pause`."""
+        """Resumes the broker (SIGCONT) after `pause`."""
         self._running().signal(signal.SIGCONT)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the process to end by itself; returns whether it has ended."""
+        """Waits for the process to end by itself; returns whether it has ended."""
         try:
             self._running().wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -125,7 +125,7 @@ class Broker:
         return True
 
     def close(self) -> None:
-        """Stop it; with a temporary folder, kill it and remove the folder."""
+        """Stops the broker; with a temporary folder, kills it and removes the folder."""
         if self._temporary is None:
             self.stop()
         else:
@@ -151,7 +151,7 @@ class Broker:
         return self._process
 
     def _ports(self, wanted: int | None) -> tuple[int, int]:
-        """The ports of broker and controller; kept in the folder, because its metadata names them."""
+        """Returns the ports of broker and controller. They are kept in the folder, because its metadata names them."""
         kept = self.folder / "ports"
         if kept.exists():
             port, controller = (int(word) for word in kept.read_text().split())
@@ -223,7 +223,7 @@ class Broker:
             raise BrokerFailed(f"the broker did not answer on {self.bootstrap} in time; {self.tail()}")
 
     def tail(self) -> str:
-        """The end of its log, for an error message."""
+        """Returns the end of the broker's log, for an error message."""
         lines: list[str] = []
         for path in (self.folder / "broker.out", self.log_file):
             if path.exists():

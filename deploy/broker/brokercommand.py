@@ -1,4 +1,4 @@
-"""The development broker in the foreground: `teacup broker`, and `python -m deploy.broker.brokercommand --fetch`."""
+"""Runs the development broker in the foreground: `teacup dev broker`, `python -m deploy.broker.brokercommand`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deploy.spark.java import find_java
 
 
 def run_broker(folder: Path | None, port: int | None) -> None:
-    """Run a broker in the foreground: print its address, stop on Ctrl-C or SIGTERM.
+    """Runs a broker in the foreground: prints its address, stops on Ctrl-C or SIGTERM.
 
     Raises `BrokerFailed` if the broker ends by itself.
     """

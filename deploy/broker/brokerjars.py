@@ -23,7 +23,7 @@ LOG_CONFIG = _PARTS / "log4j2.properties"
 
 
 def kafka_version(pom: Path = POM) -> str:
-    """The version in the pom. Raises ValueError if it names none."""
+    """Returns the version in the pom. Raises ValueError if it names none."""
     found = re.search(r"<kafka\.version>([^<]+)<", pom.read_text())
     if found is None:
         raise ValueError(f"{pom} names no kafka.version")
@@ -31,7 +31,7 @@ def kafka_version(pom: Path = POM) -> str:
 
 
 def fetch_jars(pom: Path = POM) -> Path:
-    """The folder with the jars; if it does not exist yet, Maven fetches them."""
+    """Returns the folder with the jars; if it does not exist yet, Maven fetches them."""
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
     root = cache_folder() / "broker"
     folder = root / f"{kafka_version(pom)}-{digest}"

@@ -36,7 +36,7 @@ _DEFAULTS: Mapping[str, str] = {
 
 
 def server_settings(data: Path, port: int, controller_port: int, forwarded: tuple[int, int] | None) -> dict[str, str]:
-    """All settings of a broker whose log is in the folder `data`.
+    """Returns all settings of a broker whose log is in the folder `data`.
 
     forwarded   a port where it also listens, and the port that clients are referred to there; None: there is none
     """

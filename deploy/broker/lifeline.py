@@ -29,10 +29,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Lifeline:
-    """A running command: its pid, its end."""
+    """A running command that ends with this process."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
-        """Start `command`; what it prints is appended to the file `log`."""
+        """Starts `command`; what it prints is appended to the file `log`."""
         with log.open("ab") as output:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-S", "-E", __file__, str(os.getpid()), *command],
@@ -56,15 +56,15 @@ class Lifeline:
         self.pid = int(answer)
 
     def running(self) -> bool:
-        """Whether the command has not ended yet."""
+        """Returns whether the command has not ended yet."""
         return self._keeper.poll() is None
 
     def exit_code(self) -> int | None:
-        """None while it runs."""
+        """Returns the exit code; None while the command runs."""
         return self._keeper.poll()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the command itself; nothing happens if it has ended."""
+        """Sends a signal to the command itself; nothing happens if it has ended."""
         if self.running():
             try:
                 os.kill(self.pid, number)
@@ -72,11 +72,11 @@ class Lifeline:
                 return  # it ended between the two lines
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the command to end; raises `subprocess.TimeoutExpired`."""
+        """Waits for the command to end; raises `subprocess.TimeoutExpired`."""
         return self._keeper.wait(timeout_s)
 
     def end(self, grace_s: float) -> None:
-        """SIGTERM, then SIGKILL if it is still there after the grace period. Wakes a stopped process first."""
+        """Sends SIGTERM, then SIGKILL if it is still there after the grace period. Wakes a stopped process first."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
         try:

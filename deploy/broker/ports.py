@@ -6,12 +6,12 @@ import random
 import socket
 
 HOST = "127.0.0.1"
-_chance = random.SystemRandom()  # whatever seeds the common one, other processes shall draw other ports
+_chance = random.SystemRandom()  # other processes draw other ports, whatever seeds the common generator
 _given: set[int] = set()
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on the port now."""
+    """Returns whether a server could listen on the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -22,7 +22,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A free port below those of outgoing connections, which could take it while a broker restarts.
+    """Returns a free port below those of outgoing connections, which could take it while a broker restarts.
 
     In one process never the same again: who was given it may not listen yet.
     """

@@ -18,14 +18,14 @@ from kafkaio.topicaccess import Described, describe
 
 
 def topic_facts(asked: Sequence[Named]) -> list[TopicFacts]:
-    """Each topic that the job names."""
+    """Returns what the brokers say about each topic."""
     found: dict[tuple[bool, str], Described | KafkaIOError] = {}
     for written in (False, True):
-        some = [one for one in asked if one.written is written]
+        some = [topic for topic in asked if topic.written is written]
         if some:
-            described = describe(some[0].kafka, sorted({one.topic for one in some}))
-            found |= {(written, topic): one for topic, one in described.items()}
-    return [_facts(one, found[one.written, one.topic]) for one in asked]
+            described = describe(some[0].kafka, sorted({topic.topic for topic in some}))
+            found |= {(written, name): about for name, about in described.items()}
+    return [_facts(topic, found[topic.written, topic.topic]) for topic in asked]
 
 
 def _facts(asked: Named, found: Described | KafkaIOError) -> TopicFacts:
@@ -51,7 +51,7 @@ def _config(asked: Named) -> Mapping[str, str] | None:
 
 
 def of_groups(kafka: Mapping[str, str], groups: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether groups may be used. groups: what for, by name."""
+    """Says whether consumer groups may be used. groups: by name, what each is for."""
     codes = error_codes(kafka, list(groups), reading=True)
     if codes is None:
         yield warning("groups", f"whether {', '.join(groups)} may be used is not known: no broker has answered")

@@ -18,7 +18,7 @@ POSITIONS = "positions for lag tools"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """For how long a topic must keep records, and for what; must_keep: `on_data_loss: stop`."""
+    """How long a topic must keep records, and why; must_keep: `on_data_loss: stop`."""
 
     needed_ms: int
     why: str
@@ -27,7 +27,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """Each part is looked at even if another one has failed.
+    """What is checked; each part even if another one has failed.
 
     content    says what is in the checkpoint; raises if it is another job's, or cannot be read
     retention  by the key of a topic
@@ -46,7 +46,7 @@ class Checks:
 
 
 class Checkable(Protocol):
-    """What is looked at: a job's kind (`deploy.jobs.runner.Kind`).
+    """What is looked at: a job's kind (`deploy.jobs.runner.JobKind`).
 
     common, kafka   the job, and the librdkafka properties that it reads with
     """
@@ -55,7 +55,7 @@ class Checkable(Protocol):
     kafka: Mapping[str, str]
 
     def topics(self) -> Sequence[Named]:
-        """The topics that it reads or writes."""
+        """Returns the topics that it reads or writes."""
 
     def checks(self) -> Checks:
-        """What to look at beside the topics."""
+        """Returns what to look at beside the topics."""

@@ -20,7 +20,7 @@ BROKERS_ANSWER_WITHIN_S = 10.0
 
 
 def look_at(kind: Checkable) -> list[Finding]:
-    """All findings, in the order of a job file."""
+    """Looks at everything that a job names; returns all findings, in the order of a job file."""
     found: list[Finding] = []
     there: dict[str, TopicFacts] = {}
     checks = kind.checks()
@@ -30,7 +30,7 @@ def look_at(kind: Checkable) -> list[Finding]:
     except KafkaIOError as failed:
         found.append(from_error("kafka", failed))
     else:
-        there = {one.key: one for one in topics if one.partitions}
+        there = {topic.key: topic for topic in topics if topic.partitions}
         found += _of_kafka(kind, checks, topics, there)
     found += checks.services(there)
     found.append(of_place(checkpoint_facts(kind.common.checkpoint, checks.content)))
@@ -41,8 +41,8 @@ def look_at(kind: Checkable) -> list[Finding]:
 def _of_kafka(
     kind: Checkable, checks: Checks, topics: Sequence[TopicFacts], there: Mapping[str, TopicFacts]
 ) -> Iterator[Finding]:
-    for one in topics:
-        yield from of_topic(one)
+    for topic in topics:
+        yield from of_topic(topic)
     for key, needed in checks.retention.items():
         if key in there:
             yield from of_retention(there[key], needed.needed_ms, needed.why, must_keep=needed.must_keep)

@@ -17,7 +17,7 @@ from storage.wire import NamespaceBody
 
 
 def of_retention(namespace: NamespaceBody, needed_ms: int) -> Finding:
-    """Whether right records live as long as the join needs them."""
+    """Says whether right records live as long as the join needs them."""
     kept_ms = namespace.retention_ms or 0
     text = f"namespace {namespace.name!r} keeps records for {written(kept_ms)}"
     if kept_ms >= needed_ms:
@@ -31,7 +31,7 @@ def of_retention(namespace: NamespaceBody, needed_ms: int) -> Finding:
 
 
 def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
-    """Whether a right record replaces another one of its key."""
+    """Says whether a right record replaces another one of its key."""
     if namespace.keep is Keep.LATEST:
         yield warning(
             "storage.keep",
@@ -42,7 +42,7 @@ def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
 
 
 def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterator[Finding]:
-    """Whether the windows of the left records that are read next are still stored."""
+    """Says whether the windows of the left records that are read next are still stored."""
     wanted = sorted(
         at - spec.before_ms
         for p, keys in unread.keys.items()
@@ -69,7 +69,7 @@ def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterat
 
 
 def of_stored_keys(namespace: str, asked: int, found: int) -> Iterator[Finding]:
-    """Whether the store knows any key of the left records that are read next."""
+    """Says whether the store knows any key of the left records that are read next."""
     text = f"of {asked} keys of the next left records {found} are stored in namespace {namespace!r}"
     if found:
         yield ok("storage.keys", text)
@@ -82,7 +82,7 @@ def of_stored_keys(namespace: str, asked: int, found: int) -> Iterator[Finding]:
 
 
 def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[str, object]) -> Finding:
-    """Whether left may go.
+    """Says whether left may go.
 
     store    the generation of the store; None: not known
     pinned   the generations that the checkpoint began with; empty for a new one

@@ -11,7 +11,7 @@ from kafkaio.exitcode import ExitCode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """One topic.
+    """What is known about one topic.
 
     key         where the job file names it
     partitions  None: it does not exist, or may not be looked at
@@ -33,7 +33,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaceFacts:
-    """A folder, or a URL.
+    """What is known about a folder or URL.
 
     key         where the job file names it
     problem     why it cannot be used; None if it can

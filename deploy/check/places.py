@@ -14,7 +14,7 @@ from kafkaio.exitcode import ExitCode
 
 
 def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
-    """A checkpoint. read: says what is in it; raises if it belongs to another job, or cannot be read."""
+    """Looks at a checkpoint. read: says what is in it; raises if it belongs to another job, or cannot be read."""
     try:
         content = read()
     except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
@@ -29,8 +29,8 @@ def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
 
 
 def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
-    """A folder of this machine, which is created if it is missing when the job runs."""
-    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    """Looks at a folder of this machine, which is created if it is missing when the job runs."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         problem = f"{folder} cannot be written to; give the job a folder that its user may write to"
         return PlaceFacts(key=key, location=str(folder), problem=problem)

@@ -34,7 +34,7 @@ REGISTRY_ANSWERS_WITHIN_S = 5.0
 def of_join(
     spec: JoinSpec, planned: Admission | None, moved: Moved | None, topics: Mapping[str, TopicFacts]
 ) -> Iterator[Finding]:
-    """Both sides, and whether their keys fit; a side whose topic does not exist is left out.
+    """Samples both sides, and says whether their keys fit; a side whose topic does not exist is left out.
 
     planned, moved   what is in the checkpoint. Raises `KafkaIOError`, `DataLoss`.
     """
@@ -53,7 +53,7 @@ def of_join(
 
 
 def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-    """The topic that is fed. Raises `KafkaIOError`."""
+    """Samples the topic that is fed. Raises `KafkaIOError`."""
     if (found := _of_registry(spec, [spec.right])) is not None:
         yield found
     elif "right.topic" in topics:
@@ -61,7 +61,7 @@ def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Find
 
 
 def unread_left(spec: JoinSpec, planned: Admission | None, facts: Mapping[int, BucketFacts]) -> Sample:
-    """Of left, what the join reads next: after its newest batch, with the facts of that, or from its start on.
+    """Samples what the join reads next of left: after its newest batch, with the facts of that, or from its start on.
 
     Raises `KafkaIOError`, `DataLoss`.
     """
@@ -77,7 +77,7 @@ def unread_left(spec: JoinSpec, planned: Admission | None, facts: Mapping[int, B
 
 
 def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | None:
-    """Why no key and no time can be looked at; None if they can."""
+    """Says why no key and no time can be looked at; None if they can."""
     try:
         wait_for_registry(spec.registry, sides, give_up_after_s=REGISTRY_ANSWERS_WITHIN_S)
     except KafkaIOError as failed:
@@ -86,7 +86,7 @@ def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | 
 
 
 def _as_planned(spec: JoinSpec, planned: Admission) -> Finding:
-    """Whether the topics are those of the checkpoint."""
+    """Says whether the topics are those of the checkpoint."""
     with ExitStack() as stack:
         logs = {name: stack.enter_context(closing(_log(spec.side(name), spec))) for name in flavour_of(spec).inputs}
         described = {name: log.described() for name, log in logs.items()}
@@ -99,7 +99,7 @@ def _as_planned(spec: JoinSpec, planned: Admission) -> Finding:
 
 
 def _of_both(spec: JoinSpec, *, chosen: bool, moved: Moved | None) -> Iterator[Finding]:
-    """chosen: the checkpoint has its path."""
+    """Samples both sides. chosen: the checkpoint has its path."""
     with ExitStack() as stack:
         left, right = (stack.enter_context(closing(_log(side, spec))) for side in (spec.left, spec.right))
         now_ms = wall_ms()

@@ -19,14 +19,14 @@ from deploy.servicekinds import service_of
 
 @dataclass(frozen=True, slots=True)
 class ServiceFile:
-    """A valid one. service: its name; warning: what it opens to anyone on the network; None if nothing."""
+    """A service's valid file. service: its name; warning: what it opens to anyone on the network, None if nothing."""
 
     service: str
     warning: str | None = None
 
 
 def check_service(path: Path, environ: Mapping[str, str] = os.environ) -> ServiceFile | None:
-    """None for a file of no service. Raises `SettingsInvalid` with every problem."""
+    """Checks the file of a service; returns None for any other file. Raises `SettingsInvalid` with every problem."""
     service = service_of(load_yaml(path))
     if service is None:
         return None
@@ -44,7 +44,7 @@ def check_service(path: Path, environ: Mapping[str, str] = os.environ) -> Servic
 
 
 def _of_files(model: type[Keys], keys: Keys | None, document: Document, environ: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with the tokens and certificates of a server, and with the URL of its store.
+    """Yields what is wrong with the tokens and certificates of a server, and with the URL of its store.
 
     keys   None: others of its keys are not valid
     """
@@ -77,11 +77,11 @@ def _of_files(model: type[Keys], keys: Keys | None, document: Document, environ:
         try:
             look()
         except SettingsInvalid as error:
-            yield from (f"{error.source}: {one}" for one in error.problems)
+            yield from (f"{error.source}: {problem}" for problem in error.problems)
 
 
 def _parse_store(url: str | None) -> None:
-    """That of a database is looked at with the other keys. Raises `SettingsInvalid`."""
+    """Checks the URL of a store; a database's is checked with the other keys. Raises `SettingsInvalid`."""
     if url is None:
         return
     from storage.backends.opening import parsed

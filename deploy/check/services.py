@@ -31,7 +31,7 @@ _A_KEY = b"teacup.check"
 def of_lookup(
     spec: LookupSpec, pinned: Mapping[str, object] = MappingProxyType({}), unread: Sample | None = None
 ) -> Iterator[Finding]:
-    """Both APIs; `read` is needed at each.
+    """Looks at both APIs; `read` is needed at each.
 
     pinned   the generations that the checkpoint began with; empty for a new one
     unread   of left, what the join reads next; None: not known
@@ -56,7 +56,7 @@ def of_lookup(
 
 
 def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
-    """The storage API; `write` is needed."""
+    """Looks at the storage API; `write` is needed."""
     with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
         yield from _asked(spec.name, _writable(spec, client))
 
@@ -73,7 +73,7 @@ def _namespace(spec: LookupSpec, client: StorageClient, unread: Sample) -> Gener
 def _keys(
     spec: LookupSpec, client: StorageClient, namespace: NamespaceBody, unread: Sample
 ) -> Generator[Finding, None, None]:
-    """The join's own look-up, of the keys that it looks up next."""
+    """Makes the join's own look-up, of the keys that it looks up next."""
     keys = list(unread.distinct_keys)
     right = read_right(spec, client, pl.Series(keys or [_A_KEY], dtype=pl.Binary), namespace.generation)
     yield from of_stored_keys(namespace.name, len(keys), right["key"].n_unique())
@@ -87,7 +87,7 @@ def _writable(spec: FeedSpec, client: StorageClient) -> Generator[Finding, None,
 
 
 def _asked(name: str, look: Generator[Finding, None, T]) -> Generator[Finding, None, T | None]:
-    """What `look` finds, and returns; None if the API or the join refuses."""
+    """Yields what `look` finds, and returns what it returns; None if the API or the join refuses."""
     try:
         return (yield from look)
     except REFUSED as failed:

@@ -18,7 +18,7 @@ from kafkaio.errors import TopicMissing
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A topic that a job file names. key: where; kafka: the properties that it is reached with."""
+    """A topic that a job file names. key: where; kafka: the properties to reach it."""
 
     key: str
     topic: str
@@ -27,14 +27,14 @@ class Named:
 
 
 def side_outputs(topics: Mapping[str, str | None], kafka: Mapping[str, str]) -> list[Named]:
-    """The topics for side outputs that are named, by the name of their key."""
+    """Returns the topics of the side outputs that have one. topics: by the name of their key."""
     return [Named(f"topics.{name}", topic, kafka, written=True) for name, topic in topics.items() if topic]
 
 
 def check_topics(asked: Sequence[Named]) -> None:
-    """Before anything is claimed. Raises `TopicsMissing`, `KafkaUnavailable`."""
+    """Checks that topics exist, before anything is claimed. Raises `TopicsMissing`, `KafkaUnavailable`."""
     with ThreadPoolExecutor(len(asked)) as pool:
-        found = dict(zip([one.key for one in asked], pool.map(_partitions, asked), strict=True))
+        found = dict(zip([topic.key for topic in asked], pool.map(_partitions, asked), strict=True))
     missing = [f"{key}: {error}" for key, error in found.items() if isinstance(error, TopicMissing)]
     if missing:
         raise TopicsMissing("; ".join(missing))

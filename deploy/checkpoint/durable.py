@@ -15,7 +15,7 @@ from deploy.checkpoint.localfolder import local_folder
 
 
 def write(path: Path, data: bytes) -> None:
-    """Replace a file as a whole: whatever happens, the old or the new one is there. Durable when this returns."""
+    """Replaces a file as a whole: whatever happens, the old or the new one is there. Durable when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f"{path.name}.new")
     with new.open("wb") as file:
@@ -27,7 +27,7 @@ def write(path: Path, data: bytes) -> None:
 
 
 def sync_plan(checkpoint: str, batch_id: int) -> None:
-    """Sync the plan of a batch to the disk, with the folders that lead to it; only local checkpoints need this."""
+    """Syncs the plan of a batch to the disk, with the folders that lead to it; only local checkpoints need this."""
     folder = local_folder(checkpoint)
     if folder is None:
         return
@@ -38,7 +38,7 @@ def sync_plan(checkpoint: str, batch_id: int) -> None:
 
 
 def sync(path: Path) -> None:
-    """Sync a file, or the names in a folder, to the disk."""
+    """Syncs a file, or the names in a folder, to the disk."""
     at = os.open(path, os.O_RDONLY)
     try:
         os.fsync(at)

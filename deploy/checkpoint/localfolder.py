@@ -9,7 +9,7 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
 
 
 def local_folder(checkpoint: str) -> Path | None:
-    """The folder of a checkpoint given as a path or a `file:` URL; None for every other URL."""
+    """Returns the folder of a checkpoint given as a path or a `file:` URL; None for every other URL."""
     scheme = _SCHEME.match(checkpoint)
     if scheme is None:
         return Path(checkpoint)

@@ -25,7 +25,7 @@ LOCK_FILE = "teacup.lock"
 
 @contextmanager
 def checkpoint_lock(checkpoint: str) -> Iterator[None]:
-    """Lock a local checkpoint; raises `CheckpointUnusable`. The folder is created if it is missing."""
+    """Locks a local checkpoint; raises `CheckpointUnusable`. The folder is created if it is missing."""
     folder = local_folder(checkpoint)
     if folder is None:
         yield
@@ -55,7 +55,7 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
 
 
 def holder_of(folder: Path) -> str | None:
-    """The process that holds the lock of the checkpoint in a folder; None if there is none, or it cannot be seen."""
+    """Returns the process that holds the lock of a folder's checkpoint; None if there is none, or it cannot be seen."""
     try:
         with (folder / LOCK_FILE).open() as file:
             try:

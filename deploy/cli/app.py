@@ -9,18 +9,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.delay import delay_app, offsets_app
+from deploy.cli.delay import delay_app
+from deploy.cli.dev import dev_app
 from deploy.cli.extras import Commands
+from deploy.cli.logs import log_job
+from deploy.cli.offsets import offsets_app
 from deploy.cli.storage import storage_app
 from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
 from kafkaio.exitcode import OF_JOBS, ExitCode, listed
-from sparkio.workerlog import formatter
 
 if TYPE_CHECKING:
     from deploy.check.servicefiles import ServiceFile
@@ -30,11 +32,12 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,  # they hold secrets
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
-app.add_typer(delay_app, name="delay")
-app.add_typer(offsets_app, name="offsets")
-app.add_typer(storage_app, name="storage")
+app.add_typer(delay_app, name="delay", rich_help_panel="Services")
+app.add_typer(storage_app, name="storage", rich_help_panel="Services")
+app.add_typer(offsets_app, name="offsets", rich_help_panel="Services")
+app.add_typer(dev_app, name="dev", rich_help_panel="Development")
 
 
 def _print_version(asked: bool) -> None:
@@ -64,10 +67,10 @@ Assignments = Annotated[
         "trigger=available_now or left.topic=clicks; may be given several times",
     ),
 ]
-_CODES = "Exit codes:\n\n\b\n" + listed(OF_JOBS)
+_CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
 
-@app.command(epilog=_CODES)
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
 def run(
     context: typer.Context,
     job_file: JobFile,
@@ -85,35 +88,7 @@ def run(
     raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or (), stop=context.obj))
 
 
-@app.command(epilog=_CODES)
-def unjoined(
-    context: typer.Context,
-    job_file: JobFile,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start",
-            help="where the first run starts: earliest, latest (records that can still match) or an ISO-8601 time "
-            "with a zone",
-        ),
-    ] = None,
-    assignments: Assignments = None,
-) -> None:
-    """Find right records of a lookup join that appear in no output row and never will; made for cron."""
-    raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
-
-
-@app.command(epilog=_CODES)
-def move(
-    job_file: JobFile,
-    other: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="the checkpoint that the job had")],
-    assignments: Assignments = None,
-) -> None:
-    """Let the new checkpoint of a changed join go on where another one ended: nothing is lost or written twice."""
-    raise typer.Exit(move_of(job_file, other, assignments or ()))
-
-
-@app.command(epilog=_CODES)
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
 def check(
     job_file: JobFile,
     connect: Annotated[
@@ -152,7 +127,35 @@ def check(
         raise typer.Exit(exit_code(findings))
 
 
-@app.command()
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
+def move(
+    job_file: JobFile,
+    other: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="the checkpoint that the job had")],
+    assignments: Assignments = None,
+) -> None:
+    """Let the new checkpoint of a changed join go on where another one ended: nothing is lost or written twice."""
+    raise typer.Exit(move_of(job_file, other, assignments or ()))
+
+
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
+def unjoined(
+    context: typer.Context,
+    job_file: JobFile,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            help="where the first run starts: earliest, latest (records that can still match) or an ISO-8601 time "
+            "with a zone",
+        ),
+    ] = None,
+    assignments: Assignments = None,
+) -> None:
+    """Find right records of a lookup join that appear in no output row and never will; made for cron."""
+    raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
+
+
+@app.command(rich_help_panel="Jobs")
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
     kind: Annotated[str, typer.Option("--kind", help=f"the kind of job: {' or '.join(KINDS)}")] = "window-join",
@@ -164,24 +167,6 @@ def schema(
         raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
     model = KINDS[kind].keys
     typer.echo(markdown_table(model) if table else json.dumps(json_schema(model), indent=2), nl=not table)
-
-
-@app.command()
-def broker(
-    folder: Annotated[
-        Path | None,
-        typer.Option("--folder", help="where its log and its ports are stored (default: a temporary folder)"),
-    ] = None,
-    port: Annotated[int | None, typer.Option("--port", help="default: a free one")] = None,
-) -> None:
-    """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
-    from deploy.broker.brokercommand import run_broker
-
-    try:
-        run_broker(folder, port)
-    except DeployError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(error.exit_code) from error
 
 
 def _service_of(file: Path) -> ServiceFile | None:
@@ -198,7 +183,7 @@ def _service_of(file: Path) -> ServiceFile | None:
 def run_file(
     job_file: Path, *, take_over: bool = False, assignments: Sequence[str] = (), stop: Stop | None = None
 ) -> ExitCode:
-    """Run the job in a file; errors are reported on standard error and determine the exit code.
+    """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
     assignments  `key=value`, over what the file says
     stop         catches signals since the process began; None: they are caught from now on
@@ -209,7 +194,7 @@ def run_file(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log(as_json=job.json_log)
+    log_job(as_json=job.json_log)
     from deploy.jobs.lines import Lines
     from deploy.jobs.runner import run
     from deploy.kinds import kind_of
@@ -221,14 +206,14 @@ def run_file(
 def unjoined_of(
     job_file: Path, start: str | None, assignments: Sequence[str] = (), stop: Stop | None = None
 ) -> ExitCode:
-    """Report the unjoined right records of a lookup join; otherwise like `run_file`."""
+    """Reports the unjoined right records of a lookup join; otherwise like `run_file`."""
     if stop is None:
         with Stop() as own:
             return unjoined_of(job_file, start, assignments, own)
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
+    log_job(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
     from deploy.job import JoinJob
     from deploy.jobfile.jobvalues import start_at
     from joins.lookup.spec import LookupSpec
@@ -252,11 +237,11 @@ def unjoined_of(
 
 
 def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> ExitCode:
-    """Let the job's checkpoint go on after the other one; errors are reported as by `run_file`."""
+    """Lets the job's checkpoint go on after the other one; errors are reported as by `run_file`."""
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    _log(as_json=job.json_log)
+    log_job(as_json=job.json_log)
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from kafkaio.errors import KafkaIOError
@@ -272,13 +257,13 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
         typer.echo(str(error), err=True)
         return error.exit_code
     typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
-    given = [part for one in assignments for part in ("--set", one)]
+    given = [part for assignment in assignments for part in ("--set", assignment)]
     typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
     return ExitCode.DONE
 
 
 def _offsets(left: Mapping[int, int]) -> str:
-    """The offsets by partition; of many partitions their number."""
+    """Returns the offsets by partition; of many partitions only their number."""
     if len(left) > 8:
         return f"the offsets of {len(left)} partitions"
     return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(left.items()))
@@ -293,27 +278,6 @@ def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
     except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return None
-
-
-def _log(*, as_json: bool, progress: bool = True) -> None:
-    """Log to standard error: what needs a look, and of our own code also progress."""
-    handler = StandardError()
-    handler.setFormatter(formatter(as_json=as_json))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
-    handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's, too: it logs what it then raises
-
-
-class StandardError(logging.StreamHandler[TextIO]):
-    """Looks for standard error at each line: a live status line on a terminal takes its place meanwhile."""
-
-    def __init__(self) -> None:
-        logging.Handler.__init__(self)
-
-    @property
-    def stream(self) -> TextIO:  # type: ignore[override]  # a property in place of an attribute
-        return sys.stderr
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from deploy.jobs.stopping import Stop
 
 
 def main() -> None:
-    """A job that is stopped before it has begun leaves nothing behind and exits with 0."""
+    """Runs a command. A job that is stopped before it has begun leaves nothing behind and exits with 0."""
     if sys.argv[1:2] not in (["run"], ["unjoined"]):
         from deploy.cli.app import app
 

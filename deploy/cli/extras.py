@@ -15,10 +15,10 @@ DISTRIBUTION = "teacup-joins"
 
 
 class Commands(TyperGroup):
-    """The commands; a missing module of an extra ends one with a line that names the extra."""
+    """The commands of `teacup`. A missing module of an extra ends a command with a line that names the extra."""
 
     def invoke(self, ctx: Any) -> object:
-        """Run the command. A missing module that belongs to no extra is an error like any other."""
+        """Runs the command. A missing module that belongs to no extra is an error like any other."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -32,7 +32,7 @@ class Commands(TyperGroup):
 
 
 def extra_of(module: str) -> str | None:
-    """The extra of this distribution that brings a module; None if no extra does."""
+    """Returns the extra of this distribution that brings a module; None if no extra does."""
     try:
         declared = requires(DISTRIBUTION) or []
     except PackageNotFoundError:  # run from its sources, without being installed

@@ -40,7 +40,7 @@ ROLES = ("impressions", "clicks", "joined", "rejected")
 
 
 def main() -> int:
-    """Run the demo; returns the exit code."""
+    """Runs the demo; returns the exit code."""
     return run_demo(_demo)
 
 
@@ -61,7 +61,7 @@ def _demo() -> int:
 
 
 def _fill(kafka: dict[str, str], topics: dict[str, str]) -> None:
-    """Impressions, skewed towards few campaigns; clicks seconds after three quarters of them, others on nothing."""
+    """Produces impressions, most of few campaigns; clicks seconds after three quarters of them, others on nothing."""
     random = default_rng(SEED)
     now_ms = wall_ms()
     start_ms = now_ms - SPAN_MS - 60_000
@@ -102,7 +102,7 @@ def _produce(
     keys: list[bytes],
     values: list[bytes],
 ) -> None:
-    """In order of time, except for a disorder below DISORDER_MS."""
+    """Produces records in order of time, except for a disorder below DISORDER_MS."""
     order = np.argsort(times_ms + random.integers(0, DISORDER_MS, len(times_ms)), kind="stable").tolist()
     task = bar.add_task(f"producing {topic}", total=len(order))
     for first in range(0, len(order), 20_000):
@@ -115,7 +115,7 @@ def _produce(
 
 
 def _join(work: Path, name: str, kafka: dict[str, str], topics: dict[str, str]) -> list[dict[str, Any]] | None:
-    """Write a job file, run it as a user would, and follow its log."""
+    """Writes a job file, runs it as a user would, and follows its log."""
     side = {"disorder": f"{DISORDER_MS}ms", "format": "json"}
     job = {
         "name": name,
@@ -205,7 +205,7 @@ def _summary(kafka: dict[str, str], joined: str, batches: list[dict[str, Any]]) 
 
 
 def _deadlock() -> None:
-    """The same history twice, in a window of 100 records."""
+    """Joins the same history twice, in a window of 100 records."""
     console.print(
         "the deadlock: right is far behind the next left record, and the window holds 100 records", style="bold"
     )

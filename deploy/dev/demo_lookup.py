@@ -44,7 +44,7 @@ SEED = 2015
 
 
 def main() -> int:
-    """Run the demo as the command line says; returns the exit code."""
+    """Runs the demo as the command line says; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m deploy.dev.demo_lookup", description="A lookup join, start to end."
     )
@@ -158,7 +158,7 @@ class _Watch:
 
 
 def _course(watch: _Watch, traffic: Traffic, flow_s: float, pause_s: float) -> None:
-    """Flow, a pause of right, flow, until all clicks are out."""
+    """Lets records flow, pauses right, lets them flow again, until all clicks are out."""
     traffic.start()
     watch.until(1, "the first clicks are joined", STARTED_WITHIN_S)
     watch.rest(flow_s)
@@ -176,7 +176,7 @@ def _course(watch: _Watch, traffic: Traffic, flow_s: float, pause_s: float) -> N
 
 
 def _rows(kafka: dict[str, str], topic: str) -> pl.DataFrame:
-    """All committed rows of the output, in the schema `ROWS`."""
+    """Returns all committed rows of the output, in the schema `ROWS`."""
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
     try:
         found = [

@@ -27,7 +27,7 @@ console = Console()
 
 
 def run_demo(demo: Callable[[], int]) -> int:
-    """Run a demo until it ends, or is stopped by Ctrl-C or SIGTERM; returns its exit code.
+    """Runs a demo until it ends, or is stopped by Ctrl-C or SIGTERM; returns its exit code.
 
     A `DeployError` or `KafkaIOError` is reported without a traceback, and gives its exit code.
     """
@@ -43,7 +43,7 @@ def run_demo(demo: Callable[[], int]) -> int:
 
 
 def broker_at(stack: ExitStack) -> str:
-    """The broker's address; a broker of our own is stopped when the stack is closed.
+    """Returns the broker's address. A broker of our own is stopped when the stack is closed.
 
     Raises `KafkaUnavailable` if no broker answers at BOOTSTRAP, and what `Broker.start` raises.
     """
@@ -61,7 +61,7 @@ def broker_at(stack: ExitStack) -> str:
 def topics_of(
     kafka: dict[str, str], name: str, roles: Sequence[str], config: Mapping[str, str] | None = None
 ) -> Iterator[dict[str, str]]:
-    """New topics by role, deleted at the end. Raises `KafkaIOError`."""
+    """Creates topics and yields them by role; deletes them at the end. Raises `KafkaIOError`."""
     admin = client.admin(kafka)
     topics = {role: f"{name}-{role}" for role in roles}
     new = [NewTopic(topic, num_partitions=PARTITIONS, config=dict(config or {})) for topic in topics.values()]

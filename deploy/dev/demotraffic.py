@@ -44,24 +44,24 @@ class Traffic:
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
 
     def start(self) -> None:
-        """Impressions and clicks begin, in a thread."""
+        """Begins to produce impressions and clicks, in a thread."""
         self._clicking.set()
         self._thread.start()
 
     def pause_right(self) -> None:
-        """Impressions are withheld from now on; clicks continue."""
+        """Withholds impressions from now on; clicks continue."""
         self._pausing.set()
 
     def resume_right(self) -> None:
-        """The withheld impressions are produced at once, then new ones."""
+        """Produces the withheld impressions at once, then new ones."""
         self._pausing.clear()
 
     def end_clicks(self) -> None:
-        """No more clicks; impressions continue."""
+        """Ends the clicks; impressions continue."""
         self._clicking.clear()
 
     def stop(self) -> None:
-        """Nothing is produced any more when this returns."""
+        """Stops; nothing is produced any more when this returns."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()

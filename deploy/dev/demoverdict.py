@@ -49,7 +49,7 @@ class DemoResult:
 
     @property
     def broken(self) -> list[str]:
-        """One line for each broken promise."""
+        """Returns one line for each broken promise."""
         lines = {
             f"{self.lost:,} of {self.clicks:,} clicks are lost": self.lost,
             f"{self.duplicates:,} rows are duplicates": self.duplicates,
@@ -63,7 +63,7 @@ class DemoResult:
 def judge(
     rows: pl.DataFrame, clicks: int, nowhere: str, after_ms: int, paused_from_ms: int, resumed_ms: int
 ) -> DemoResult:
-    """The verdict on all rows of the output (`ROWS`), `clicks` of them expected; right paused between the two times."""
+    """Judges all rows of the output (`ROWS`); `clicks` of them are expected, right paused between the two times."""
     known = ~rows["key"].str.starts_with(nowhere)
     matched, unmatched = rows["outcome"] == "matched", rows["outcome"] == "unmatched"
     right = (known & matched & (rows["right_key"] == rows["key"])) | (~known & unmatched)

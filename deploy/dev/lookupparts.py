@@ -68,7 +68,7 @@ class LookupPlan:
 
     @property
     def namespace(self) -> str:
-        """Of the storage API; also the name of the feeder and of the consumer."""
+        """The namespace of the storage API; also the name of the feeder and of the consumer."""
         return f"{self.name}-feeder"
 
 
@@ -106,15 +106,15 @@ class LookupParts:
             self.stop(name)
 
     def file(self, name: str) -> Path:
-        """The configuration, or job file, of a part."""
+        """Returns the configuration, or job file, of a part."""
         return self.folder / f"{name}.yaml"
 
     def log(self, name: str) -> Path:
-        """Everything that a part has printed."""
+        """Returns everything that a part has printed."""
         return self.folder / f"{name}.log"
 
     def command(self, name: str) -> list[str]:
-        """How a part is started."""
+        """Returns how a part is started."""
         return [sys.executable, "-m", "deploy.cli", *_COMMANDS[name], str(self.file(name))]
 
     @property
@@ -123,7 +123,7 @@ class LookupParts:
         return self._env
 
     def start(self, *names: str) -> None:
-        """Start parts, and wait until those that are servers answer. Raises `PartFailed`."""
+        """Starts parts, and waits until those that are servers answer. Raises `PartFailed`."""
         for name in names:
             self._running[name] = Lifeline(self.command(name), self.log(name), self._env)
         deadline_s = time.monotonic() + _READY_WITHIN_S
@@ -135,13 +135,13 @@ class LookupParts:
                 time.sleep(0.05)
 
     def stop(self, name: str) -> int:
-        """SIGTERM, then SIGKILL after a grace period; returns the exit code."""
+        """Sends SIGTERM, then SIGKILL after a grace period; returns the exit code."""
         part = self._running.pop(name)
         part.end(_STOP_GRACE_S)
         return part.wait()
 
     def pid(self, name: str) -> int:
-        """The process of a running part."""
+        """Returns the process of a running part."""
         return self._running[name].pid
 
     def check(self) -> None:
@@ -150,34 +150,34 @@ class LookupParts:
             raise PartFailed(f"{name} ended with exit code {self._running[name].exit_code()}; {self._tail(name)}")
 
     def failed(self) -> list[str]:
-        """The parts that have ended by themselves."""
+        """Returns the parts that have ended by themselves."""
         return [name for name, part in self._running.items() if part.exit_code() is not None]
 
     def tails(self) -> str:
-        """The last lines of each running part's log, for an error message."""
+        """Returns the last lines of each running part's log, for an error message."""
         return "\n".join(self._tail(name) for name in self._running)
 
     def ended(self, name: str, timeout_s: float) -> int:
-        """Wait for a job that stops by itself; returns its exit code."""
+        """Waits for a job that stops by itself; returns its exit code."""
         code = self._running[name].wait(timeout_s)
         del self._running[name]
         return code
 
     def batches(self, name: str) -> list[dict[str, Any]]:
-        """What a job has reported about its batches, over all its runs."""
+        """Returns what a job has reported about its batches, over all its runs."""
         if not self.log(name).exists():
             return []
         lines = self.log(name).read_text(errors="replace").splitlines()
         found = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
-        return [one for one in found if one.get("event") == "batch"]  # the log has other lines too
+        return [event for event in found if event.get("event") == "batch"]  # the log has other lines too
 
     def collect(self) -> int:
-        """Run the collector once; returns its exit code."""
+        """Runs the collector once; returns its exit code."""
         return collect(self.file("collector"))
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Run the collector every `collected_every_s`, in a thread."""
+        """Runs the collector every `collected_every_s`, in a thread."""
         ended = threading.Event()
 
         def again() -> None:
@@ -193,7 +193,7 @@ class LookupParts:
             thread.join(_STOP_GRACE_S)
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait until the condition holds. Raises `PartFailed` if a part ends before that, or on a time-out."""
+        """Waits until the condition holds. Raises `PartFailed` if a part ends before that, or on a time-out."""
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             self.check()

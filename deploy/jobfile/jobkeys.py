@@ -127,8 +127,8 @@ class JobKeys(Keys):
         description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried; "
         "`spark.speculation` needs `delivery: exactly-once`, and copies a task after 30 s at the earliest",
     )
-    log: Literal["people", "json"] = Field(
-        default="people", description="one line per batch for people, or one JSON object per line"
+    log: Literal["text", "json"] = Field(
+        default="text", description="one line of text per batch, or one JSON object per line"
     )
 
     @property

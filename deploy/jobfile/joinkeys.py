@@ -232,9 +232,9 @@ class JoinKeys(TimedJobKeys):
         description="where the window's slices are cached on each machine; null: a folder of the user in the "
         "temporary folder; if it cannot be written to, restarts are slower, with a warning",
     )
-    window_in_checkpoint: bool | None = from_spec(
+    window_backup: bool | None = from_spec(
         JoinJob,
-        "window_in_checkpoint",
+        "window_backup",
         description="whether the window's slices are copied to the checkpoint, too: a machine that lacks them fetches "
         "them, and reads less from Kafka; null: if the checkpoint is a URL",
     )
@@ -260,7 +260,7 @@ class JoinKeys(TimedJobKeys):
             spec=self.to_spec(),
             output=self.output.to_spec(self.kafka, self.topics),
             window_folder=self.window_folder,
-            window_in_checkpoint=self.window_in_checkpoint,
+            window_backup=self.window_backup,
         )
 
 
@@ -320,8 +320,8 @@ class LookupJoinKeys(JoinKeys):
     window_folder: None = from_spec(
         JoinJob, "window_folder", description="not supported for lookup joins: they keep no window"
     )
-    window_in_checkpoint: None = from_spec(
-        JoinJob, "window_in_checkpoint", description="not supported for lookup joins: they keep no window"
+    window_backup: None = from_spec(
+        JoinJob, "window_backup", description="not supported for lookup joins: they keep no window"
     )
 
     def to_spec(self) -> LookupSpec:

@@ -22,5 +22,5 @@ unjoinedreport.py  what `teacup unjoined` reports of a slice (pure)
 unjoinedstage.py   one slice of unjoined right records as a Spark batch job
 unjoinedstate.py   where `teacup unjoined` keeps its verdicts
 
-A new kind of job is a subclass of `deploy.jobs.runner.Kind`, and a line in `deploy/kinds.py`.
+A new kind of job is a subclass of `deploy.jobs.runner.JobKind`, and a line in `deploy/kinds.py`.
 """

@@ -30,13 +30,13 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, at_s: float, left: int) -> None:
-        """`left` records are still to be read at `at_s`; times never fall."""
+        """Notes that `left` records are still to be read at `at_s`; times never fall."""
         self._seen.append((at_s, left))
         while at_s - self._seen[0][0] > _WITHIN_S:
             self._seen.popleft()
 
     def through_in_s(self) -> float | None:
-        """None if it is not known yet, or if the backlog does not shrink."""
+        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
         if len(self._seen) < 2:
             return None
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
@@ -55,15 +55,15 @@ class Backlog:
         self._closed = threading.Event()
 
     def start(self) -> None:
-        """Begin to look, in a thread."""
+        """Begins to look, in a thread."""
         threading.Thread(target=self._run, name="backlog", daemon=True).start()
 
     def close(self) -> None:
-        """No more looks; returns at once."""
+        """Ends the looks; returns at once."""
         self._closed.set()
 
     def shown(self) -> str:
-        """What is left, in a few words; empty if nothing is left, or if it is not known."""
+        """Says what is left, in a few words; empty if nothing is left, or if it is not known."""
         if not self._left:
             return ""
         through_s = self._pace.through_in_s()
@@ -78,8 +78,8 @@ class Backlog:
                 except KafkaIOError as error:
                     log.debug("the backlog is not known: %s", error)  # the job itself reports what concerns it
         finally:
-            for one in logs.values():
-                one.close()
+            for topic_log in logs.values():
+                topic_log.close()
 
     def _look(self, logs: dict[str, BrokerLog]) -> None:
         positions = self._positions()
@@ -87,15 +87,15 @@ class Backlog:
             return
         left = 0
         for topic in {topic for topic, _ in positions}:
-            one = logs.setdefault(topic, BrokerLog(topic, self._kafka))
-            ends = one.ends()
+            topic_log = logs.setdefault(topic, BrokerLog(topic, self._kafka))
+            ends = topic_log.ends()
             left += sum(max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends.items())
         self._left = left
         self._pace.see(time.monotonic(), left)
 
 
 def shown_s(seconds: float) -> str:
-    """A duration for people: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    """Writes a duration in words: `42 s`, `3 min 5 s`, `2 h 10 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -21,7 +21,7 @@ from kafkaio.delivery.receipt import Batch
 
 
 def take_output(job: JoinJob, *, take_over: bool, moved: Moved | None = None) -> str:
-    """Claim the output; returns the checkpoint's generation.
+    """Claims the output; returns the checkpoint's generation.
 
     take_over   a new checkpoint may claim an output that another one has written to
     moved       a new checkpoint may claim the output of the one that it goes on after

@@ -22,7 +22,7 @@ from deploy.check.observed import TopicFacts
 from deploy.check.topics import Named
 from deploy.job import DedupJob
 from deploy.jobs.lostplan import check_ranges
-from deploy.jobs.runner import Kind
+from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from kafkaio.headers import BATCH
 from sparkio.control import ReaderControl
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped")
 
 
-class DedupKind(Kind):
+class DedupJobKind(JobKind):
     """Writes each record of a topic to another one, unless its id was there within `window`."""
 
     summary = TopicSummary
@@ -135,16 +135,16 @@ class DedupReport:
 
 
 def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -> DedupReport:
-    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
-    check_whole([one.partition for one in summaries], summaries[0].parts, "partitions")
-    counts = {name: sum(getattr(one, name) for one in summaries) for name in _COUNTS}
+    """Adds up one batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     number = summaries[0].number
     warnings = (forgotten_ids(counts, job), without_any_id(counts, number, job))
-    return DedupReport(number, seconds, counts, tuple(one for one in warnings if one is not None))
+    return DedupReport(number, seconds, counts, tuple(warning for warning in warnings if warning is not None))
 
 
 def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
-    """A warning if `limit` is too small for `window`."""
+    """Returns a warning if `limit` is too small for `window`."""
     if not counts["forgotten"]:
         return None
     return (
@@ -155,7 +155,7 @@ def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
 
 
 def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> str | None:
-    """A warning if the configured id is missing everywhere, so that nothing is deduplicated."""
+    """Returns a warning if the configured id is missing everywhere, so that nothing is deduplicated."""
     if not counts["read"] or counts["without_id"] < counts["read"]:
         return None
     what = "has the id that `id` names"

@@ -13,7 +13,7 @@ from kafkaio.headers import ID, LEFT
 
 
 def deduplication(job: JoinJob) -> Deduplication | None:
-    """As the job asks for it, at the start of a driver; raises `DedupError`."""
+    """Returns the deduplication that a job asks for, at the start of a driver. Raises `DedupError`."""
     asked = job.output.deduplicate
     if asked is None:
         return None
@@ -24,7 +24,7 @@ def deduplication(job: JoinJob) -> Deduplication | None:
 
 
 def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
-    """What identifies a result in the output topic.
+    """Returns what identifies a result in the output topic.
 
     A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
     a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.

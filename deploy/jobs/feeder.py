@@ -16,7 +16,7 @@ from deploy.check.services import of_feeder
 from deploy.check.topics import Named, side_outputs
 from deploy.job import FeederJob
 from deploy.jobs.lostplan import forget_lost_feed
-from deploy.jobs.runner import Kind
+from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from joins.decoded import wait_for_registry
 from joins.feed.feed import Fed
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
 
 
-class FeederKind(Kind):
+class FeederJobKind(JobKind):
     """Stores right's records for lookup joins."""
 
     summary = FeedSummary
@@ -138,18 +138,18 @@ class FeedReport:
 
 
 def gathered(summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
-    """One batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
-    check_whole([one.partition for one in summaries], summaries[0].parts, "partitions")
+    """Adds up one batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
     dead: Counter[str] = Counter()
-    for one in summaries:
-        dead.update(one.dead)
-    times = [one.newest_ms for one in summaries if one.newest_ms is not None]
+    for summary in summaries:
+        dead.update(summary.dead)
+    times = [summary.newest_ms for summary in summaries if summary.newest_ms is not None]
     return FeedReport(
         number=summaries[0].number,
         seconds=seconds,
-        counts={name: sum(getattr(one, name) for one in summaries) for name in _COUNTS},
+        counts={name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS},
         dead=dict(sorted(dead.items())),
-        disorder_ms=max(one.disorder_ms for one in summaries),
+        disorder_ms=max(summary.disorder_ms for summary in summaries),
         newest_ms=max(times, default=None),
         behind_ms=max(at_ms - min(times), 0) if times else None,
     )

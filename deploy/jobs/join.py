@@ -32,7 +32,7 @@ from deploy.jobs.lostplan import forget_lost_plan
 from deploy.jobs.matching import NothingMatched
 from deploy.jobs.moving import started
 from deploy.jobs.report import BatchReport, gather
-from deploy.jobs.runner import Kind
+from deploy.jobs.runner import JobKind
 from deploy.output.deduplicated import Deduplication
 from deploy.output.delivered import DeliveredBatch
 from deploy.output.selectsql import selected, with_selected
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from deploy.jobs.backlog import Positions
 
 
-class JoinKind(Kind):
+class JoinJobKind(JobKind):
     """An in-memory join or a lookup join."""
 
     summary = DeliveredBatch[BucketSummary]
@@ -165,10 +165,10 @@ class JoinKind(Kind):
                 forget_lost_plan(self._job, planned)
             if self.exactly_once:
                 self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
-            if self._job.copies is not None:
+            if self._job.window_backup_folder is not None:
                 kept = None if planned is None else planned.generation
                 parts = () if planned is None else (planned.parts, spec.buckets)
-                forget_other_copies(self._job.copies, spec.name, kept, parts)
+                forget_other_copies(self._job.window_backup_folder, spec.name, kept, parts)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -178,7 +178,7 @@ class JoinKind(Kind):
             generation=self._generation,
             windows=self._job.window_folder,
             facts=self._job.facts_folder,
-            copied=self._job.copies is not None,
+            copied=self._job.window_backup_folder is not None,
             share_tasks=self._job.output.deduplicate is None,
         )
         try:
@@ -194,7 +194,7 @@ class JoinKind(Kind):
         return report
 
     def keep(self, summaries: Sequence[DeliveredBatch[BucketSummary]]) -> None:
-        keep_facts(self._job.facts_folder, self.name, [one.summary for one in summaries])
+        keep_facts(self._job.facts_folder, self.name, [batch.summary for batch in summaries])
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
         admission = Admission.from_json(end)
@@ -206,7 +206,7 @@ class JoinKind(Kind):
 
 
 def check_deduplicates(job: JoinJob) -> None:
-    """Raise `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
+    """Raises `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
     if job.output.deduplicate is not None and flavour_of(job.spec).shuffles:
         raise SpecError(
             "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
@@ -215,9 +215,9 @@ def check_deduplicates(job: JoinJob) -> None:
 
 
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
-    """The streaming DataFrame of a job: what became of each bucket and batch; its rows are delivered on the way."""
+    """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
-    join = flavour_of(spec).stage(spec, job.window_folder, job.copies)
+    join = flavour_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked)
     if select is None:
 

@@ -33,7 +33,7 @@ MOVED = "teacup.moved"
 
 
 def look_into(job: JoinJob) -> tuple[Admission | None, Moved | None]:
-    """The batch that a job planned last; if there is none, after which checkpoint a new one goes on.
+    """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
 
     Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`beginning`).
     Raises `SpecChanged`, `CheckpointUnreadable`.
@@ -62,43 +62,43 @@ class Checkpoint:
             ) from error
 
     def planned(self, spec: JoinSpec) -> Admission | None:
-        """The batch that was planned last; None if none was. Raises `SpecChanged` for another join's checkpoint."""
+        """Returns the batch that was planned last; None if none was. Raises `SpecChanged` for another join."""
         admission = self.newest()
         if admission is not None:
             admission.check_belongs_to(spec, IN_FILE)
         return admission
 
     def newest(self) -> Admission | None:
-        """The batch that was planned last, whichever join's it is; None if none was."""
+        """Returns the batch that was planned last, whichever join's it is; None if none was."""
         data = self.newest_end()
         return Admission.from_json(data) if data else None
 
     def committed(self) -> Admission | None:
-        """The batch that was carried out last; None if none was."""
+        """Returns the batch that was carried out last; None if none was."""
         data = self.committed_end()
         return Admission.from_json(data) if data else None
 
     def newest_end(self) -> dict[str, Any]:
-        """Where the batch that was planned last ends, whatever the job; empty if none was."""
+        """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
         with self._reached():
             planned = self._logs.planned()
         return self._end(planned[-1]) if planned else {}
 
     def committed_end(self) -> dict[str, Any]:
-        """Where the batch that was carried out last ends, whatever the job; empty if none was."""
+        """Returns where the batch that was carried out last ends, whatever the job; empty if none was."""
         with self._reached():
             committed = self._logs.committed()
         return self._end(committed[-1]) if committed else {}
 
     def forget_newest(self) -> None:
-        """Remove the plan of the batch that was planned last, which was not carried out: it is planned again."""
+        """Removes the plan of the batch that was planned last, which was not carried out: it is planned again."""
         with self._reached():
             self._logs.forget_plan(self._logs.planned()[-1])
         if self._folder is not None:
             durable.sync(self._folder / "offsets")
 
     def _end(self, batch: int) -> dict[str, Any]:
-        """Empty also for the batch of a job that was stopped before anything was planned."""
+        """Returns where a batch ends; empty also if the job was stopped before anything was planned."""
         try:
             with self._reached(but=ValueError):
                 end, *_ = self._logs.ends(batch)
@@ -113,21 +113,21 @@ class Checkpoint:
             ) from error
 
     def is_committed(self) -> bool:
-        """Whether the batch that was planned last has been completed."""
+        """Returns whether the batch that was planned last has been completed."""
         with self._reached():
             return self._logs.planned()[-1:] == self._logs.committed()[-1:]
 
     def moved(self) -> Moved | None:
-        """After which other checkpoint this one goes on; None: after none."""
+        """Returns after which other checkpoint this one goes on; None: after none."""
         data = self._kept(MOVED, "Remove it, and repeat `teacup move`")
         return None if data is None else Moved.from_json(data)
 
     def keep_moved(self, moved: Moved) -> None:
-        """Let this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
+        """Lets this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
         self._keep(MOVED, moved.to_json())
 
     def generation(self) -> str:
-        """The generation of a checkpoint without any plan yet; created if missing. Durable when this returns."""
+        """Returns the generation of a checkpoint without any plan; created if missing. Durable when this returns."""
         generation = self._kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
         if generation is None:
             generation = uuid.uuid4().hex
@@ -135,7 +135,7 @@ class Checkpoint:
         return str(generation)
 
     def _kept(self, name: str, remedy: str) -> Any:
-        """The content of a file of our own beside Spark's; None if there is none. Raises `CheckpointInvalid`."""
+        """Returns the content of our own file beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
         with self._reached(name):
             try:  # asking first is no way: some drivers answer any error with "it does not exist"
                 content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
@@ -158,7 +158,7 @@ class Checkpoint:
 
     @contextmanager
     def _reached(self, what: str = "", but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """What the file system raises (each has errors of its own) as `CheckpointUnreachable`, except for `but`."""
+        """Raises the file system's errors (each has its own) as `CheckpointUnreachable`, except for `but`."""
         try:
             yield
         except but:

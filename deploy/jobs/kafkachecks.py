@@ -23,7 +23,7 @@ Keys = tuple[bytes, bytes]
 
 
 def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
-    """A key of each side, where both topics were compared. Warns if probably nothing will match.
+    """Returns a key of each side, where both topics were compared. Warns if probably nothing will match.
 
     planned   the batch that the checkpoint planned last; None for a new one
 

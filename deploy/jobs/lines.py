@@ -1,4 +1,4 @@
-"""What a job prints on standard output: lines for people, or JSON for machines.
+"""What a job prints on standard output: lines of text, or JSON for machines.
 
 People get the time and what matters of a batch, at most one line per second and 100 columns; on a terminal the last
 line shows that the job is alive. Rare events always get a line, and so does the last batch: otherwise a short run would
@@ -41,15 +41,15 @@ class Report(Protocol):
         ...
 
     def usual(self) -> Sequence[str]:
-        """What matters of every batch, most important first, for people."""
+        """Returns what matters of every batch, most important first, as text."""
         ...
 
     def rare(self) -> Sequence[str]:
-        """What happened that does not happen in most batches."""
+        """Returns what happened that does not happen in most batches."""
         ...
 
     def for_machines(self) -> dict[str, Any]:
-        """All of it; times in milliseconds, unknown ones null."""
+        """Returns all of it; times in milliseconds, unknown ones null."""
         ...
 
 
@@ -68,12 +68,12 @@ class Lines:
             self._status = Status("", console=Console(file=self._out), spinner="line")
 
     def opening(self, line: str) -> None:
-        """What the job does; machines know it."""
+        """Prints what the job does; machines know it."""
         if not self._json:
             self._write(f"{_now()}  {line}; Spark starts, Ctrl-C stops")
 
     def batch(self, report: Report) -> None:
-        """One batch that was carried out."""
+        """Prints one batch that was carried out."""
         if self._json:
             self._write(json.dumps(report.for_machines(), sort_keys=True))
             return
@@ -87,7 +87,7 @@ class Lines:
             log.warning("%s", warning)
 
     def idle(self, line: str, report: Mapping[str, Any]) -> None:
-        """A run found nothing to do: machines get the report, a terminal the line, and others, like cron, nothing."""
+        """Says that nothing was to do: machines get the report, a terminal the line, others, like cron, nothing."""
         if self._json:
             self._write(json.dumps(report, sort_keys=True))
         elif self.live:
@@ -99,7 +99,7 @@ class Lines:
         return self._status is not None
 
     def tick(self, shown: str = "") -> None:
-        """To be called a few times a second: a terminal shows that the job runs, and what else is `shown`."""
+        """Shows on a terminal that the job runs, and what else is `shown`; to be called a few times a second."""
         if self._status is not None:
             spent_s = int(self._clock() - self._began_s)
             self._status.start()
@@ -107,7 +107,7 @@ class Lines:
             self._status.update(f"{running}, {shown}" if shown else running)
 
     def close(self) -> None:
-        """Print the last batch, if it has no line yet, and leave the terminal as it was."""
+        """Prints the last batch, if it has no line yet, and leaves the terminal as it was."""
         if self._not_printed is not None:
             self._print(self._not_printed.usual())
         if self._status is not None:
@@ -130,7 +130,7 @@ def _now() -> str:
 
 
 def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
-    """Parts, two spaces apart, in lines of at most `width` columns unless a part alone is wider."""
+    """Yields the parts, two spaces apart, in lines of at most `width` columns unless a part alone is wider."""
     line = ""
     for part in parts:
         if line and len(line) + 2 + len(part) > width:

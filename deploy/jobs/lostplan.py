@@ -40,7 +40,7 @@ log = logging.getLogger("teacup.deploy.jobs.lostplan")
 
 
 def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
-    """Forget the batch that was planned last, if it is to be planned again; returns whether it was.
+    """Forgets the batch that was planned last, if it is to be planned again; returns whether it was.
 
     The first batch of a checkpoint stays: no batch before it says where to go on. So does one whose predecessor's facts
     are lost: where that one ended is only known from the plan.
@@ -62,7 +62,7 @@ def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
 
 
 def forget_lost_feed(job: FeederJob) -> bool:
-    """The same of a feeder.
+    """Does the same for a feeder.
 
     Raises `DataLoss` for a truncated topic, `SpecChanged`, `CheckpointUnreadable`, `KafkaIOError`.
     """
@@ -94,7 +94,7 @@ def _forget(checkpoint: Checkpoint, name: str, number: int) -> bool:
 
 
 def check_ranges(job: DedupJob, ranges: Ranges) -> None:
-    """Of a deduplicator: raises `RecordsGone` if an interrupted batch was truncated."""
+    """Raises `RecordsGone` if an interrupted batch of a deduplicator was truncated."""
     checkpoint = Checkpoint(job.checkpoint)
     end = checkpoint.newest_end()
     if end and not checkpoint.is_committed():
@@ -106,7 +106,7 @@ def _is_whole(job: JoinJob, planned: Admission) -> bool:
     spec = job.spec
     with ExitStack() as stack:
         logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in flavour_of(spec).inputs}
-        ends = {side: one.ends() for side, one in logs.items()}
+        ends = {side: topic_log.ends() for side, topic_log in logs.items()}
         listing = Listing(0, ends["left"], ends.get("right", {}))
         check_leaders(spec, planned, listing, logs)
         return is_whole(spec, planned, listing)
@@ -120,14 +120,16 @@ def _nothing_is_in(job: JoinJob, planned: Admission) -> bool:
 
 
 def nothing_is_in(kafka: Mapping[str, str], numbers: Mapping[OutputBucket, int], generation: str) -> bool:
-    """Whether no row of the batches with these numbers is in the output.
+    """Returns whether no row of the batches with these numbers is in the output.
 
     Looks before and after it fences earlier writers: a job that must not begin fences nobody.
     """
 
     def nothing() -> bool:
         receipts = [(read_receipt(kafka, bucket)[0], number) for bucket, number in numbers.items()]
-        return all(one and one.generation == generation and one.number < number for one, number in receipts)
+        return all(
+            receipt and receipt.generation == generation and receipt.number < number for receipt, number in receipts
+        )
 
     if not nothing():
         return False

@@ -16,7 +16,7 @@ REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
 class NothingMatched:
     """Counts the rows of left records since the process started, up to the first match.
 
-    keys   of each side one, if they are known
+    keys   a key of each side, if they are known
     """
 
     def __init__(self, spec: JoinSpec, keys: tuple[bytes, bytes] | None = None) -> None:
@@ -25,7 +25,7 @@ class NothingMatched:
         self._reasons: Counter[str] = Counter()
 
     def warning(self, rows: Mapping[str, int], reasons: Mapping[str, int]) -> str | None:
-        """What to check, with the first batch after which more than `ENOUGH` left records had no match; else None.
+        """Says what to check, with the first batch after which more than `ENOUGH` left records had no match; else None.
 
         rows, reasons   of one batch, by outcome and by reason
         """

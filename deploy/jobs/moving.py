@@ -30,7 +30,7 @@ log = logging.getLogger("teacup.deploy.jobs.moving")
 
 
 def move(job: JoinJob, other: str) -> Moved:
-    """Let the new checkpoint of a job go on after another one, which no job may be running on.
+    """Lets the new checkpoint of a job go on after another one, which no job may be running on.
 
     other   a folder or URL: the checkpoint that the job had until now
 
@@ -55,7 +55,7 @@ def move(job: JoinJob, other: str) -> Moved:
 
 @contextmanager
 def started(job: JoinJob, moved: Moved | None) -> Iterator[JoinSpec]:
-    """The join as it starts: where another checkpoint ended if this one goes on after it. That one is locked meanwhile.
+    """Yields the join as it starts: where another checkpoint ended if this one goes on after it. That one is locked.
 
     Raises `CheckpointUnusable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
@@ -77,7 +77,7 @@ def started(job: JoinJob, moved: Moved | None) -> Iterator[JoinSpec]:
 
 
 def _check_not_gone_on(moved: Moved) -> None:
-    """With exactly once receipts show it, too; with at least once nothing else does."""
+    """Checks that the other checkpoint has not gone on. With at least once no receipts would show it."""
     try:
         last = Checkpoint(moved.checkpoint).newest()
     except CheckpointUnreadable as error:
@@ -91,7 +91,7 @@ def _check_not_gone_on(moved: Moved) -> None:
 
 
 def _ended(job: JoinJob, other: str) -> Admission:
-    """The state after the last batch of a checkpoint that no job runs on."""
+    """Returns the state after the last batch of a checkpoint that no job runs on."""
     old = Checkpoint(other)
     last = old.newest()
     assert last is not None

@@ -26,7 +26,7 @@ S = TypeVar("S")
 
 
 def summaries_of(frame: DataFrame, kind: type[S]) -> list[S]:
-    """What the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, and none reported anything.
+    """Returns what the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, and none reported.
 
     Each summary says how many there must be; without any, only Spark's plan knows. Raises `TaskEnded` if a task reports
     why the job must end.
@@ -38,7 +38,7 @@ def summaries_of(frame: DataFrame, kind: type[S]) -> list[S]:
 
 
 def in_progress(query: StreamingQuery) -> bool:
-    """Whether the query starts, or has planned a batch and not committed it yet: it must not be stopped now.
+    """Returns whether the query starts, or has planned a batch and not committed it yet: it must not be stopped now.
 
     The batch would run again at the next start; and a source whose process is starting would lose its JVM, and print
     a traceback. Only Spark's message says so. `isDataAvailable` stays true after the commit until the next trigger, and
@@ -49,7 +49,7 @@ def in_progress(query: StreamingQuery) -> bool:
 
 
 def failed(error: Exception) -> ExitCode:
-    """Log why a job failed, and return its exit code.
+    """Logs why a job failed, and returns its exit code.
 
     What failed in a source or a task is in the text of Spark's error, with its mark (`sparkio.crossing`).
     """
@@ -67,12 +67,12 @@ def failed(error: Exception) -> ExitCode:
 
 
 def _planner_is_gone(message: str, java_stack: str) -> bool:
-    """Whether the connection to the planner broke: what the planner raises comes with its traceback."""
+    """Returns whether the connection to the planner broke: what the planner raises comes with its traceback."""
     return "PythonStreamingSourceRunner" in java_stack and "Traceback (most recent call last):" not in message
 
 
 def _without_java(text: str) -> str:
-    """The last Python traceback in Spark's message, which repeats each several times, among JVM stacks and the plan."""
+    """Returns the last Python traceback in Spark's message, which repeats each among JVM stacks and the plan."""
     words = text.split("\n=== Streaming Query ===")[0]
     words = words[max(words.rfind("Traceback (most recent call last):"), 0) :]
     lines = [line for line in words.splitlines() if not re.match(r"\s+(at |\.\.\. \d+ more| ?SQLSTATE)", line)]

@@ -67,7 +67,7 @@ class BatchReport:
         return None if left is None else max(self.at_ms - left, 0)
 
     def usual(self) -> list[str]:
-        """The most important first."""
+        """Returns what matters of every batch, most important first."""
         rate = self.records / self.seconds if self.seconds else 0.0
         matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
         behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
@@ -87,17 +87,17 @@ class BatchReport:
         ]
 
     def rare(self) -> list[str]:
-        """Side outputs, and what the deduplicator did."""
+        """Returns side outputs, and what the deduplicator did."""
         parts = [f"{outcome} {self.rows[outcome]:,}" for outcome in _SIDE_OUTCOMES if self.rows.get(outcome)]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
         if self.deduplicator != FilterReport():
             parts.append(f"duplicates dropped {self.deduplicator.dropped:,}")
-            changes = {f"{one.state} ({one.reason})": None for one in self.deduplicator.changes}
+            changes = {f"{change.state} ({change.reason})": None for change in self.deduplicator.changes}
             parts += [f"deduplicator {change}" for change in changes]
         return parts
 
     def for_machines(self) -> dict[str, Any]:
-        """All of it."""
+        """Returns all of it."""
         return {
             "event": "batch",
             "number": self.number,
@@ -122,37 +122,37 @@ class BatchReport:
         }
 
     def _deduplicator(self) -> dict[str, Any]:
-        """Counts and changes of state in any worker; nothing while it is off."""
+        """Returns counts and changes of state in any worker; nothing while it is off."""
         found = self.deduplicator
         if found == FilterReport():
             return {}
-        return {**asdict(found), "changes": [one.to_json(self.job) for one in found.changes]}
+        return {**asdict(found), "changes": [change.to_json(self.job) for change in found.changes]}
 
 
 def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
-    """One batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
-    summaries = [one.summary for one in batches]
-    check_whole([one.bucket for one in summaries], summaries[0].buckets if summaries else 1, "buckets")
-    slowest = min(summaries, key=lambda one: one.frontier_ms["right"])
+    """Adds up one batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    summaries = [batch.summary for batch in batches]
+    check_whole([summary.bucket for summary in summaries], summaries[0].buckets if summaries else 1, "buckets")
+    slowest = min(summaries, key=lambda summary: summary.frontier_ms["right"])
     report = BatchReport(
         job=spec.name,
         number=summaries[0].number,
         seconds=seconds,
         at_ms=at_ms,
-        read=_total(one.read for one in summaries),
-        rows=_total(one.rows for one in summaries),
-        reasons=_total(one.reasons for one in summaries),
-        late=_total(one.late for one in summaries),
-        disorder_ms={side: max(one.disorder_ms[side] for one in summaries) for side in SIDES},
-        frontier_ms={side: _known(min(one.frontier_ms[side] for one in summaries)) for side in SIDES},
+        read=_total(summary.read for summary in summaries),
+        rows=_total(summary.rows for summary in summaries),
+        reasons=_total(summary.reasons for summary in summaries),
+        late=_total(summary.late for summary in summaries),
+        disorder_ms={side: max(summary.disorder_ms[side] for summary in summaries) for side in SIDES},
+        frontier_ms={side: _known(min(summary.frontier_ms[side] for summary in summaries)) for side in SIDES},
         held_by=slowest.held_by or f"{spec.right.topic}-{slowest.slowest['right']}",
-        window_records=sum(one.window_records for one in summaries),
-        window_bytes=sum(one.window_bytes for one in summaries),
-        restored=dict(Counter(one.restored for one in summaries)),
+        window_records=sum(summary.window_records for summary in summaries),
+        window_bytes=sum(summary.window_bytes for summary in summaries),
+        restored=dict(Counter(summary.restored for summary in summaries)),
         right_is_stored=isinstance(spec, LookupSpec),
-        sent=_total(one.sent for one in batches),
-        refused=_total(one.refused for one in batches),
-        deduplicator=sum((one.deduplicator for one in batches if one.deduplicator is not None), FilterReport()),
+        sent=_total(batch.sent for batch in batches),
+        refused=_total(batch.refused for batch in batches),
+        deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
     )
     for side in SIDES:
         topic = spec.side(side)
@@ -161,15 +161,15 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
                 f"{side}.disorder is {written(topic.disorder_ms)}, but {topic.topic!r} was out of order by "
                 f"{written(report.disorder_ms[side])}: {_late(report.late[side])}; set {side}.disorder higher"
             )
-    deleted = sorted({one for summary in summaries for one in summary.deleted})
-    presumed = sum(one.presumed for one in summaries)
+    deleted = sorted({gap for summary in summaries for gap in summary.deleted})
+    presumed = sum(summary.presumed for summary in summaries)
     if presumed:
         ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
         more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
         report.warnings.append(
             f"of {presumed} right records in the window it is not known whether they were joined: this machine lacks "
             f"the marks of some batches, and retention has deleted {', '.join(ranges[:RANGES])}{more}, from which they "
-            "could be made again. They count as joined, so that `unjoined` may lack some; keep left longer than before "
+            "could be rebuilt. They count as joined, so that `unjoined` may lack some; keep left longer than before "
             "+ after, and right longer than twice that"
         )
     return report
@@ -177,8 +177,8 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
 
 def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
+    for part in counts:
+        total.update(part)
     return dict(total)
 
 
@@ -187,7 +187,7 @@ def _mb(size: int) -> str:
 
 
 def _late(records: int) -> str:
-    """A record is late by what has been proved of the records before it, which is less than the largest of them."""
+    """Says how many records were late. Late is measured by what was proved before a record, not by the largest time."""
     if not records:
         return "none of its records was late this time, but such records can be"
     return f"{records} record{'s were' if records > 1 else ' was'} late"

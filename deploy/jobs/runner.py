@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from deploy.check.checks import Checks
@@ -55,7 +56,7 @@ RENEW_POSITIONS_EVERY_S = 60.0
 POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
 
 
-class Kind(ABC):
+class JobKind(ABC):
     """What a kind of job gives to the runner, and to `teacup check --connect`.
 
     summary       the class of what each task reports
@@ -75,52 +76,52 @@ class Kind(ABC):
 
     @abstractmethod
     def opening(self) -> str:
-        """What the job does, in one line."""
+        """Returns what the job does, in one line."""
 
     @abstractmethod
     def topics(self) -> list[Named]:
-        """The topics that it reads or writes; each must exist."""
+        """Returns the topics that it reads or writes; each must exist."""
 
     @abstractmethod
     def checks(self) -> Checks:
-        """What `teacup check --connect` looks at, beside the topics."""
+        """Returns what `teacup check --connect` looks at, beside the topics."""
 
     def read_checkpoint(self) -> None:  # noqa: B027 - not every kind needs more of it than Spark reads
-        """Take from the checkpoint what the job needs, before any broker is contacted."""
+        """Takes from the checkpoint what the job needs, before any broker is contacted."""
 
     def wait(self, stopped: Callable[[], bool]) -> None:
-        """Return once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
+        """Returns once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
         wait_for_brokers(self.kafka, stopped)
 
     def prepare(self) -> None:  # noqa: B027 - nor has more to check
-        """Check what else can be checked before Spark starts, and claim the output."""
+        """Checks what else can be checked before Spark starts, and claims the output."""
 
     @abstractmethod
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        """What tasks report (`SUMMARY_SCHEMA`), as a stream; nothing is planned once `stop_file` exists."""
+        """Returns what tasks report (`SUMMARY_SCHEMA`), as a stream; nothing is planned once `stop_file` exists."""
 
     @abstractmethod
     def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:
-        """The summaries of a batch as one. Raises `AccountsDiffer` if one is missing or occurs twice."""
+        """Adds up the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
 
     def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - nor to keep
-        """Keep what the next plan needs of a batch that was carried out."""
+        """Keeps what the next plan needs of a batch that was carried out."""
 
     @abstractmethod
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        """Up to where a batch has read; `end` is its offset in Spark's log."""
+        """Returns up to where a batch has read; `end` is its offset in Spark's log."""
 
     def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - nor a consumer group
-        """Commit the positions of a batch to the job's consumer group, if the kind has one."""
+        """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
 
-def run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
-    """Run until stopped, or until all is read; one line per batch; returns the exit code."""
+def run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
+    """Runs until stopped, or until all is read; one line per batch; returns the exit code."""
     return with_lock(kind.common.checkpoint, lambda: _run(kind, lines, stop))
 
 
 def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
-    """Work that holds the lock of a checkpoint; an error that ends it is logged, and becomes an exit code."""
+    """Does work that holds the lock of a checkpoint. An error that ends it is logged, and becomes an exit code."""
     try:
         with checkpoint_lock(checkpoint):
             return work()
@@ -131,7 +132,7 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
 
 
 def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stop: Stop) -> bool:
-    """Whether the job may begin: what is read from answers (`wait`), the topics exist.
+    """Returns whether the job may begin: what is read from answers (`wait`), the topics exist.
 
     False if the job is asked to stop meanwhile. Raises `TopicsMissing`, and what `wait` raises.
     """
@@ -141,14 +142,17 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
     return not stop.asked
 
 
-def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
+def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Returns the properties of a job's Spark session: `ours` and those of its log, which the job file overrides."""
+    return {**ours, **worker_environment(as_json=job.json_log), **job.spark}
+
+
+def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
     lines.opening(kind.opening())
     kind.read_checkpoint()
     check_java()
-    common = kind.common
-    ours = {**of_checkpoint(common.checkpoint), **worker_environment(as_json=common.json_log)}
-    properties = {**ours, **common.spark}
+    properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
@@ -166,7 +170,7 @@ def _run(kind: Kind, lines: Lines, stop: Stop) -> ExitCode:
     return ExitCode.DONE
 
 
-def _query(kind: Kind, session: Session, lines: Lines, stop: Stop) -> None:
+def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         with crossing():
@@ -214,21 +218,21 @@ class CommittedPositions:
     another tool may set them. A lookup join would hold until its feeder is started again.
     """
 
-    def __init__(self, kind: Kind, query: StreamingQuery, renewal: Every | None = None) -> None:
+    def __init__(self, kind: JobKind, query: StreamingQuery, renewal: Every | None = None) -> None:
         self._kind, self._query = kind, query
         self._renewal = renewal or Every(RENEW_POSITIONS_EVERY_S)
         self._seen: Mapping[str, Any] = {}
         self._committed: Mapping[str, Any] = {}
 
     def commit_when_idle(self) -> None:
-        """To be called regularly: commits the newest end if it is the same one twice, and was not committed lately."""
+        """Commits, when called regularly, the newest end if it is the same one twice, and was not committed lately."""
         end = self._end()
         if end == self._seen:
             self.commit(again=self._renewal.due())
         self._seen = end
 
     def commit(self, *, again: bool = False) -> None:
-        """Commit the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
+        """Commits the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
         end = self._end()
         if not end or (end == self._committed and not again):
             return
@@ -240,13 +244,15 @@ class CommittedPositions:
             self._committed = end
 
     def newest(self) -> Positions:
-        """Up to where the newest batch has read; empty if there is none."""
+        """Returns up to where the newest batch has read; empty if there is none."""
         end = self._end()
         return self._kind.positions(end) if end else {}
 
     def _end(self) -> Mapping[str, Any]:
-        """Where the newest committed batch ends. (Batch numbers do not tell: while nothing is read, Spark reports
-        the number of the next batch.)"""
-        ends = [one["sources"][0]["endOffset"] for one in self._query.recentProgress]
+        """Returns where the newest committed batch ends.
+
+        Batch numbers do not tell: while nothing is read, Spark reports the number of the next batch.
+        """
+        ends = [progress["sources"][0]["endOffset"] for progress in self._query.recentProgress]
         offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
         return offsets[-1] if offsets else {}

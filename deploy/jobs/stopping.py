@@ -55,7 +55,7 @@ class Stop:
         self._folder.cleanup()
 
     def at_once(self, stop: Callable[[], None] | None) -> None:
-        """What a second signal calls, in a thread of its own; None: it interrupts the main thread."""
+        """Sets what a second signal calls, in a thread of its own; None: it interrupts the main thread."""
         self._at_once = stop
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
@@ -72,5 +72,5 @@ class Stop:
 
 
 def _say(line: str, *values: str) -> None:
-    """From a thread: the signal may have interrupted a log line that is being written."""
+    """Logs from a thread: the signal may have interrupted a log line that is being written."""
     threading.Thread(target=log.info, args=(line, *values), daemon=True).start()

@@ -24,7 +24,7 @@ from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
 from deploy.jobs.lostplan import nothing_is_in
 from deploy.jobs.query import failed
-from deploy.jobs.runner import ready, with_lock
+from deploy.jobs.runner import ready, spark_properties, with_lock
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoinedlook import Logs, check_output, committed_admission, look, state_left_behind
 from deploy.jobs.unjoinedreport import gathered
@@ -52,7 +52,6 @@ from kafkaio.exitcode import ExitCode
 from kafkaio.losses import CONTINUE
 from kafkaio.reachable import wait_for_brokers
 from kafkaio.times import iso
-from sparkio.workerlog import worker_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +69,7 @@ def run_unjoined(
     start: str | int | None = None,
     at_once: int = OFFSETS_AT_ONCE,
 ) -> ExitCode:
-    """Judge all right records that can no longer match; one line per slice; returns the exit code.
+    """Judges all right records that can no longer match; one line per slice; returns the exit code.
 
     stop     catches signals: the slice in progress is finished, and the next run goes on behind it
     start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
@@ -118,13 +117,13 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 return ExitCode.DONE
             if session is None and not stop.asked:
                 lines.opening(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
-                properties = {**worker_environment(as_json=job.json_log), **job.spark}
-                session = Session(f"{job.spec.name}.unjoined", properties, exactly_once=job.output.exactly_once)
+                name = f"{job.spec.name}.unjoined"
+                session = Session(name, spark_properties(job), exactly_once=job.output.exactly_once)
             if session is None or stop.asked:
                 return ExitCode.DONE
             began = time.monotonic()
             summaries = _delivered(session.spark, job, state)
-            reached = {one.bucket: one.reached for one in summaries}
+            reached = {summary.bucket: summary.reached for summary in summaries}
             save(job.checkpoint, after_slice(state, reached))
             lines.batch(gathered(summaries, state, time.monotonic() - began))
             if not left_behind and state.under_way.had_room(reached, at_once):
@@ -139,7 +138,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
 def _planned(
     job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None, at_once: int
 ) -> Verdicts | None:
-    """The state with the next slice, saved; None if it is not known yet where to start."""
+    """Plans the next slice and saves the state; returns None if it is not known yet where to start."""
     seen = look(job, logs)
     if state is None:
         begin_ms = begin_ms_of(job.spec, seen, start)
@@ -153,13 +152,15 @@ def _planned(
 
 
 def _claim(job: JoinJob, state: Verdicts) -> None:
-    """New verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
+    """Lets new verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
     settling.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
 
 
 def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
-    """Whether the slice under way is to be planned again, from what retention has left of it: `on_data_loss: continue`,
-    and nothing of it is written."""
+    """Returns whether the slice under way is to be planned again, from what retention has left of it.
+
+    It is with `on_data_loss: continue`, and if nothing of it is written.
+    """
     assert state.under_way is not None
     if slice_is_whole(job.spec, state, logs.right.ends()) or job.spec.on_data_loss != CONTINUE:
         return False
@@ -184,10 +185,10 @@ def _buckets(job: JoinJob, partitions: Iterable[int]) -> dict[int, OutputBucket]
 
 
 def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
-    """The summaries. Raises `AccountsDiffer` if one is missing or occurs twice, so that nothing is saved."""
+    """Delivers a slice; returns the summaries. Raises `AccountsDiffer` if one is missing or occurs twice."""
     assert state.under_way is not None
-    summaries = [one.summary for one in deliver_slice(spark, Work.of(job, state))]
-    check_whole([one.bucket for one in summaries], len(state.under_way.right), "right partitions")
+    summaries = [batch.summary for batch in deliver_slice(spark, Work.of(job, state))]
+    check_whole([summary.bucket for summary in summaries], len(state.under_way.right), "right partitions")
     return summaries
 
 

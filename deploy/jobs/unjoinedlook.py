@@ -34,7 +34,7 @@ class Logs:
 
     @classmethod
     def of(cls, job: JoinJob) -> Logs:
-        """Opened; to be closed."""
+        """Opens both; they are to be closed."""
         kafka, side = committed_only(job.spec.kafka), job.spec.right
         right = BrokerLog(
             side.topic,
@@ -46,13 +46,13 @@ class Logs:
         return cls(right, BrokerLog(job.output.topic, kafka))
 
     def close(self) -> None:
-        """Close both."""
+        """Closes both."""
         self.right.close()
         self.output.close()
 
 
 def look(job: JoinJob, logs: Logs) -> Seen:
-    """What there is, in the order that makes it valid. Raises `KafkaUnavailable` if the output stays unreadable."""
+    """Looks at everything, in the order that makes it valid. Raises `KafkaUnavailable` if the output is unreadable."""
     admission = state_left_behind(job, committed_admission(job))
     now_ms = wall_ms()
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
@@ -63,7 +63,7 @@ def look(job: JoinJob, logs: Logs) -> Seen:
 
 
 def committed_admission(job: JoinJob) -> Admission:
-    """The admission of the join's newest committed batch. Raises `SpecChanged`, and as `SparkCheckpoint` does."""
+    """Returns the admission of the join's newest committed batch. Raises `SpecChanged`, and like `SparkCheckpoint`."""
     ends = SparkCheckpoint(job.checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
@@ -73,8 +73,10 @@ def committed_admission(job: JoinJob) -> Admission:
 
 
 def state_left_behind(job: JoinJob, admission: Admission) -> Admission:
-    """The state after a committed batch, from its facts. The next admission would hold it, but a join at its end may
-    not plan one for a day."""
+    """Returns the state after a committed batch, from its facts.
+
+    The next admission would hold it, but a join at its end may not plan one for a day.
+    """
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     return state_after(spec, admission, job.facts_folders)
 

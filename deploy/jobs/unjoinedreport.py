@@ -61,17 +61,17 @@ class SliceReport:
 
 
 def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> SliceReport:
-    """One slice over all right partitions; `state` has it under way."""
+    """Adds up one slice over all right partitions; `state` has it under way."""
     assert state.under_way is not None
     reasons: Counter[str] = Counter()
     dead: Counter[str] = Counter()
-    for one in summaries:
-        reasons.update(one.reasons)
-        dead.update(one.dead)
-    counts = {name: sum(getattr(one, name) for one in summaries) for name in _COUNTS}
-    unjoined = sum(one.rows.get("unjoined", 0) for one in summaries)
+    for summary in summaries:
+        reasons.update(summary.reasons)
+        dead.update(summary.dead)
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
+    unjoined = sum(summary.rows.get("unjoined", 0) for summary in summaries)
     return SliceReport(
-        number=max(one.number for one in summaries),
+        number=max(summary.number for summary in summaries),
         seconds=seconds,
         over_ms=state.under_way.over_ms,
         counts={**counts, "unjoined": unjoined, "skipped": state.skipped},

@@ -47,7 +47,7 @@ POSITION = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
 
 
 def verdicts_name(spec: JoinSpec) -> str:
-    """The name under which the verdicts of a join are delivered, beside the join itself."""
+    """Returns the name under which the verdicts of a join are delivered, beside the join itself."""
     return f"{spec.name}.unjoined"
 
 
@@ -57,13 +57,13 @@ class Work:
 
     spec: JoinSpec
     job: JoinJob
-    one: RightSlice
+    right_slice: RightSlice
     generation: str
     begin_ms: int
 
     @classmethod
     def of(cls, job: JoinJob, state: Verdicts) -> Work:
-        """For the slice that the state has under way."""
+        """Returns the work for the slice that the state has under way."""
         assert state.under_way is not None
         spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
         spec = replace(spec, name=verdicts_name(spec), kafka=committed_only(spec.kafka))
@@ -71,10 +71,10 @@ class Work:
 
 
 def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceSummary]]:
-    """Deliver all right partitions; returns what became of each. Raises `TaskEnded`."""
-    one = work.one
-    pieces = pieces_of(one.output)
-    partitions = sorted(one.right)
+    """Delivers all right partitions; returns what became of each. Raises `TaskEnded`."""
+    right_slice = work.right_slice
+    pieces = pieces_of(right_slice.output)
+    partitions = sorted(right_slice.right)
     tasks = len(pieces) + 1
 
     def positions(batches: Iterable[pa.RecordBatch]) -> Batches:
@@ -86,7 +86,7 @@ def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceS
                     yield from joined_positions(work, pieces[number])
 
     def judge(batches: Iterable[pa.RecordBatch]) -> Batches:
-        for partition, joined in _by_partition(one, batches).items():
+        for partition, joined in _by_partition(right_slice, batches).items():
             yield from summary_rows(judged(work, partition, joined), *NO_RETRY_HELPS)
 
     found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
@@ -95,18 +95,18 @@ def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceS
 
 
 def pieces_of(output: Mapping[int, tuple[int, int]]) -> list[Piece]:
-    """The ranges of the output, cut so that each fits a task."""
+    """Returns the ranges of the output, cut so that each fits a task."""
     return [
         (p, at, min(at + PIECE, end)) for p, (start, end) in sorted(output.items()) for at in range(start, end, PIECE)
     ]
 
 
 def joined_positions(work: Work, piece: Piece) -> Batches:
-    """The right positions in a piece of the output that lie in the slice."""
+    """Yields the right positions in a piece of the output that lie in the slice."""
     topic, (partition, start, end) = work.job.output.topic, piece
     reader = open_reader(topic, work.spec.kafka)
     inside = pl.lit(value=False)
-    for p, share in work.one.right.items():
+    for p, share in work.right_slice.right.items():
         inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
     with losses_of(work.spec).of_planned(WAY_OUT):
         for batch in reader.read(partition, start, end):
@@ -115,7 +115,7 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
 
 
 def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
-    """The right positions in the headers of the output's rows; `ForeignRow` for a row that the join did not write."""
+    """Returns right positions in headers of output rows. Raises `ForeignRow` if another program wrote a row."""
     headers = batch.column("headers")
     left = Identity(LEFT).of_headers(headers)
     right = Identity(RIGHT).of_headers(headers)
@@ -136,7 +136,7 @@ def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
 
 
 def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[DeliveredBatch[SliceSummary]]:
-    """Judge one share of right and deliver its unjoined records."""
+    """Judges one share of right and delivers its unjoined records."""
     topic = work.job.output.unjoined
     assert topic is not None
     output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None, late=None)
@@ -144,22 +144,22 @@ def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Delive
 
 
 def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[SliceSummary]]:
-    share = work.one.right[partition]
-    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.one)})
+    share = work.right_slice.right[partition]
+    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.right_slice)})
     yield Begin(partition, share.number, work.generation, digest)
-    verdicts = PartitionVerdicts(work.spec, work.one, partition, work.begin_ms, joined)
+    verdicts = PartitionVerdicts(work.spec, work.right_slice, partition, work.begin_ms, joined)
     reader = SideReader(work.spec.right, work.spec.kafka, work.spec.registry)
     with losses_of(work.spec).of_planned(WAY_OUT):
         yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
     yield End(verdicts.summary)
 
 
-def _by_partition(one: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
-    """One bit per offset of the shares that came to this task."""
+def _by_partition(right_slice: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
+    """Returns one bit per offset of the shares that came to this task."""
     found: dict[int, JoinedOffsets] = {}
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
         for p in np.unique(partitions).tolist():
-            share = one.right[p]
+            share = right_slice.right[p]
             found.setdefault(p, JoinedOffsets(share.start, share.end)).add(offsets[partitions == p])
     return dict(sorted(found.items()))

@@ -18,12 +18,12 @@ FOLDER, FILE = "unjoined", "verdicts.json"
 
 
 def folder_of(checkpoint: str) -> str:
-    """Of the state, in a join's checkpoint."""
+    """Returns the folder of the state, in a join's checkpoint."""
     return f"{checkpoint.rstrip('/')}/{FOLDER}"
 
 
 def load(checkpoint: str) -> Verdicts | None:
-    """What the last run left; None before the first one. `SpecChanged` if it cannot be read."""
+    """Reads what the last run left; None before the first one. Raises `SpecChanged` if it cannot be read."""
     files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
     path = f"{root}/{FILE}"
     files.invalidate_cache()
@@ -36,7 +36,7 @@ def load(checkpoint: str) -> Verdicts | None:
 
 
 def save(checkpoint: str, state: Verdicts) -> None:
-    """Durable when this returns; on an object store, as durable as its put."""
+    """Saves the state. It is durable when this returns; on an object store, as durable as its put."""
     text = checked_text(state.to_json()).encode()
     folder = local_folder(folder_of(checkpoint))
     if folder is None:

@@ -22,8 +22,12 @@ from joins.rows.frames import is_null
 
 @dataclass(slots=True)
 class Accounts:
-    """received: rows of the ticket so far; lefts: left records that they are about; the rest is for the output topic,
-    refused: by reason"""
+    """Counts what became of the rows of a ticket.
+
+    received                     rows of the ticket so far
+    lefts                        left records that they are about
+    results, delivered, refused  for the output topic; refused: by reason
+    """
 
     bucket: str
     received: int = 0
@@ -34,7 +38,7 @@ class Accounts:
     _last: tuple[int, int] = (-1, -1)
 
     def receive(self, rows: pl.DataFrame) -> None:
-        """Rows in the schema of `joins.rows.records.ROW`; those about one left record are consecutive."""
+        """Counts rows in the schema of `joins.rows.records.ROW`; those about one left record are consecutive."""
         self.received += len(rows)
         about_left = pl.Series(~is_null(rows["left_offset"]))
         partitions, offsets = (rows[name].filter(about_left).to_numpy() for name in ("left_partition", "left_offset"))
@@ -46,12 +50,12 @@ class Accounts:
             self._last = int(partitions[-1]), int(offsets[-1])
 
     def refuse(self, reasons: Iterable[str]) -> None:
-        """Results that became dead letters."""
+        """Counts results that became dead letters."""
         for reason in reasons:
             self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def check_written(self) -> None:
-        """Before any part is committed. Raises `AccountsDiffer`."""
+        """Checks the results before any part is committed. Raises `AccountsDiffer`."""
         refused = sum(self.refused.values())
         if self.results != self.delivered + refused:
             raise AccountsDiffer(
@@ -60,7 +64,7 @@ class Accounts:
             )
 
     def check_joined(self, read: int, joined: int) -> None:
-        """Before the batch counts as done: left records read, and rows joined. Raises `AccountsDiffer`."""
+        """Checks left records read and rows joined, before the batch counts as done. Raises `AccountsDiffer`."""
         if (read, joined) != (self.lefts, self.received):
             raise AccountsDiffer(
                 f"{self.bucket}: {read} left records were read, {joined} rows joined, but {self.received} rows about "
@@ -69,7 +73,7 @@ class Accounts:
 
 
 def check_whole(parts: Sequence[int], expected: int, what: str) -> None:
-    """Before Spark commits: each part of the batch has reported on its rows exactly once. Raises `AccountsDiffer`."""
+    """Checks that each part of a batch has reported exactly once, before Spark commits. Raises `AccountsDiffer`."""
     if len(set(parts)) != len(parts) or len(parts) != expected:
         raise AccountsDiffer(
             f"summaries came from {what} {sorted(parts)}, and {expected} were expected: rows may be missing, and the "

@@ -34,7 +34,7 @@ class Deduplication:
     identity: Identity
 
     def report(self) -> FilterReport:
-        """What this worker's deduplicator has done since the last report."""
+        """Returns what this worker's deduplicator has done since the last report."""
         return open_deduplicator(self.setup).report()
 
 

@@ -12,7 +12,7 @@ from joins.items import C
 
 @dataclass(frozen=True, slots=True)
 class DeliveredBatch(Generic[C]):
-    """One goes back to the driver per bucket and batch.
+    """What a task reports to the driver: one per bucket and batch.
 
     summary           of the join
     sent              the batch's rows in the output, by topic, also those of earlier attempts

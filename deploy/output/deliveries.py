@@ -17,7 +17,7 @@ from kafkaio.topiclimits import Limits, forget_limits, limits_of, within_limits
 
 
 def open_writing(spec: JoinSpec, output: Output, begin: Begin, deduplication: Deduplication | None = None) -> Writing:
-    """As the output asks for it. Raises `KafkaUnavailable`, `TopicMissing`, `DedupError`."""
+    """Opens the writing that the output asks for. Raises `KafkaUnavailable`, `TopicMissing`, `DedupError`."""
     kafka = within_limits(_kafka(spec, output), output_limits(spec, output))
     if output.exactly_once:
         batch = Batch(begin.generation, begin.number, begin.digest, begin.first)
@@ -30,22 +30,22 @@ def open_writing(spec: JoinSpec, output: Output, begin: Begin, deduplication: De
 
 
 def output_bucket(spec: JoinSpec, output: Output, begin: Begin) -> OutputBucket:
-    """The bucket of a ticket, as its producer knows it."""
+    """Returns the bucket of a ticket, as its producer knows it."""
     return OutputBucket(spec.name, begin.bucket, output.topic)
 
 
 def batch_tag(spec: JoinSpec, begin: Begin) -> BatchTag:
-    """What at-least-once output says of the batch that wrote it."""
+    """Returns what at-least-once output says of the batch that wrote it."""
     return BatchTag.of(spec.name, begin.generation, begin.number)
 
 
 def output_limits(spec: JoinSpec, output: Output) -> Limits:
-    """The limits of each topic that rows may go to. Raises `KafkaUnavailable`, `TopicMissing`."""
+    """Returns the limits of each topic that rows may go to. Raises `KafkaUnavailable`, `TopicMissing`."""
     return limits_of(_kafka(spec, output), _topics(output))
 
 
 def forget_output_limits(spec: JoinSpec, output: Output) -> None:
-    """After a failure: they may have been changed."""
+    """Forgets the limits after a failure: they may have been changed."""
     forget_limits(_kafka(spec, output), _topics(output))
 
 

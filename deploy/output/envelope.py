@@ -29,8 +29,8 @@ _FORMS = {
 
 
 def envelope(spec: JoinSpec) -> Text:
-    """Of a row (`joins.rows.records.ROW` and `HAS_RIGHT`) about a left record."""
-    right = (TextPiece(one.text, one.column, one.form, where=HAS_RIGHT) for one in _side(spec, "right"))
+    """Returns the envelope of a row (`joins.rows.records.ROW` and `HAS_RIGHT`) about a left record."""
+    right = (TextPiece(piece.text, piece.column, piece.form, where=HAS_RIGHT) for piece in _side(spec, "right"))
     return (
         TextPiece('{"key":'),
         TextPiece(column="key", form=Form.STRING),

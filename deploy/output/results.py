@@ -15,7 +15,7 @@ from kafkaio.texts import HeaderPlan, ListedHeaders, TextHeader, TextPiece, posi
 
 
 def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag | None) -> Outgoing:
-    """The record of each row; tag: of the batch that writes it, None: no header for it."""
+    """Returns the record of each row; tag: of the batch that writes it, None: no header for it."""
     rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
     if output.select is None:
         return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
@@ -23,7 +23,7 @@ def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: Ba
 
 
 def _headers(batch: BatchTag | None) -> HeaderPlan:
-    """The positions of both records, and the batch that writes the row."""
+    """Returns the positions of both records, and the batch that writes the row."""
     tag = () if batch is None else (TextHeader(BATCH, (TextPiece(str(batch)),)),)
     return (
         TextHeader(LEFT, position("left")),

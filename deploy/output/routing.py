@@ -47,7 +47,7 @@ class Router:
         self._write, self._accounts = write, accounts
 
     def route(self, rows: pl.DataFrame) -> None:
-        """Write the rows, and enter the results among them into the accounts."""
+        """Writes the rows, and enters the results among them into the accounts."""
         spec, output = self._spec, self._output
         main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
         results = rows if main.all() else rows_where(rows, main)
@@ -77,20 +77,20 @@ class Router:
                 self._write_copies(output.unmatched, out.where(alone), lambda i: f"the row about {about(lefts[i])}")
 
     def _without(self, results: pl.DataFrame, refusals: list[Refusal]) -> pl.DataFrame:
-        """The results without the refused ones, which become dead letters."""
+        """Returns the results without the refused ones, which become dead letters."""
         if not refusals:
             return results
         write_refused(self._spec, self._output, results, refusals, self._write_copies)
-        self._accounts.refuse(one.reason for one in refusals)
+        self._accounts.refuse(refusal.reason for refusal in refusals)
         return results.filter(pl.Series(not_refused(len(results), refusals)))
 
     def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
-        """Copies for a side topic: parts that it would refuse are left out, and a header says so."""
+        """Writes copies to a side topic: parts that it would refuse are left out, and a header says so."""
         limits = self._limits[topic]
         self._write(topic, copies.restamped(limits, wall_ms()).shortened(limits, what))
 
 
 def about(row: pl.DataFrame) -> str:
-    """What a row is about, the same whenever its batch runs: a left record, or a right one that matched none."""
+    """Returns what a row is about, the same in each run of its batch: a left record, or an unjoined right one."""
     side = "right" if row["left_offset"][0] is None else "left"
     return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"

@@ -5,7 +5,7 @@ null if its value is null. It is evaluated for results only; for other rows, suc
 
 Spark has SQL for "null if this fails" only for some functions (`try_divide`); `TryEval` is the expression behind them,
 and takes any expression. A condition is put around it: otherwise a part that several expressions share would be
-evaluated once before all of them, outside each one's try. Spark does not say which error it was.
+evaluated once before all of them, outside every try. Spark does not say which error it was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESULT = "outcome in ('matched', 'unmatched')"
 
 
 def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) -> DataFrame:
-    """The rows with `out_key`, `out_value` and `out_headers`; added: more headers.
+    """Returns the rows with `out_key`, `out_value` and `out_headers`; added: more headers.
 
     Raises `AnalysisException`; `SessionRefused` for an expression whose values are neither binary nor strings.
     """
@@ -48,7 +48,7 @@ def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) ->
 
 
 def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> None:
-    """Whether Spark casts other types to binary depends on its settings; and a number would become four bytes."""
+    """Refuses other types: Spark's settings decide whether they are cast to binary, and a number becomes four bytes."""
     from pyspark.sql.types import BinaryType, CharType, NullType, StringType, VarcharType
 
     named = {"output.select.key": select.key, "output.select.value": select.value}
@@ -64,7 +64,7 @@ def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> 
 
 
 def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
-    """Items whose rows have come through the `select`, in bounded chunks."""
+    """Yields items whose rows have come through the `select`, in bounded chunks."""
     for item in items:
         if isinstance(item, Rows):
             yield from map(Rows, in_chunks(flattened(item.frame)))
@@ -73,7 +73,7 @@ def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
 
 
 def flattened(rows: pl.DataFrame) -> pl.DataFrame:
-    """The values themselves, and which expression `failed`."""
+    """Returns the values themselves, and which expression `failed`."""
     columns = {part: pl.col(f"out_{part}") for part in PARTS}
     result = pl.col("outcome").is_in(["matched", "unmatched"])
     failed = pl.coalesce(*(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()))

@@ -27,7 +27,7 @@ Write = Callable[[str, Outgoing, Callable[[int], str]], None]
 
 
 def write_side_topics(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:
-    """Rows that are about one record only: each outcome to its topic, if one is named."""
+    """Writes rows that are about one record only: each outcome to its topic, if it has one."""
     outcomes = rows["outcome"]
     for outcome, topic in (("dead_letter", output.dead_letter), ("late", output.late), ("unjoined", output.unjoined)):
         if topic is None and outcome != "dead_letter":
@@ -49,9 +49,9 @@ def write_side_topics(spec: JoinSpec, output: Output, rows: pl.DataFrame, write:
 def write_refused(
     spec: JoinSpec, output: Output, rows: pl.DataFrame, refusals: Sequence[Refusal], write: Write
 ) -> None:
-    """Dead letters about rows (`records.ROW`) that cannot be written."""
-    about = rows[[one.index for one in refusals]].with_columns(
-        outcome=pl.lit("dead_letter"), reason=pl.Series([one.reason for one in refusals], dtype=pl.String)
+    """Writes dead letters about rows (`records.ROW`) that cannot be written."""
+    about = rows[[refusal.index for refusal in refusals]].with_columns(
+        outcome=pl.lit("dead_letter"), reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String)
     )
     if output.dead_letter is None:
         first, right = refusals[0], _position(spec, "right", about, 0)
@@ -62,8 +62,8 @@ def write_refused(
         )
     rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
     more = [
-        [*([(RIGHT, right)] if right is not None else []), *one.headers]
-        for right, one in zip(rights, refusals, strict=True)
+        [*([(RIGHT, right)] if right is not None else []), *refusal.headers]
+        for right, refusal in zip(rights, refusals, strict=True)
     ]
     write_copies(spec, "left", output.dead_letter, about, write, more)
 
@@ -71,7 +71,7 @@ def write_refused(
 def write_copies(
     spec: JoinSpec, side: str, topic: str, rows: pl.DataFrame, write: Write, more: Sequence[Headers] | None = None
 ) -> None:
-    """The records of one side; more: additional headers of each, after the others."""
+    """Writes the records of one side; more: additional headers of each, after the others."""
     copies = copies_of(spec.side(side).topic, side, rows, more)
     write(topic, copies, lambda i: f"the copy of {_position(spec, side, rows, i)} for topic {topic!r}")
 

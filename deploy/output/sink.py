@@ -19,7 +19,7 @@ from kafkaio.delivery.receipt import Standing
 
 
 class BucketSink:
-    """One ticket's; nothing is committed unless its accounts add up."""
+    """Delivers the rows of one ticket; commits only if its accounts add up."""
 
     def __init__(self, spec: JoinSpec, output: Output, begin: Begin, writing: Writing) -> None:
         self._spec, self._output, self._writing = spec, output, writing
@@ -30,7 +30,7 @@ class BucketSink:
         self._router = Router(spec, output, output_limits(spec, output), tag, writing.write, self._accounts)
 
     def take(self, rows: pl.DataFrame) -> None:
-        """Write the rows that are not in the output yet."""
+        """Writes the rows that are not in the output yet."""
         before = self._accounts.received
         self._accounts.receive(rows)
         self._reached = about(rows[-1])
@@ -52,7 +52,7 @@ class BucketSink:
             self._commit(done=False)
 
     def close(self, summary: C) -> DeliveredBatch[C]:
-        """Check the accounts and make the last rows durable."""
+        """Checks the accounts and makes the last rows durable."""
         accounts = self._accounts
         accounts.check_joined(summary.lefts_read, sum(summary.rows.values()))
         found = self._found or self._writing.standing()
@@ -65,7 +65,7 @@ class BucketSink:
         return DeliveredBatch(summary, sent, accounts.refused, accounts.received if found.done else found.rows)
 
     def abandon(self) -> None:
-        """After a failure: nothing more is committed."""
+        """Gives up after a failure: nothing more is committed."""
         self._writing.abandon()
         forget_output_limits(self._spec, self._output)
 

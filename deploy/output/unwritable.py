@@ -31,7 +31,7 @@ class Refusal:
 
 
 def select_failures(results: pl.DataFrame) -> list[Refusal]:
-    """The rows on which an expression of the `select` failed (`deploy.output.selectsql`)."""
+    """Returns the rows on which an expression of the `select` failed (`deploy.output.selectsql`)."""
     if "failed" not in results.columns or results["failed"].null_count() == len(results):
         return []
     return [
@@ -42,7 +42,7 @@ def select_failures(results: pl.DataFrame) -> list[Refusal]:
 
 
 def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
-    """The records that are too large for their topic."""
+    """Returns the records that are too large for their topic."""
     found = []
     for i in out.perhaps_too_large(limits):
         record = out.record(i)
@@ -55,7 +55,7 @@ def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
 
 
 def not_refused(count: int, refusals: list[Refusal]) -> npt.NDArray[np.bool_]:
-    """A mask of the other rows, of `count`."""
+    """Returns a mask of the other rows, of `count`."""
     others = np.ones(count, np.bool_)
-    others[[one.index for one in refusals]] = False
+    others[[refusal.index for refusal in refusals]] = False
     return others

@@ -58,7 +58,7 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 
 
 def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str, str]:
-    """All properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours.
+    """Returns all properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours.
 
     rows_in_jvm   False: only tickets and summaries pass through the JVM
     """
@@ -69,7 +69,7 @@ def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str
 
 
 def of_checkpoint(checkpoint: str) -> dict[str, str]:
-    """Properties for a checkpoint on this machine: its files are written through Hadoop's `RawLocalFileSystem`.
+    """Returns properties for a checkpoint on this machine: its files are written through Hadoop's `RawLocalFileSystem`.
 
     Spark's default there is `FileContext`, which runs a program for each look at a file, `readlink` or `chmod`: 25 in a
     batch, which take longer than planning it. `FileSystem` runs 5, most of them for the file with a checksum that
@@ -81,17 +81,17 @@ def of_checkpoint(checkpoint: str) -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Driver and executor are one process."""
+    """Returns whether driver and executor are one process."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def is_one_machine(master: str) -> bool:
-    """Every process runs here, also those of `local-cluster`."""
+    """Returns whether every process runs here, also those of `local-cluster`."""
     return master.startswith("local")
 
 
 def with_attempts(master: str) -> str:
-    """`local[n]` with a number of attempts per task: without one Spark never retries there."""
+    """Adds a number of attempts per task to `local[n]`: without it Spark never retries there."""
     found = _LOCAL.match(master)
     if found is None or found[2] is not None:
         return master
@@ -99,7 +99,7 @@ def with_attempts(master: str) -> str:
 
 
 def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each property that is refused, and what is allowed instead."""
+    """Yields each property that is refused, and what is allowed instead."""
     for key, value in given.items():
         if key != "master" and not key.startswith("spark."):
             yield key, "not a Spark property: give `master`, or a name that begins with `spark.`"
@@ -112,7 +112,7 @@ def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def speculation_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """What is refused if rows are not written in transactions."""
+    """Yields what is refused if rows are not written in transactions."""
     if given.get("spark.speculation", "false").lower() != "false":
         yield (
             "spark.speculation",

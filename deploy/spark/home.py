@@ -24,7 +24,7 @@ _LINKED = ("bin", "jars", "sbin")
 
 
 def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool = True) -> None:
-    """Set SPARK_HOME in `env` unless it is set already; call it before the JVM is started.
+    """Sets SPARK_HOME in `env` unless it is set already; call it before the JVM is started.
 
     shared   whether the home may be the cached one; otherwise it is removed when this process ends
     """
@@ -37,7 +37,7 @@ def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool =
 
 
 def spark_home(folder: Path) -> Path:
-    """The home of the installed PySpark in `folder`, created if it does not exist yet."""
+    """Returns the home of the installed PySpark in `folder`, created if it does not exist yet."""
     distribution = importlib.metadata.distribution("pyspark")
     installed = Path(str(distribution.locate_file("pyspark"))).resolve()
     digest = hashlib.sha256(str(installed).encode()).hexdigest()[:12]

@@ -22,7 +22,7 @@ _HOW = (
 
 
 def java_of(env: Mapping[str, str] = os.environ) -> str:
-    """The `java` of `JAVA_HOME`, else of the `PATH`, of whatever version; raises `MissingTool` if there is none."""
+    """Returns the `java` of `JAVA_HOME`, else of the `PATH`, of any version; raises `MissingTool` if there is none."""
     home = env.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=env.get("PATH"))
     if java is None or not Path(java).exists():
@@ -31,7 +31,7 @@ def java_of(env: Mapping[str, str] = os.environ) -> str:
 
 
 def find_java(env: Mapping[str, str] = os.environ) -> str:
-    """`java_of` this environment; raises `MissingTool` unless it is Java 17 or newer, which it is asked for."""
+    """Finds Java by `java_of`, and asks it for its version; raises `MissingTool` unless that is 17 or newer."""
     java = java_of(env)
     # In a session of its own: a signal to the job's group would otherwise end it, and look like a broken Java.
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, start_new_session=True)
@@ -44,7 +44,7 @@ def find_java(env: Mapping[str, str] = os.environ) -> str:
 
 
 def check_java() -> None:
-    """What a Spark session needs of this machine, asked before anything is claimed. Raises `MissingTool`.
+    """Checks what a Spark session needs of this machine, before anything is claimed. Raises `MissingTool`.
 
     Under `spark-submit` a JVM runs already.
     """

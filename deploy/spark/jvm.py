@@ -37,10 +37,10 @@ _SAYS_NOTHING = b"Using incubator modules"  # Spark asks for one, and every JVM 
 
 
 class Jvm:
-    """Starts with `spark-submit`, as by PySpark. What it writes to standard error is shown from `connect` on."""
+    """Spark's JVM, started with `spark-submit` as by PySpark. Its standard error is shown from `connect` on."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """With these Spark properties."""
+        """Starts a JVM with these Spark properties."""
         from pyspark.find_spark_home import _find_spark_home
 
         self._folder = tempfile.TemporaryDirectory(prefix="teacup-jvm-")
@@ -63,7 +63,7 @@ class Jvm:
         self._planned = False
 
     def connect(self) -> None:
-        """Wait until it answers, and make it PySpark's. Raises `JvmEnded`."""
+        """Waits until it answers, and makes it PySpark's. Raises `JvmEnded`."""
         from pyspark import SparkContext
         from pyspark.java_gateway import launch_gateway
 
@@ -86,13 +86,13 @@ class Jvm:
         return self._process.poll() is None
 
     def end_planners(self) -> None:
-        """To be called once a query's first batch was carried out."""
+        """Ends the planners; to be called once a query's first batch was carried out."""
         if not self._planned:
             self._planned = True
             end_planners(self._process.pid)
 
     def ended(self, within_s: float) -> JvmEnded | None:
-        """How it ended, if it does within this time."""
+        """Returns how it ended, if it does within this time."""
         try:
             code = self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -100,7 +100,7 @@ class Jvm:
         return JvmEnded(f"Spark's JVM (process {self._process.pid}) {how_ended(code)}. {CONTINUES}")
 
     def close(self, within_s: float) -> None:
-        """It has ended when this returns: at once if it is not connected, otherwise killed after `within_s`."""
+        """Ends it, at once if it is not connected; otherwise kills it after `within_s`. It has ended at the return."""
         assert self._process.stdin is not None
         assert self._process.stderr is not None
         if self._gateway is None:
@@ -121,7 +121,7 @@ class Jvm:
         self._folder.cleanup()
 
     def _kill(self) -> None:
-        """With the programs that `spark-submit` runs first."""
+        """Kills it, with the programs that `spark-submit` runs first."""
         if self.runs:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -136,7 +136,7 @@ class Jvm:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """For what looks into the environment meanwhile."""
+    """Sets variables for what looks into the environment meanwhile."""
     os.environ.update(values)
     try:
         yield

@@ -30,7 +30,7 @@ WRITE_DEADLINE_S = 120.0
 
 
 def write_archive() -> Path:
-    """Run a short session whose JVM writes the classes it loaded when it ends. Raises `MissingTool`."""
+    """Runs a short session whose JVM writes the classes it loaded when it ends. Raises `MissingTool`."""
     archive = archive_file()
     if archive.exists():
         return archive
@@ -74,7 +74,7 @@ class _OneRow(DataSource):
 
 class _OneRowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
-        """Nothing to prepare."""
+        """Has nothing to prepare."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"rows": 0}

@@ -16,7 +16,7 @@ _SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different tr
 
 
 def archive_options() -> tuple[str, ...]:
-    """The JVM's options for the archive of this Spark and this Java; none if it was not written."""
+    """Returns the JVM's options for the archive of this Spark and this Java; none if it was not written."""
     if not _folder().exists():
         return ()
     archive = archive_file()
@@ -24,7 +24,7 @@ def archive_options() -> tuple[str, ...]:
 
 
 def archive_file() -> Path:
-    """Where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
+    """Returns where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
     java = java_of()
     spark = importlib.metadata.distribution("pyspark")
     installed = Path(str(spark.locate_file("pyspark"))).resolve()

@@ -12,7 +12,7 @@ CONTINUES = f"Nothing is lost: start the job again. {AGAINST_LACK_OF_MEMORY}"
 
 
 def how_ended(code: int) -> str:
-    """By its return code, as `subprocess` gives it: negative ones are signals.
+    """Says how a process ended, by its return code as `subprocess` gives it: negative ones are signals.
 
     Who sent a signal cannot be known; for lack of memory the kernel sends SIGKILL.
     """

@@ -30,11 +30,11 @@ class KilledWorkers:
         self._killed = 0
 
     def watch(self) -> None:
-        """To be called before the first fork."""
+        """Begins to watch; to be called before the first fork."""
         os.register_at_fork(before=self._listen)
 
     def asked(self, read: Callable[[Any], int]) -> Callable[[Any], int]:
-        """Around what reads the number of a process that the daemon is to kill."""
+        """Wraps what reads the number of a process that the daemon is to kill."""
 
         def reading(stream: Any) -> int:
             pid = read(stream)

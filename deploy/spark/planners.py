@@ -15,8 +15,8 @@ MODULES = ("pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_dat
 
 
 def end_planners(jvm: int) -> list[int]:
-    """End those of this JVM, and return their process numbers; none where the system has no `/proc`."""
-    found = [int(one.name) for one in Path("/proc").glob("[0-9]*") if _is_planner(one, jvm)]
+    """Ends the planners of this JVM, and returns their process numbers; none where the system has no `/proc`."""
+    found = [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_planner(process, jvm)]
     for pid in found:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
@@ -29,4 +29,4 @@ def _is_planner(process: Path, jvm: int) -> bool:
         command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:  # it has ended, or is another user's, whose files this system hides
         return False
-    return parent == jvm and "pyspark.daemon" in command and any(one in command for one in MODULES)
+    return parent == jvm and "pyspark.daemon" in command and any(module in command for module in MODULES)

@@ -25,7 +25,7 @@ NEEDED = (
 
 
 def use_installed_pyspark() -> None:
-    """Use the installed PySpark, if there is one, instead of the zip."""
+    """Uses the installed PySpark, if there is one, instead of the zip."""
     without = [entry for entry in sys.path if Path(entry).name != "pyspark.zip"]
     if any((Path(entry) / "pyspark" / "worker.py").exists() for entry in without):
         sys.path[:] = without

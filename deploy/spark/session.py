@@ -54,7 +54,7 @@ class Session:
     def __init__(
         self, name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
     ) -> None:
-        """For the job `name`; `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`.
+        """Prepares a job's session. `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`.
 
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
         exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
@@ -79,7 +79,7 @@ class Session:
         return self._spark
 
     def warm_up(self) -> None:
-        """Start a Python worker in the background while the query is being planned: both take seconds.
+        """Starts a Python worker in the background while the query is being planned: both take seconds.
 
         Others are forked, in no time, once a batch has several tasks. A batch of one is carried out by an idle worker,
         by each in turn: with a single one it finds what the last batch has left open.
@@ -96,16 +96,16 @@ class Session:
         self._warming.start()
 
     def end_planners(self) -> None:
-        """To be called after a batch: what Spark has started to plan the query is not needed any more."""
+        """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
         if self._jvm is not None:
             self._jvm.end_planners()
 
     def ended(self) -> JvmEnded | None:
-        """To be asked once Spark has failed: how its JVM ended, if it did. None also if it was not started here."""
+        """Returns, once Spark has failed, how its JVM ended, if it did. None also if it was not started here."""
         return None if self._jvm is None else self._jvm.ended(JVM_DIES_WITHIN_S)
 
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
-        """Stop Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
+        """Stops Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
         if self._warming is not None:
             self._warming.join(within_s)  # its tasks would report the end of Spark as errors
         if self._spark is not None and (self._jvm is None or self._jvm.runs):
@@ -129,12 +129,12 @@ class Session:
 
 
 def _connection_ended(request: object, address: object) -> None:
-    """Instead of a traceback on standard error: it happens only if the JVM ends by itself, which the job reports."""
+    """Replaces a traceback on standard error: it happens only if the JVM ends by itself, which the job reports."""
     log.debug("Spark's JVM has closed the connection for accumulators", exc_info=True)
 
 
 def _in_thread(start: Callable[[], T]) -> T:
-    """A context that is created in the main thread takes SIGINT from the job, and stops it with a traceback."""
+    """Works in a thread: a context of the main thread takes SIGINT from the job, and stops it with a traceback."""
     outcome: Future[T] = Future()
 
     def run() -> None:
@@ -148,7 +148,7 @@ def _in_thread(start: Callable[[], T]) -> T:
 
 
 def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
-    """All of them; also sets this process's interpreter for Spark's."""
+    """Returns all of them; also sets this process's interpreter for Spark's."""
     properties = sparkconf.effective(
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
     )
@@ -158,7 +158,7 @@ def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
 
 
 def _runs_already() -> bool:
-    """Whether this process has a JVM."""
+    """Returns whether this process has a JVM."""
     from pyspark import SparkContext
 
     return SparkContext._gateway is not None
@@ -176,7 +176,7 @@ def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
 
 
 def _submitted() -> dict[str, str]:
-    """The properties of the `spark-submit` that runs this process; none without it."""
+    """Returns the properties of the `spark-submit` that runs this process; none without it."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkContext
@@ -187,14 +187,14 @@ def _submitted() -> dict[str, str]:
 
 
 def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
-    """Ours first: if an option is given twice, the JVM takes the last."""
+    """Puts ours first: if an option is given twice, the JVM takes the last."""
     ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
     archive = archive_options() if sparkconf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
 
 
 def _use_this_interpreter(properties: dict[str, str]) -> None:
-    """Spark starts its workers with plain `python3` by default: on this machine they must use our interpreter.
+    """Lets workers on this machine use our interpreter: by default Spark starts them with plain `python3`.
 
     On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
     `spark.pyspark.python`.

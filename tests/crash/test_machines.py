@@ -22,7 +22,7 @@ def test_machines_may_be_lost_and_added(tmp_path: Path, kind: str) -> None:
     with Broker() as broker, Standalone(tmp_path, machines=2, cores=1) as cluster:
         points = {"spark.executorEnv.TEACUP_FAILPOINTS": str(tmp_path / "points")}
         spark = {"spark.driver.host": "127.0.0.1", **points}
-        changes = {"window_folder": None, "window_in_checkpoint": True, "spark": spark}
+        changes = {"window_folder": None, "window_backup": True, "spark": spark}
         run = Run(broker, tmp_path, seed=5, master=cluster.url, kind=kind, changes=changes)
 
         def lose(worker: int) -> None:

@@ -17,7 +17,7 @@ from deploy.check.topics import Named
 from deploy.cli.app import app
 from deploy.job import CommonJob
 from deploy.jobfile.jobkeys import JobKeys
-from deploy.jobs.runner import Kind
+from deploy.jobs.runner import JobKind
 from deploy.kinds import KINDS, Registered, kind_of
 from deploy.load import load_job
 
@@ -43,7 +43,7 @@ class CountKeys(JobKeys):
         return CountJob(**self.common(), name=self.name, kafka=self.kafka, topic=self.topic)
 
 
-class CountKind(Kind):
+class CountJobKind(JobKind):
     """What the runner and `check --connect` need."""
 
     def __init__(self, job: CountJob, *, take_over: bool = False) -> None:
@@ -70,7 +70,7 @@ class CountKind(Kind):
 def test_a_new_kind_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Job files, commands and `check --connect` know it; here no broker answers."""
     monkeypatch.setattr("deploy.check.connect.BROKERS_ANSWER_WITHIN_S", 0.5)
-    monkeypatch.setitem(KINDS, "count", Registered(f"{__name__}:CountKeys", f"{__name__}:CountKind"))  # type: ignore[misc]
+    monkeypatch.setitem(KINDS, "count", Registered(f"{__name__}:CountKeys", f"{__name__}:CountJobKind"))  # type: ignore[misc]
     path, state = tmp_path / "job.yaml", str(tmp_path / "state")
     kafka = {"bootstrap.servers": "127.0.0.1:9"}
     path.write_text(yaml.safe_dump({"name": "c", "kind": "count", "kafka": kafka, "topic": "t", "checkpoint": state}))
@@ -100,8 +100,8 @@ def test_a_kind_names_its_topics(example: str, read: list[str], written: list[st
 
     topics = kind_of(job).topics()
 
-    assert [one.key for one in topics if not one.written] == read
-    outputs = [one.key.removeprefix("topics.").removesuffix(".topic") for one in topics if one.written]
+    assert [topic.key for topic in topics if not topic.written] == read
+    outputs = [topic.key.removeprefix("topics.").removesuffix(".topic") for topic in topics if topic.written]
     assert outputs == written
 
 

@@ -121,7 +121,7 @@ def test_every_key_arrives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "asked", "copies"),
+    ("checkpoint", "asked", "folder"),
     [
         ("s3a://bucket/state/", None, "s3a://bucket/state/slices"),
         ("s3a://bucket/state", False, None),
@@ -132,12 +132,12 @@ def test_every_key_arrives(tmp_path: Path) -> None:
     ],
 )
 def test_windows_are_copied_to_a_checkpoint_that_all_machines_reach(
-    tmp_path: Path, checkpoint: str, asked: bool | None, copies: str | None
+    tmp_path: Path, checkpoint: str, asked: bool | None, folder: str | None
 ) -> None:
     """To others where that is asked for; workers have another current folder."""
-    job = _load(tmp_path, GOOD | {"checkpoint": checkpoint, "window_in_checkpoint": asked})
+    job = _load(tmp_path, GOOD | {"checkpoint": checkpoint, "window_backup": asked})
 
-    assert job.copies == copies
+    assert job.window_backup_folder == folder
 
 
 def test_a_trigger_interval_is_milliseconds(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("spark/master", "localhost", "spark.master", "'localhost' is not allowed: give local[N]"),
     ("spark/spark.task.maxFailures", 1, "spark.spark.task.maxFailures", "give 2 or more"),
     ("spark/driver.memory", "1g", "spark.driver.memory", "not a Spark property"),
-    ("log", "xml", "log", "'xml' is not allowed: give people or json"),
+    ("log", "xml", "log", "'xml' is not allowed: give text or json"),
     ("checkpoints", "x", "checkpoints", "unknown key; did you mean checkpoint? allowed: name, kind"),
 ]
 """The key, the wrong value, where the problem is, and what it says."""
@@ -364,7 +364,7 @@ def test_the_schema_describes_every_key() -> None:
     """For editors: each key with its meaning, nothing else allowed."""
     schema = json_schema()
 
-    models = [schema, *(one for one in schema["$defs"].values() if "properties" in one)]
+    models = [schema, *(model for model in schema["$defs"].values() if "properties" in model)]
     for model in models:
         assert model["additionalProperties"] is False
         for name, key in model["properties"].items():

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from datadelay.positions import group as group_positions
 from datadelay.positions.group import note_of_store
-from deploy.cli.delay import offsets_app
+from deploy.cli.offsets import offsets_app
 from kafkaio.delivery.receipt import Receipt
 from kafkaio.groups import JOB_NOTE, GroupOffsets
 from tests.conftest import TopicFactory

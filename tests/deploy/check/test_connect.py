@@ -104,10 +104,10 @@ def test_the_topics_are_compared_with_the_checkpoint(kafka: dict[str, str], topi
     logs = [BrokerLog(side.topic, kafka) for side in sides.values()]
     topics = {f"{name}.topic": TopicFacts(key=name, topic=side.topic, written=False) for name, side in sides.items()}
     specs = {path: replace(spec, path=path) for path in JoinPath}
-    planned = {path: begin(one, list_ends(*logs, wall_ms()), *logs) for path, one in specs.items()}
+    planned = {path: begin(spec, list_ends(*logs, wall_ms()), *logs) for path, spec in specs.items()}
 
     def levels(path: JoinPath) -> list[Level]:
-        return [one.level for one in of_join(spec, planned[path], None, topics) if one.what == "partitions"]
+        return [finding.level for finding in of_join(spec, planned[path], None, topics) if finding.what == "partitions"]
 
     assert [levels(path) for path in JoinPath] == [[Level.OK], [Level.OK]]
     add_partitions(kafka, spec.right.topic, 3)

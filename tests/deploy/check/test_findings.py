@@ -41,8 +41,8 @@ def topic(**changes: Any) -> TopicFacts:
 
 
 def only(findings: Any) -> Finding:
-    (one,) = findings
-    return one
+    (finding,) = findings
+    return finding
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def only(findings: Any) -> Finding:
 )
 def test_a_topic(facts: TopicFacts, level: Level, text: str) -> None:
     """It exists, and the user may do with it what the job does."""
-    one = only(of_topic(facts))
+    finding = only(of_topic(facts))
 
-    assert (one.level, one.what) == (level, "left.topic")
-    assert text in one.text
+    assert (finding.level, finding.what) == (level, "left.topic")
+    assert text in finding.text
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ def test_a_topic(facts: TopicFacts, level: Level, text: str) -> None:
 )
 def test_retention(config: dict[str, str] | None, level: Level, text: str) -> None:
     """By age, by size, by compaction."""
-    one = only(of_retention(topic(config=config), 600_000, "the window", must_keep=True))
+    finding = only(of_retention(topic(config=config), 600_000, "the window", must_keep=True))
 
-    assert (one.level, one.what) == (level, "left.retention")
-    assert text in one.text
-    assert one.code is (ExitCode.DATA_LOSS if level is Level.ERROR else ExitCode.DONE)
+    assert (finding.level, finding.what) == (level, "left.retention")
+    assert text in finding.text
+    assert finding.code is (ExitCode.DATA_LOSS if level is Level.ERROR else ExitCode.DONE)
 
 
 def side(*times: int | None, **changes: Any) -> SideFacts:
@@ -104,10 +104,10 @@ def side(*times: int | None, **changes: Any) -> SideFacts:
 )
 def test_times(facts: SideFacts, level: Level, text: str) -> None:
     """Whether they can be read, and against the clock."""
-    one = only(of_times(SIDE, facts, Idle.ADVANCE))
+    finding = only(of_times(SIDE, facts, Idle.ADVANCE))
 
-    assert (one.level, one.what) == (level, "left.time")
-    assert text in one.text
+    assert (finding.level, finding.what) == (level, "left.time")
+    assert text in finding.text
 
 
 def test_times_in_a_wrong_unit() -> None:

@@ -73,7 +73,7 @@ def unread(*keys: bytes | None, ago_ms: int = 0) -> Sample:
 
 def found(findings: Iterable[Finding]) -> dict[str, str]:
     """The texts, by level and name."""
-    return {f"{one.level} {one.what}": one.text for one in findings}
+    return {f"{finding.level} {finding.what}": finding.text for finding in findings}
 
 
 def storage_of(spec: LookupSpec, **changes: str) -> dict[str, str | None]:
@@ -100,7 +100,7 @@ def test_what_the_store_refuses(spec: LookupSpec) -> None:
     by_name, _ = of_lookup(joining(spec, namespace="left"))
     too_short, _ = of_lookup(joining(spec, before_ms=2 * HOUR_MS))
 
-    assert {one.level for one in (by_token, by_name, too_short)} == {Level.ERROR}
+    assert {finding.level for finding in (by_token, by_name, too_short)} == {Level.ERROR}
     assert "correct `storage` (url, namespace, token)" in by_token.text
     assert "'left'" in by_name.text
     assert too_short.code is ExitCode.DATA_LOSS
@@ -117,7 +117,7 @@ def test_the_addresses_of_the_two_apis_swapped(spec: LookupSpec) -> None:
     )
     _, by_token = of_lookup(replace(spec, delay=replace(spec.delay, token="wrong")))
 
-    assert {one.code for one in (storage, delay, by_token)} == {ExitCode.BAD_JOB_FILE}
+    assert {finding.code for finding in (storage, delay, by_token)} == {ExitCode.BAD_JOB_FILE}
     assert "this is not the storage API; correct `storage.url`" in storage.text
     assert "this is not the Data Delay API; correct `delay.url`" in delay.text
     assert "correct `delay.token`" in by_token.text
@@ -179,7 +179,7 @@ def test_a_feeder_needs_to_write(spec: LookupSpec) -> None:
 
     def levels(**changes: str) -> list[Level]:
         at = FeedStorage(**storage_of(spec, **changes))
-        return [one.level for one in of_feeder(FeedSpec(name="f", right=RIGHT, storage=at))]
+        return [finding.level for finding in of_feeder(FeedSpec(name="f", right=RIGHT, storage=at))]
 
     assert levels() == [Level.OK]
     assert levels(token="wrong") == [Level.ERROR]

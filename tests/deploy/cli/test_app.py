@@ -52,11 +52,45 @@ def test_every_command_has_help_and_is_documented() -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_no_help_text_is_cut_off(columns: str) -> None:
+    """Of no command and no group of commands: neither by rich (`…`) nor by typer (`word...`)."""
+    words = {tuple(path.split()[1:n]) for path in COMMANDS for n in range(1, len(path.split()) + 1)}
+
+    shown = {command: CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": columns}) for command in words}
+
+    assert {("run",), ("offsets", "set"), ("dev",), ()} <= set(shown)
+    assert {command: result.stdout for command, result in shown.items() if result.exit_code} == {}
+    assert {
+        command: found
+        for command, result in shown.items()
+        if (found := re.findall(r"\S*(?:…|\w\.\.\.)", result.stdout))
+    } == {}
+    assert max(len(line) for result in shown.values() for line in result.stdout.splitlines()) <= int(columns)
+
+
+def test_the_commands_are_in_groups() -> None:
+    """Jobs, services, and what is for development."""
+    panels = re.split(r"╭─ (\w+) ─+╮", CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout)
+
+    groups = {
+        name: re.findall(r"^│ (\w+)", panel, re.MULTILINE)
+        for name, panel in zip(panels[1::2], panels[2::2], strict=True)
+    }
+
+    assert groups == {
+        "Options": [],
+        "Jobs": ["run", "check", "move", "unjoined", "schema"],
+        "Services": ["delay", "storage", "offsets"],
+        "Development": ["dev"],
+    }
+
+
 def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
     """An operator's scripts depend on them."""
     for command, own in ((["run"], OF_JOBS), (["check"], OF_JOBS), (["delay", "collect"], OF_COLLECTOR)):
         help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
-        rows = re.findall(r"^ *(\d+) +(.*)$", help_text.split("Exit codes:")[1], re.MULTILINE)
+        rows = re.findall(r"^ *(\d+) +(.*?) *$", help_text.split("Exit codes:")[1], re.MULTILINE)
         assert rows == [(str(code.value), code.meaning) for code in own]
 
     assert all(f"| {code.value} | {code.meaning} |" in DOCUMENTS for code in ExitCode)
@@ -71,10 +105,10 @@ def test_a_configuration_that_cannot_work_always_has_the_same_exit_code() -> Non
     kinds = set(Invalid.__subclasses__())
 
     assert {"CallRefused", "ConfigError", "DedupConfigInvalid", "SpecError", "TopicsMissing"} <= {
-        one.__name__ for one in kinds
+        kind.__name__ for kind in kinds
     }
-    assert {one.__name__: getattr(one, "exit_code", None) for one in kinds} == dict.fromkeys(
-        (one.__name__ for one in kinds), ExitCode.BAD_JOB_FILE
+    assert {kind.__name__: getattr(kind, "exit_code", None) for kind in kinds} == dict.fromkeys(
+        (kind.__name__ for kind in kinds), ExitCode.BAD_JOB_FILE
     )
 
 

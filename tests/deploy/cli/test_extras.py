@@ -71,5 +71,5 @@ def test_an_extra_is_found_by_the_modules_that_it_brings() -> None:
     """As the distribution declares them."""
     served = ("uvicorn", "fastapi", "lmdb", "sqlalchemy", "alembic", "kazoo", "aerospike")
 
-    assert {extra_of(one) for one in served} == {"serve"}
-    assert [extra_of(one) for one in ("hypothesis", "polars", "os")] == ["testing", None, None]
+    assert {extra_of(module) for module in served} == {"serve"}
+    assert [extra_of(module) for module in ("hypothesis", "polars", "os")] == ["testing", None, None]

@@ -44,9 +44,9 @@ def _hear_ctrl_c() -> None:
 def parts_of(folder: Path) -> list[psutil.Process]:
     """Every process with a file of the folder on its command line."""
     return [
-        one
-        for one in psutil.process_iter(["cmdline"])
-        if any(str(folder) in word for word in one.info["cmdline"] or ())
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any(str(folder) in word for word in process.info["cmdline"] or ())
     ]
 
 
@@ -75,7 +75,7 @@ def test_ctrl_c_stops_everything(kafka, tmp_path):
     """While the jobs are starting, which is when people lose patience."""
     demo = start(kafka["bootstrap.servers"], tmp_path)
     deadline = time.monotonic() + DEADLINE_S
-    while not any("lookup.yaml" in " ".join(one.info["cmdline"]) for one in parts_of(tmp_path)):
+    while not any("lookup.yaml" in " ".join(process.info["cmdline"]) for process in parts_of(tmp_path)):
         assert time.monotonic() < deadline
         assert demo.poll() is None, demo.communicate()[0]
         time.sleep(LOOK_EVERY_S)
@@ -89,11 +89,11 @@ def test_ctrl_c_stops_everything(kafka, tmp_path):
 
 def rows(*changed: dict[str, object]) -> pl.DataFrame:
     """A click before the pause, one in it, one on nothing; `changed` ones replace those with their offset."""
-    one = {"partition": 0, "key": "ad-1", "right_key": "ad-1", "outcome": "matched"}
+    usual = {"partition": 0, "key": "ad-1", "right_key": "ad-1", "outcome": "matched"}
     good = [
-        {**one, "offset": 0, "time": 5_000, "appended_ms": 7_000},
-        {**one, "offset": 1, "time": 12_000, "appended_ms": 21_000},
-        {**one, "offset": 2, "time": 22_000, "appended_ms": 23_000, "key": "ad-none-1"},
+        {**usual, "offset": 0, "time": 5_000, "appended_ms": 7_000},
+        {**usual, "offset": 1, "time": 12_000, "appended_ms": 21_000},
+        {**usual, "offset": 2, "time": 22_000, "appended_ms": 23_000, "key": "ad-none-1"},
     ]
     good[2] |= {"right_key": None, "outcome": "unmatched"}
     for row in changed:

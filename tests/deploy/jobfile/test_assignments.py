@@ -141,6 +141,6 @@ def test_the_commands_take_it() -> None:
     bad = [runner.invoke(app, [name, str(MINIMAL), "--set", "log=xml"]) for name in ("run", "check", "unjoined")]
 
     assert good.exit_code == 0
-    assert {(one.exit_code, "--set log: 'xml' is not allowed: give people or json" in one.stderr) for one in bad} == {
+    assert {(one.exit_code, "--set log: 'xml' is not allowed: give text or json" in one.stderr) for one in bad} == {
         (ExitCode.BAD_JOB_FILE, True)
     }

@@ -53,7 +53,7 @@ OTHER: dict[str, Any] = {
     "spark": {"master": "local[3]"},
     "log": "json",
     "window_folder": "/fast",
-    "window_in_checkpoint": True,
+    "window_backup": True,
     "deduplicate": None,
     "header": "other",
     "limit": 99,

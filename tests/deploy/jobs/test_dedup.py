@@ -54,7 +54,7 @@ def put(kafka, topic, ids, partition=0, start_ms=START_MS):
         topic,
         None,
         [b"v%d" % i for i in range(len(ids))],
-        headers=[None if one is None else [("id", b"%d" % one)] for one in ids],
+        headers=[None if number is None else [("id", b"%d" % number)] for number in ids],
         timestamps=[start_ms + i for i in range(len(ids))],
         partitions=[partition] * len(ids),
     )
@@ -228,7 +228,7 @@ class CutOff:
         self.end = end
 
     def truncated(self, positions):
-        return {p for p, one in positions.items() if one.offset > self.end}
+        return {p for p, position in positions.items() if position.offset > self.end}
 
 
 def test_a_partition_that_was_truncated_and_has_grown_again_is_an_error():

@@ -162,8 +162,8 @@ def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypa
         list(deliver_stage(made.spec, made.output, setup)(ticket_with(rows, 1, 1)))
 
     found = [record["headers"] for record in records(kafka, content["output"]["topic"])]
-    assert [one["teacup.left"] for one in found] == ["0:5"] * len(rights)
-    assert [one.get("teacup.right") for one in found] == rights
+    assert [headers["teacup.left"] for headers in found] == ["0:5"] * len(rights)
+    assert [headers.get("teacup.right") for headers in found] == rights
 
 
 @pytest.mark.parametrize("other", [{"name": "other"}, {"generation": "other"}, {"number": 1}])
@@ -204,8 +204,8 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
     older = [rows_about([i]).with_columns(left_time=pl.lit(START_MS - (2 - i) * hour_ms)) for i in range(2)]
     rows = rows_about([2])
     monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(8))
-    for one in (*older, rows):
-        list(deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(one, 1, 1)))
+    for earlier in (*older, rows):
+        list(deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(earlier, 1, 1)))
     monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(9, task=1))
 
     retry = deliver_stage(made.spec, made.output, deduplication(made))

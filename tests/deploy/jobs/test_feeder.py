@@ -46,7 +46,7 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsInvalid) as raised:
         load_job(tmp_path / "job.yaml", {})
 
-    assert {one.partition(":")[0] for one in raised.value.problems} == {
+    assert {problem.partition(":")[0] for problem in raised.value.problems} == {
         "storage.items_per_request",
         "storage.key",
         "topics.dead_letter",
@@ -55,9 +55,11 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
 
 def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happened() -> None:
     """One line per batch."""
-    one = FeedSummary(0, 4, 2, 10, read=10, stored=8, null_key=1, dead={"rejected": 1}, disorder_ms=5, newest_ms=1_000)
+    summary = FeedSummary(
+        0, 4, 2, 10, read=10, stored=8, null_key=1, dead={"rejected": 1}, disorder_ms=5, newest_ms=1_000
+    )
 
-    report = gathered([one, replace(one, partition=1, newest_ms=3_000)], 0.5, 4_000)
+    report = gathered([summary, replace(summary, partition=1, newest_ms=3_000)], 0.5, 4_000)
 
     assert (report.records, report.newest_ms, report.behind_ms) == (20, 3_000, 3_000)
     assert report.usual() == [
@@ -70,7 +72,7 @@ def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happen
     ]
     assert report.rare() == ["without key 2", "dead letters (rejected) 2"]
     with pytest.raises(AccountsDiffer, match=r"\[0\], and 2 were expected"):
-        gathered([one], 0.5, 4_000)
+        gathered([summary], 0.5, 4_000)
 
 
 @pytest.fixture

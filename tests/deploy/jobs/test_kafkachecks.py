@@ -34,7 +34,7 @@ def named(name: bytes, count: int) -> list[bytes]:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the first look has warned of; librdkafka warns of a broker that has just started."""
-    return [one.getMessage() for one in caplog.records if one.name.endswith("firstlook")]
+    return [record.getMessage() for record in caplog.records if record.name.endswith("firstlook")]
 
 
 @pytest.fixture
@@ -119,5 +119,5 @@ def test_a_join_that_matches_nothing_says_so(
     assert ran.code == ExitCode.DONE
     assert len(said(caplog)) == 1
     assert "no key of left occurs in right" in said(caplog)[0]
-    warnings = [one for line in ran.lines for one in line.get("warnings", ())]
-    assert len([one for one in warnings if one.startswith("none of 1,200 left records has a match")]) == 1
+    warnings = [warning for line in ran.lines for warning in line.get("warnings", ())]
+    assert len([warning for warning in warnings if warning.startswith("none of 1,200 left records has a match")]) == 1

@@ -32,9 +32,9 @@ def processes(job: JobProcess, what: str) -> dict[int, int]:
     found = {}
     for pid in of_session(job.process.pid):
         with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            one = psutil.Process(pid)
-            if what in "\0".join(one.cmdline()):
-                found[pid] = one.ppid()
+            process = psutil.Process(pid)
+            if what in "\0".join(process.cmdline()):
+                found[pid] = process.ppid()
     return found
 
 
@@ -76,7 +76,7 @@ def test_a_job_goes_on_without_its_planners_and_without_a_worker(running: JobPro
     running.until(lambda: "so far" in running.logged(), "the warning")
     assert running.stop() == ExitCode.DONE
 
-    said = [one for one in running.logged().splitlines() if "teacup.kafkaio" not in one and "incubator" not in one]
+    said = [line for line in running.logged().splitlines() if "teacup.kafkaio" not in line and "incubator" not in line]
     assert len(said) == 2, "the worker, and that the job stops"
     assert f"a Python worker (process {worker}) was killed by SIGKILL" in json.loads(said[0])["message"]
 

@@ -43,7 +43,7 @@ def fill(kafka, job, begin, end):
 
 
 def lefts(kafka, job):
-    return Counter(one["headers"]["teacup.left"] for one in records(kafka, job["output"]["topic"]))
+    return Counter(row["headers"]["teacup.left"] for row in records(kafka, job["output"]["topic"]))
 
 
 def killed(kafka, content, tmp_path, admin):

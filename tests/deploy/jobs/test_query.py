@@ -96,7 +96,7 @@ def test_a_batch_is_in_progress_from_its_plan_to_its_commit(spark: SparkSession,
     name = f"test-{tmp_path.name}"
 
     def note(frame: DataFrame, batch_id: int) -> None:
-        (running,) = [one for one in spark.streams.active if one.name == name]
+        (running,) = [query for query in spark.streams.active if query.name == name]
         during.append(in_progress(running))
 
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()

@@ -24,9 +24,9 @@ def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
     """A batch with one bucket per report of a deduplicator (None: the job has none)."""
     both = {"left": 0, "right": 0}
     batches = []
-    for number, one in enumerate(deduplicators):
+    for number, deduplicator in enumerate(deduplicators):
         summary = BucketSummary(number, 7, len(deduplicators), frontier_ms=both, slowest=both, rows={"matched": 1})
-        batches.append(DeliveredBatch(summary, {}, {}, 0, one))
+        batches.append(DeliveredBatch(summary, {}, {}, 0, deduplicator))
     return gather(SPEC, batches, 0.5, 1_000)
 
 
@@ -90,7 +90,7 @@ def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
 
     shown = batch.for_machines()
     assert shown["deduplicator"]["changes"] == [CHANGE.to_json("clicks"), {**CHANGE.to_json("clicks"), "at_ms": 5}]
-    assert {one["name"] for one in shown["deduplicator"]["changes"]} == {"clicks"}
+    assert {change["name"] for change in shown["deduplicator"]["changes"]} == {"clicks"}
     assert (shown["deduplicator"]["filtering"], shown["deduplicator"]["dropped"]) == (2, 8)
     assert shown["warnings"] == []
 

@@ -53,11 +53,11 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     assert f"the row about {content['left']['topic']}-0 offset 0 and" in logged
     assert "(select_failed): `output.select.value` fails on it. Name a dead-letter topic" in logged
     assert "Lost task" not in logged
-    assert not any(one["headers"]["teacup.left"].startswith("0:") for one in before)
+    assert not any(row["headers"]["teacup.left"].startswith("0:") for row in before)
     assert then.ended() == ExitCode.DONE, then.logged()
     out = records(kafka, content["output"]["topic"])
-    assert sorted(one["headers"]["teacup.left"] for one in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
-    assert next(one["value"] for one in out if one["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
+    assert sorted(row["headers"]["teacup.left"] for row in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
+    assert next(row["value"] for row in out if row["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
     (dead,) = records(kafka, dead_letters)
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
     assert dead["headers"]["teacup.expression"] == "value"

@@ -150,7 +150,7 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
         first = here.unjoined(content)
         again = here.unjoined(content)
 
-    assert [one.code for one in (joined, first, again)] == [ExitCode.DONE] * 3
+    assert [run.code for run in (joined, first, again)] == [ExitCode.DONE] * 3
     assert [line["event"] for line in again.lines] == ["nothing"]
     rows = {r["headers"].get("teacup.right") for r in records(kafka, out)}
     missing = [
@@ -161,9 +161,9 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
     assert 50 < len(missing) < 300
     assert reported(kafka, unjoined) == missing
     assert sum(line["unjoined"] for line in first.lines) == len(missing)
-    one = next(r for r in records(kafka, unjoined) if r["headers"]["teacup.right"] == "0:0")
-    assert (one["key"], one["value"]) == (None, b"r0")
-    assert one["headers"] == {
+    row = next(r for r in records(kafka, unjoined) if r["headers"]["teacup.right"] == "0:0")
+    assert (row["key"], row["value"]) == (None, b"r0")
+    assert row["headers"] == {
         "teacup.topic": content["right"]["topic"],
         "teacup.right": "0:0",
         "teacup.outcome": "unjoined",
@@ -233,14 +233,14 @@ def test_slices_are_delivered_once_however_often_they_run(spark, kafka, job, by_
     state = planned(job, most=4)
     once = deliver_slice(spark, Work.of(job, state))
     again = deliver_slice(spark, Work.of(job, load(job.checkpoint)))
-    save(job.checkpoint, after_slice(state, {one.summary.bucket: one.summary.reached for one in again}))
+    save(job.checkpoint, after_slice(state, {batch.summary.bucket: batch.summary.reached for batch in again}))
     second = planned(job)
     rest = deliver_slice(spark, Work.of(job, second))
-    save(job.checkpoint, after_slice(second, {one.summary.bucket: one.summary.reached for one in rest}))
+    save(job.checkpoint, after_slice(second, {batch.summary.bucket: batch.summary.reached for batch in rest}))
 
     expected = [(0, 0), (0, 2), (0, 3), (0, 4), (0, 5), (1, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
     assert reported(kafka, job.output.unjoined) == expected
-    assert [one.delivered_before for one in again] == [one.summary.rows["unjoined"] for one in once]
+    assert [batch.delivered_before for batch in again] == [batch.summary.rows["unjoined"] for batch in once]
     assert load(job.checkpoint).positions == {0: 6, 1: 6}
     assert planned(job).under_way is None
 

@@ -70,10 +70,10 @@ def test_a_join_by_a_field_of_the_value(kafka, job, here):
     out = records(kafka, content["output"]["topic"])
     envelopes = [json.loads(r["value"]) for r in out]
     assert [r["key"] for r in out] == [b"i1", b"2", None, None]
-    assert [one["key"] for one in envelopes] == ["i1", "2", None, None]
-    assert [one["left"]["key"] for one in envelopes] == ["user"] * 4
-    assert [one["right"] and one["right"]["key"] for one in envelopes] == ["i1", "2", None, None]
-    assert [one["reason"] for one in envelopes] == [None, None, "null_key", "null_key"]
+    assert [envelope["key"] for envelope in envelopes] == ["i1", "2", None, None]
+    assert [envelope["left"]["key"] for envelope in envelopes] == ["user"] * 4
+    assert [envelope["right"] and envelope["right"]["key"] for envelope in envelopes] == ["i1", "2", None, None]
+    assert [envelope["reason"] for envelope in envelopes] == [None, None, "null_key", "null_key"]
     (dead,) = records(kafka, content["topics"]["dead_letter"])
     assert (dead["key"], dead["headers"]["teacup.reason"]) == (b"user", "invalid_key")
 
@@ -87,7 +87,9 @@ def test_avro_topics_are_joined_by_their_fields(kafka, job, here, caplog, capsys
     click = {"type": "record", "name": "Click", "fields": fields}
 
     with registry_server("reader:secret") as registry:
-        clicks, old, new = (registry.register(name, one) for name, one in (("c", click), ("s", shown), ("s", more)))
+        clicks, old, new = (
+            registry.register(name, schema) for name, schema in (("c", click), ("s", shown), ("s", more))
+        )
         caplog.set_level("INFO", "teacup")
         content = job(1, registry={"url": registry.url, "basic.auth.user.info": "reader:secret"})
         content["left"] |= {"key": "$.seen", "time": "$.at", "format": "avro"}
@@ -103,9 +105,9 @@ def test_avro_topics_are_joined_by_their_fields(kafka, job, here, caplog, capsys
     assert code == ExitCode.DONE
     assert "secret" not in caplog.text + capsys.readouterr().err
     envelopes = [json.loads(r["value"]) for r in records(kafka, content["output"]["topic"])]
-    assert [one["left"]["value"]["seen"] for one in envelopes] == ["i0", "i1", "i2"]
-    assert [one["left"]["time"] for one in envelopes] == [START_MS, START_MS + 1, START_MS + 2]
-    assert [one["right"] and one["right"]["value"] for one in envelopes] == [{}, {"price": 5}, None]
+    assert [envelope["left"]["value"]["seen"] for envelope in envelopes] == ["i0", "i1", "i2"]
+    assert [envelope["left"]["time"] for envelope in envelopes] == [START_MS, START_MS + 1, START_MS + 2]
+    assert [envelope["right"] and envelope["right"]["value"] for envelope in envelopes] == [{}, {"price": 5}, None]
     (dead,) = records(kafka, content["topics"]["dead_letter"])
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (right[2], "unknown_schema")
 

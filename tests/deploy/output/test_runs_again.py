@@ -87,10 +87,10 @@ def test_a_batch_that_is_in_completely_and_ends_elsewhere_is_refused(
 def test_the_ends_of_many_partitions_are_noted_as_a_digest() -> None:
     """A receipt is stored as the metadata of an offset, of a few kilobytes."""
     summaries = [BucketSummary(bucket=0, number=5, buckets=1) for _ in range(3)]
-    for one, at in zip(summaries, (0, 0, 1), strict=True):
-        one.facts = BucketFacts(left={p: PartitionFacts(at + p, UNKNOWN) for p in range(1_000)})
+    for summary, at in zip(summaries, (0, 0, 1), strict=True):
+        summary.facts = BucketFacts(left={p: PartitionFacts(at + p, UNKNOWN) for p in range(1_000)})
 
-    first, same, other = (one.ended for one in summaries)
+    first, same, other = (summary.ended for summary in summaries)
 
     assert first == same != other
     assert len(first) < 100

@@ -27,7 +27,7 @@ def test_what_is_neither_a_string_nor_binary_is_refused(spark, change, named):
     with pytest.raises(SessionRefused) as refused:
         with_selected(frame, Select(**{"key": "key", "value": "left_value", **change}), {})
 
-    assert all(one in str(refused.value) for one in named)
+    assert all(name in str(refused.value) for name in named)
 
 
 def test_strings_binary_and_null_are_written(spark):
@@ -38,7 +38,7 @@ def test_strings_binary_and_null_are_written(spark):
     (row,) = with_selected(frame, select, {}).collect()
 
     assert (bytes(row.out_key.v), bytes(row.out_value.v)) == (b"k", b"n2")
-    assert [(one.key, one.value and bytes(one.value)) for one in row.out_headers.v] == [
+    assert [(header.key, header.value and bytes(header.value)) for header in row.out_headers.v] == [
         ("what", b"matched"),
         ("none", None),
     ]

@@ -85,8 +85,8 @@ def test_a_bucket_is_committed_while_the_next_one_is_joined(
     monkeypatch.setattr(delivery.TransactionalWriter, "commit", late)
     done = list(deliver_stage(spec_to(kafka, topic), Output(topic=topic))(tickets()))
 
-    assert [one.summary.bucket for one in done] == [0, 1]
-    assert [one.sent for one in done] == [{topic: 2}, {topic: 1}]
+    assert [batch.summary.bucket for batch in done] == [0, 1]
+    assert [batch.sent for batch in done] == [{topic: 2}, {topic: 1}]
 
 
 def test_a_commit_that_fails_fails_the_task_and_the_next_attempt_delivers_the_rest(
@@ -112,7 +112,7 @@ def test_a_commit_that_fails_fails_the_task_and_the_next_attempt_delivers_the_re
             list(deliver(tickets()))
     done = list(deliver(tickets()))
 
-    assert [one.summary.bucket for one in done] == [0, 1]
+    assert [batch.summary.bucket for batch in done] == [0, 1]
     assert len(committed(kafka, topic)) == 3
 
 
@@ -168,7 +168,7 @@ def test_a_batch_that_was_written_in_part_continues_behind_it(
     done = delivered(kafka, topic, ticket_with(pl.concat(whole), 5, 5))
 
     assert done.delivered_before == 3
-    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
+    assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
 
 
 def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
@@ -198,7 +198,7 @@ def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
     done = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=side)
 
     assert (in_then, done.delivered_before) == (1, 1)
-    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:1", "0:2"]
+    assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == ["0:1", "0:2"]
 
 
 def failing_after(items: Iterator[Item[BucketSummary]], count: int) -> Iterator[Item[BucketSummary]]:
@@ -251,7 +251,7 @@ def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], t
     (dead,) = committed(kafka, side, topic)
     headers = dead["headers"]
     assert (done.sent, done.refused) == ({topic: 2, side: 1}, {"too_large": 1})
-    assert [one["headers"]["teacup.left"] for one in committed(kafka, topic)] == ["0:0", "0:2"]
+    assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == ["0:0", "0:2"]
     assert dead["value"] == b"x" * LARGE
     assert int(headers.pop("teacup.size")) > 4 * LARGE // 3
     assert headers == {
@@ -311,7 +311,7 @@ def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
     done = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=side)
 
     assert done.delivered_before == 3
-    found = [[one["headers"]["teacup.left"] for one in committed(kafka, name, topic)] for name in (topic, side)]
+    found = [[record["headers"]["teacup.left"] for record in committed(kafka, name, topic)] for name in (topic, side)]
     assert found == [["0:0", "0:2", "0:4"], ["0:1", "0:3"]]
 
 
@@ -334,8 +334,8 @@ def test_times_that_a_topic_refuses_go_into_a_header(kafka: dict[str, str], topi
     delivered(kafka, topic, ticket_with(rows, 4, 4), dead_letter=side, unmatched=alone)
 
     found = {name: committed(kafka, name, topic) for name in (topic, alone, side)}
-    kept = {name: [one["headers"].get("teacup.time") for one in rows] for name, rows in found.items()}
+    kept = {name: [record["headers"].get("teacup.time") for record in rows] for name, rows in found.items()}
     original = "1700000000000"
     assert kept == {topic: [original], alone: [original], side: [str(future_ms), "-5", None]}
     now_ms = wall_ms()
-    assert all(abs(one["time"] - now_ms) < 60_000 for rows in found.values() for one in rows)
+    assert all(abs(record["time"] - now_ms) < 60_000 for rows in found.values() for record in rows)

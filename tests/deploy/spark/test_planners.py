@@ -22,9 +22,9 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
     commands += [("pyspark.sql.streaming.python_streaming_source_runner",), ("pyspark.daemon", "pyspark.worker")]
     processes = [subprocess.Popen([sys.executable, "-c", SLEEPS, *words]) for words in commands]
     yield processes
-    for one in processes:
-        one.kill()
-        one.wait()
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 def test_only_the_planners_of_this_jvm_are_ended(started: list[subprocess.Popen[bytes]]) -> None:
@@ -33,9 +33,9 @@ def test_only_the_planners_of_this_jvm_are_ended(started: list[subprocess.Popen[
 
     ended = end_planners(os.getpid())
 
-    assert sorted(ended) == sorted(one.pid for one in started[:2])
-    assert [one.wait(10) for one in started[:2]] == [-signal.SIGTERM] * 2
-    assert [one.poll() for one in started[2:]] == [None, None]
+    assert sorted(ended) == sorted(process.pid for process in started[:2])
+    assert [process.wait(10) for process in started[:2]] == [-signal.SIGTERM] * 2
+    assert [process.poll() for process in started[2:]] == [None, None]
 
 
 def test_processes_that_the_system_hides_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
