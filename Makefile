@@ -15,22 +15,22 @@ help: ## this list
 
 venv: $(STAMP) ## the environment in .venv, with the C library; rebuilt when pyproject.toml or the C code has changed
 
-$(STAMP): pyproject.toml $(wildcard kafkaio/native/c/*)
+$(STAMP): pyproject.toml $(wildcard teacup.kafka/native/c/*)
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found. Teacup needs Python 3.11 or newer. $(DEBIAN) python3 python3-venv; macOS: brew install python@3.13; or: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: Teacup needs Python 3.11 or newer. $(DEBIAN) python3.11 python3.11-venv; macOS: brew install python@3.13; then: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments. $(DEBIAN) python3-venv" >&2; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@$(BIN)/python -m kafkaio.native.build 2>/dev/null \
-		|| { $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang && $(BIN)/python -m kafkaio.native.build; } \
+	@$(BIN)/python -m teacup.kafka.native.build 2>/dev/null \
+		|| { $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang && $(BIN)/python -m teacup.kafka.native.build; } \
 		|| echo "The C library is not built: the slower Python path reads and writes records." >&2
 	@touch $@
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
-	@$(BIN)/python -m deploy.broker.brokercommand --fetch >/dev/null
+	@$(BIN)/python -m deploy.dev.broker.command --fetch >/dev/null
 
 jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cache): jobs start in half the CPU time
-	@$(BIN)/python -m deploy.spark.jvmarchive
+	@$(BIN)/python -m teacup.spark.class_archive
 
 browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
@@ -45,7 +45,7 @@ libfaketime: ## libfaketime for the slow tests in which clocks step, where it is
 	@if [ -f tests/install-libfaketime.sh ]; then sh tests/install-libfaketime.sh; fi
 
 test: broker-jars browser redis ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
-	@-$(BIN)/python -m deploy.spark.jvmarchive >/dev/null  # only slower without it
+	@-$(BIN)/python -m teacup.spark.class_archive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 mutations: broker-jars redis ## takes safeguards out one at a time: a test must fail each time (ONLY=expiry)

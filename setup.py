@@ -13,8 +13,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
 sys.path.insert(0, str(Path(__file__).parent))
-from kafkaio.native import library
-from kafkaio.native.build import NotBuilt, build
+from teacup.kafka.native import library
+from teacup.kafka.native.build import NotBuilt, build
 
 PLATFORM = os.environ.get("TEACUP_WHEEL")
 
@@ -27,7 +27,7 @@ class Package(build_py):
         if self.editable_mode:
             return  # `make venv` builds it beside the sources
         try:
-            build(PLATFORM, to=Path(self.build_lib, "kafkaio", "native", library.path().name).absolute())
+            build(PLATFORM, to=Path(self.build_lib, "teacup", "kafka", "native", library.path().name).absolute())
         except NotBuilt as error:
             if PLATFORM is not None:
                 raise
@@ -38,7 +38,7 @@ class Wheel(bdist_wheel):
     """Names the platform of the library, but no version of Python."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        folder = Path(self.get_finalized_command("build_py").build_lib, "kafkaio", "native")
+        folder = Path(self.get_finalized_command("build_py").build_lib, "teacup", "kafka", "native")
         here = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         return "py3", "none", (PLATFORM or here) if any(folder.glob("*.so")) else "any"
 

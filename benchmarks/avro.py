@@ -13,7 +13,7 @@ from collections.abc import Callable
 import fastavro
 import pyarrow as pa
 
-from kafkaio.avrojson import AvroSchema
+from teacup.kafka.records.avro import AvroSchema
 
 RECORDS = 20_000
 ROUNDS = 5

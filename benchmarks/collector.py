@@ -33,9 +33,9 @@ from datadelay.collector.observe import observe
 from datadelay.collector.reports import Rules
 from datadelay.collector.run import run
 from datadelay.positions.group import ConsumerGroup
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.groups import GroupOffsets
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.groups import GroupOffsets
 
 PROMISED_S = 3.0
 PROMISED_RATIO = 10

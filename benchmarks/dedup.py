@@ -23,16 +23,15 @@ import polars as pl
 
 from benchmarks.workload import create_topic
 from dedup.identity import Identity
-from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
+from dedup.replay_range import DedupConfig, LoadLimits, ReplayRange
 from dedup.restart.deduplicator import Deduplicator
-from dedup.restart.hashing import Hashes
-from dedup.restart.seen import SeenIds
+from dedup.restart.seen_ids import Hashes, SeenIds
 from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, WorkerDeduplicator
-from dedup.results.kafka import KafkaResults
-from deploy.broker.broker import Broker
-from kafkaio.headers import LEFT, RIGHT
-from kafkaio.writer import TopicWriter
+from dedup.results import KafkaResults
+from deploy.dev.broker.broker import Broker
+from teacup.kafka.headers import LEFT, RIGHT
+from teacup.kafka.write.writer import TopicWriter
 
 PARTITIONS = 4
 CHUNK = 50_000

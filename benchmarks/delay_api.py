@@ -28,7 +28,7 @@ from benchmarks.servers import TOKEN, running_server
 from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.client import DelayClient
 from datadelay.model import PartitionReport, Submission
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 
 PROMISED_PER_S = 1_000
 CONSUMER = "feeder"
@@ -36,7 +36,7 @@ PARTITIONS = 100
 HISTORY = 100
 SERVE = """
 import sys
-from datadelay.api.serve import DelayServeConfig, serve
+from datadelay.api.app import DelayServeConfig, serve
 port, database = sys.argv[1:]
 serve(DelayServeConfig(database=database, port=int(port), requests_per_s=10**6, burst=10**6))
 """

@@ -25,9 +25,9 @@ from benchmarks.window_join import Bench
 from benchmarks.workload import create_topic, delete_topic, keys, make, values
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
-from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
-from joins.rows.records import ROW
+from joins.read.summary import BucketSummary
+from joins.rows.frames import ROW
 from joins.spec import Format, JoinSpec, Side
 
 CASES = ((4, 400_000), (16, 400_000), (64, 400_000), (4, 4_000), (16, 4_000), (64, 4_000))

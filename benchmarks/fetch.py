@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.workload import PARTITIONS, Work
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import RangeReader
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.read.range_reader import RangeReader
 
 RANGE = 50_000
 PROCESSES = 2

@@ -27,7 +27,7 @@ import yaml
 
 from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.workload import BEGIN_MS, create_topic, keys
-from kafkaio.writer import TopicWriter
+from teacup.kafka.write.writer import TopicWriter
 
 CHUNK = 50_000
 RIGHT_PER_LEFT = 10

@@ -35,15 +35,15 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, RunFailed, Watch, child_environment, end_tree
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, values
-from deploy.broker.broker import Broker
+from deploy.dev.broker.broker import Broker
 from deploy.job import JoinJob, Output
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 from joins.spec import Format, JoinSpec, Side
-from kafkaio.now import wall_ms
-from kafkaio.writer import TopicWriter
+from teacup.base.now import wall_ms
+from teacup.kafka.write.writer import TopicWriter
 
 LEFT, RIGHT, JOINED = "live-clicks", "live-impressions", "live-joined"
 PRODUCER_DELAY_MS = 100

@@ -31,8 +31,8 @@ from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.window_join import TIMEOUT_S, Bench, check, read_back
 from benchmarks.workload import BEFORE_MS, DISORDER_MS, LOG_APPEND_TIME, Work, create_topic, keys, make
-from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
-from storage.client import StorageClient
+from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from teacup.storage.client import StorageClient
 
 PROMISED_PER_S = 60_000
 EXPECTED_RATIO = 20

@@ -41,8 +41,8 @@ from benchmarks.latency import (
 )
 from benchmarks.measure import RunFailed, end_tree, pss_bytes
 from benchmarks.workload import PARTITIONS
-from deploy.broker.broker import Broker
-from kafkaio.now import wall_ms
+from deploy.dev.broker.broker import Broker
+from teacup.base.now import wall_ms
 
 WARMED_UP = 0.25  # of a phase; not measured
 STARTS_WITHIN_S = 120.0

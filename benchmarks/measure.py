@@ -32,7 +32,7 @@ from typing import Any, Protocol, TypeVar
 
 import psutil
 
-from sparkio.checkpoint import SparkLogs
+from teacup.spark.checkpoint import SparkLogs
 
 QUARTER = 0.25
 SAMPLE_EVERY_S = 2.0  # reading smaps slows the processes down: sampled more often, it would dominate

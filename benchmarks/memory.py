@@ -24,18 +24,18 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.workload import create_topics, keys, values
-from deploy.broker.broker import Broker
+from deploy.dev.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.stage import deliver_stage
-from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
-from joins.rows.records import RECORD
+from joins.read.summary import BucketSummary
+from joins.rows.frames import RECORD
 from joins.spec import JoinSpec, Side
 from joins.window.slices import Slice
 from joins.window.window import Window
-from kafkaio.rangereader import RangeReader
-from kafkaio.times import EARLIEST_MS
-from kafkaio.writer import TopicWriter
+from teacup.base.times import EARLIEST_MS
+from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.write.writer import TopicWriter
 
 TIME_MS = 1_700_000_000_000
 PROMISED = 2.0

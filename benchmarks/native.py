@@ -19,18 +19,18 @@ import polars as pl
 import pyarrow as pa
 
 from benchmarks.workload import create_topic
-from deploy.broker.broker import Broker
+from deploy.dev.broker.broker import Broker
 from deploy.job import Output
-from deploy.output.results import outgoing_results
-from deploy.output.unwritable import too_large
-from joins.rows.records import ROW
+from deploy.output.routing import outgoing_results
+from deploy.output.side_topics import too_large
+from joins.rows.frames import ROW
 from joins.spec import Format, JoinSpec, Side
-from kafkaio.native import library
-from kafkaio.now import wall_ms
-from kafkaio.rangereader import RangeReader
-from kafkaio.strictjson import valid_json
-from kafkaio.topiclimits import limits_of
-from kafkaio.writer import TopicWriter
+from teacup.base.now import wall_ms
+from teacup.kafka.native import library
+from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.records.json_text import valid_json
+from teacup.kafka.write.topic_limits import limits_of
+from teacup.kafka.write.writer import TopicWriter
 
 TEXT = '{"id":%d,"user":"u%d","price":1.25,"tags":["a","b"],"inner":{"x":true,"y":null},"text":"%s"}'
 

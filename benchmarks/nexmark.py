@@ -38,7 +38,7 @@ from benchmarks.measure import Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.nexmark_data import as_json, chunks
 from benchmarks.nexmark_query import QUERIES
 from benchmarks.workload import MAX_RECORDS, create_topic, delete_topic, read_topic
-from kafkaio.writer import TopicWriter
+from teacup.kafka.write.writer import TopicWriter
 
 EVENTS = 5_000_000
 TIMEOUT_S = 600.0

@@ -25,9 +25,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from benchmarks.ours import run_to_kafka
-from deploy.spark.session import Session
 from joins import Format, JoinSpec, Policy, Side, window_join
 from joins.spec import JoinPath
+from teacup.spark.session import Session
 
 MASTER = "local[2]"
 DISORDER_MS = 4_000  # the watermark of Nexmark's Kafka table

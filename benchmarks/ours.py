@@ -30,16 +30,15 @@ from deploy.jobs.join import JoinJobKind
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
-from deploy.output.results import outgoing_results
-from deploy.spark.session import Session
-from joins.admission.control import JoinControl
-from joins.admission.summary import BucketSummary
-from joins.flavour import flavour_of, stage_frame
-from joins.itemrows import Batches
-from joins.items import End, Item, Rows
-from joins.pathchoice import with_path
+from deploy.output.routing import outgoing_results
+from joins.items import Batches, End, Item, Rows
+from joins.plan.reader import JoinControl
+from joins.plan.start.copartition import with_path
+from joins.read.summary import BucketSummary
 from joins.spec import Format, JoinPath, JoinSpec, Side
-from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
+from joins.streaming import flavour_of, stage_frame
+from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
+from teacup.spark.session import Session
 
 
 def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORDS, path: str | None = None) -> JoinSpec:

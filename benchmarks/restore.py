@@ -24,17 +24,17 @@ import pyarrow as pa
 
 from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.workload import AFTER_MS, BEGIN_MS, DISORDER_MS, LEFT, LEFT_PER_S, Work, make
-from joins.admission.bounds import Bound
-from joins.admission.reader import open_log
-from joins.admission.state import Bucket, Reading
-from joins.admission.ticket import Ticket
-from joins.decoded import SideReader
+from joins.batch.facts import Bound
+from joins.batch.state import Bucket, Reading
+from joins.batch.ticket import Ticket
+from joins.plan.reader import open_log
+from joins.read.deserialize import SideReader
 from joins.spec import JoinPath, JoinSpec, Side
+from joins.window.backup import CheckpointedStore
 from joins.window.bolt import needed
-from joins.window.checkpointed import CheckpointedStore
-from joins.window.copied import EVERY_MS
+from joins.window.covering import EVERY_MS
 from joins.window.restore import Kept, SliceStore, restore
-from joins.window.slicefiles import FileStore
+from joins.window.slice_files import FileStore
 
 GENERATION = "0" * 32
 

@@ -28,8 +28,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import open_reader
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.read.range_reader import open_reader
 
 SCHEMA = "key binary, time timestamp, value binary, partition int, offset bigint"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -62,9 +62,9 @@ from benchmarks.workload import (
     make,
     read_topic,
 )
-from deploy.broker.brokerjars import fetch_jars
-from deploy.spark.java import cache_folder, find_java
-from kafkaio.brokerlog import BrokerLog
+from deploy.dev.broker.jars import fetch_jars
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.spark.java import cache_folder, find_java
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("quixstreams", "pathway")

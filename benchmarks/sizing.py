@@ -35,22 +35,22 @@ import numpy as np
 
 from benchmarks.commandline import machine
 from benchmarks.workload import BEGIN_MS, DISORDER_MS
-from joins.admission.admission import Planned, SyncBolt, Watch
-from joins.admission.committed import state_after
-from joins.admission.facts import BucketFacts, PartitionFacts
-from joins.admission.factsfolder import keep_facts
-from joins.admission.guard import check_ends, check_topics
-from joins.admission.holding import Held
-from joins.admission.listing import list_ends
-from joins.admission.reader import inside_the_clock
-from joins.admission.start import begin
-from joins.admission.state import Admission
-from joins.admission.summary import BucketSummary
-from joins.admission.ticket import Ticket
+from joins.batch.facts import BucketFacts, PartitionFacts
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
+from joins.plan.committed import state_after
+from joins.plan.log_checks import check_ends, check_topics
+from joins.plan.readable import list_ends
+from joins.plan.reader import inside_the_clock
+from joins.plan.start.positions import begin
+from joins.plan.sync_bolt import Planned, SyncBolt, Watch
+from joins.plan.wait_reasons import Held
+from joins.read.facts_files import keep_facts
+from joins.read.summary import BucketSummary
 from joins.spec import JoinPath, JoinSpec, Side
-from kafkaio.blocksearch import Timed, block_size
-from kafkaio.eventtime import OUTLIERS, typical
-from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery
+from teacup.kafka.log.time_search import Timed, block_size
+from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery
+from teacup.kafka.records.record import OUTLIERS, typical
 
 BEFORE_MS = 60_000
 BATCH_MS = 5_000  # how much time a batch of the backlog covers
@@ -175,7 +175,7 @@ class Planning:
         return json.dumps(planned.admission.to_json())
 
     def plan(self, start: str) -> tuple[str, Planned | None]:
-        """Returns the offset that `joins.admission.source.TicketReader` would plan; `start` if nothing is to do."""
+        """Returns the offset that `joins.plan.source.TicketReader` would plan; `start` if nothing is to do."""
         state = state_after(self.spec, Admission.from_json(json.loads(start)), [self._folder])
         topics = {s: (log.topic_id(), log.partition_count()) for s, log in (("left", self.left), ("right", self.right))}
         check_topics(self.spec, state, topics)

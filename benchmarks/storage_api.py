@@ -28,11 +28,11 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.servers import TOKEN, running_server
-from kafkaio.now import wall_ms
-from storage.api.config import WRITE_TOKEN_VARIABLE
-from storage.client import StorageClient
-from storage.codecs.codec import Codec
-from storage.codecs.jsoncodec import JsonCodec
+from teacup.base.now import wall_ms
+from teacup.storage.api.config import WRITE_TOKEN_VARIABLE
+from teacup.storage.client import StorageClient
+from teacup.storage.codecs.codec import Codec
+from teacup.storage.codecs.json import JsonCodec
 
 PROMISED_READ_PER_S = 150_000
 PROMISED_WRITTEN_PER_S = 80_000
@@ -43,7 +43,7 @@ KEYS = 1_000
 VALUE_BYTES = 150
 SERVE = """
 import sys
-from storage.api.serve import StorageServeConfig, serve
+from teacup.storage.api.serve import StorageServeConfig, serve
 port, store, workers = sys.argv[1:]
 namespace = {"name": "right", "keep": "all", "bound": 4}
 serve(StorageServeConfig(store=store, port=int(port), workers=int(workers), namespaces=[namespace]))

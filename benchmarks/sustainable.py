@@ -31,7 +31,7 @@ from benchmarks.latency import (
     create_live_topics,
     produce,
 )
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 
 FRACTIONS = (0.25, 0.5, 0.75, 0.9)
 FIRST_RATE = 20_000

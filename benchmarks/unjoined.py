@@ -32,14 +32,14 @@ from benchmarks.measure import run
 from benchmarks.window_join import TIMEOUT_S, check
 from benchmarks.workload import BEGIN_MS, LOG_APPEND_TIME, PARTITIONS, RIGHT_PER_S, U64, create_topic, keys, values
 from deploy.job import JoinJob
-from deploy.load import load_job
-from deploy.output.results import outgoing_results
-from joins.admission.state import Admission, Bucket, Reading
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.client import committed_only
-from kafkaio.rangereader import RangeReader
-from kafkaio.times import LATEST_MS
-from kafkaio.writer import TopicWriter
+from deploy.kinds import load_job
+from deploy.output.routing import outgoing_results
+from joins.batch.state import Admission, Bucket, Reading
+from teacup.base.times import LATEST_MS
+from teacup.kafka.client import committed_only
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.write.writer import TopicWriter
 
 RECORDS = 1_000_000
 PROMISED_RECORDS, PROMISED_S = 10_000_000, 600

@@ -52,7 +52,7 @@ from benchmarks.workload import (
     read_topic,
 )
 from joins.spec import JoinPath
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 
 TIMEOUT_S = 900.0
 RIVALS = ("rival-memory", "rival-rocksdb")

@@ -32,9 +32,9 @@ import pyarrow as pa
 from confluent_kafka import admin as kafka_admin
 from confluent_kafka.admin import AdminClient
 
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import RangeReader
-from kafkaio.writer import TopicWriter
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.write.writer import TopicWriter
 
 NewTopic: Any = kafka_admin.NewTopic  # type: ignore[attr-defined]  # it has no types
 

@@ -1,15 +1,15 @@
 """How far has a consumer come in event time? The Data Delay: its collector, its API and client, offsets of a time.
 
-progress.py    the rules: progress of a partition, frontier of a topic                             (pure)
-model.py       what a collector submits, and what a reader gets                                    (pure)
-publish.py     what is published of a consumer's progress                                          (pure)
-wire.py        the JSON between server and client
-client.py      the API for programs
-errors.py      the tree of errors                                                                  (pure)
-collector/     one run of the collector, made for cron
-positions/     where consumers keep their positions: Kafka group, Spark checkpoint, ZooKeeper
-offsets/       the offsets of a time, and setting positions to them
-api/           the server: stores what is published, and shows it
+api/          the server: stores what is published, and shows it
+collector/    one run of the collector, made for cron
+positions/    where consumers keep their positions: Kafka group, Spark checkpoint, ZooKeeper
+client.py     the API for programs
+errors.py     the tree of errors (pure)
+model.py      what a collector submits, and what a reader gets (pure)
+offsets.py    the offset of a time in each partition, and whether it can be trusted
+publish.py    what is published of a consumer's progress (pure)
+watermark.py  the rules: progress of a partition, frontier of a topic (pure)
+wire.py       the JSON between server and client
 
 Public: `datadelay.client.DelayClient`, `datadelay.client.HistoryPage`, `datadelay.model`, `datadelay.errors`, and the
 commands `teacup delay` and `teacup offsets`. The rest is internal.

@@ -31,10 +31,8 @@ from datadelay.errors import (
 )
 from datadelay.model import Delay, Point, Submission
 from datadelay.wire import NO_DELAY, DelayBody, DelayListBody, HistoryBody, RewindBody, SubmissionBody
-from httpapi.client.apiclient import ApiClient
-from httpapi.client.patience import Patience
-from httpapi.client.refusals import ApiErrors
-from httpapi.client.transport import Transport
+from teacup.http.client.retries import ApiErrors, Patience
+from teacup.http.client.transport import ApiClient, Transport
 
 __all__ = ["Delay", "DelayClient", "HistoryPage"]
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 from datadelay.errors import SubmissionInvalid, SubmissionLate
 from datadelay.model import Delay, DelayState, PartitionReport, Submission, fitted, slowest
-from datadelay.progress import UNKNOWN, frontier
+from datadelay.watermark import UNKNOWN, frontier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

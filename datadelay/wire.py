@@ -23,8 +23,8 @@ from datadelay.model import (
     Point,
     Submission,
 )
-from httpapi.body import AnsweredBody, SentBody
-from kafkaio.times import iso
+from teacup.base.times import iso
+from teacup.http.bodies import AnsweredBody, SentBody
 
 TimeMs = Annotated[int, Field(strict=True, ge=TIME_MIN_MS, le=TIME_MAX_MS, description="epoch milliseconds, UTC")]
 Text = Annotated[str, Field(min_length=1, max_length=TEXT_MAX, pattern=TEXT_PATTERN)]

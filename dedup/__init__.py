@@ -1,13 +1,12 @@
 """Keeps an output free of duplicates after a restart; while off, it costs nothing.
 
-restart/        the deduplicator that a restart triggers
-results/        where recent results are read back from
-topic/          one topic deduplicated into another
-batchtag.py     which batch of which job wrote a result (pure)
-errors.py       what this package refuses or gives up (pure)
-identity.py     what identifies a result (pure)
-keyed.py        values by key that survive replays
-replayrange.py  which batches may be a replay, and which part of the output may hold what they wrote before (pure)
+restart/         the deduplicator that a restart triggers
+topic/           one topic deduplicated into another
+errors.py        what this package refuses or gives up (pure)
+identity.py      what identifies a result (pure)
+keyed.py         values by key that survive replays
+replay_range.py  which batches may be a replay, and which part of the output may hold what they wrote before (pure)
+results.py       recent results from a Kafka topic
 
 Public: `dedup.DedupConfig`, `dedup.DedupError`, `dedup.Identity`, `dedup.KafkaResults`, `dedup.KeyValue`,
 `dedup.KeyedResults`, `dedup.LakeResults`, `dedup.LoadLimits`, `dedup.Loaded`, `dedup.RecentResults`, `dedup.add_int`,
@@ -20,17 +19,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkaio.onfirstuse import on_first_use
+from teacup.base.imports import on_first_use
 
 if TYPE_CHECKING:
     from dedup.errors import DedupError
     from dedup.identity import Identity
     from dedup.keyed import KeyedResults, KeyValue, add_int
-    from dedup.replayrange import DedupConfig, LoadLimits
-    from dedup.restart.spark import restart_deduplicator
-    from dedup.results.kafka import KafkaResults
-    from dedup.results.lake import LakeResults
-    from dedup.results.protocol import Loaded, RecentResults
+    from dedup.replay_range import DedupConfig, Loaded, LoadLimits, RecentResults
+    from dedup.restart.worker import restart_deduplicator
+    from dedup.results import KafkaResults, LakeResults
 
 __all__ = [
     "DedupConfig",
@@ -50,17 +47,17 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "DedupConfig": "dedup.replayrange",
+        "DedupConfig": "dedup.replay_range",
         "DedupError": "dedup.errors",
         "Identity": "dedup.identity",
-        "KafkaResults": "dedup.results.kafka",
+        "KafkaResults": "dedup.results",
         "KeyValue": "dedup.keyed",
         "KeyedResults": "dedup.keyed",
-        "LakeResults": "dedup.results.lake",
-        "LoadLimits": "dedup.replayrange",
-        "Loaded": "dedup.results.protocol",
-        "RecentResults": "dedup.results.protocol",
+        "LakeResults": "dedup.results",
+        "LoadLimits": "dedup.replay_range",
+        "Loaded": "dedup.replay_range",
+        "RecentResults": "dedup.replay_range",
         "add_int": "dedup.keyed",
-        "restart_deduplicator": "dedup.restart.spark",
+        "restart_deduplicator": "dedup.restart.worker",
     },
 )

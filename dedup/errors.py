@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kafkaio.exitcode import ExitCode
-from kafkaio.invalid import Invalid
+from teacup.base.errors import ExitCode, Invalid
 
 
 class DedupError(Exception):

@@ -5,18 +5,30 @@
     left        `partition:offset` of the left record alone (the header `teacup.left`): if a left record has one result,
                 that is the same result whichever right record the replay finds
     a header    its value
-    a key       of the record: Kafka's, a field of its JSON value, headers, or several of these (`kafkaio.recordkey`); a
+    a key       of the record: Kafka's, a field of its JSON value, headers, or several of these
+    (`teacup.kafka.records.record`); a
                 record that lacks one of them, or whose value is not JSON, has no id
 
     within      anywhere; one generation of one job, or one batch of it: then the header `teacup.batch`
-                (`dedup.batchtag`), or its origin, precedes the id
+                (`dedup.identity`), or its origin, precedes the id
 
 A record without these headers is not one of our results: its id is null. Anything else that identifies a result (an
 expression) is written as a header by the job that makes it.
+
+Which batch of which job wrote a result: the header `teacup.batch` of at-least-once output. Pure.
+
+    tag     origin:number, `3f9a0c5d71be42a8:17`
+    origin  from the job's name and the generation of its checkpoint; every new checkpoint has a new generation
+
+A position (partition:offset) identifies a result's record only within one generation of one job: recreated topics count
+from 0 again, a backfill reads the same offsets, two jobs read different topics. Within a generation every left record
+belongs to one batch, and Spark reruns the batch that was not committed. So a row can only duplicate what an earlier try
+*of its own batch* has written, and the tag is part of its id.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,12 +36,46 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dedup.batchtag import BatchTag
 from dedup.errors import DedupConfigInvalid
-from kafkaio.fieldtypes import Text, coerce_fields
-from kafkaio.headers import BATCH, LEFT, RIGHT
-from kafkaio.jsonfields import json_fields, text_of
-from kafkaio.recordkey import KeyOf, last_header
+from teacup.base.fields import Text, coerce_fields
+from teacup.kafka.headers import BATCH, LEFT, RIGHT
+from teacup.kafka.records.json_fields import json_fields, text_of
+from teacup.kafka.records.record import KeyOf, last_header
+
+_ORIGIN_DIGITS = 16  # 64 bits: there are few generations to distinguish
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTag:
+    """The batch of a job.
+
+    origin  made from the job's name and the generation of its checkpoint
+    number  of the batch, as the job counts
+    """
+
+    origin: str
+    number: int
+
+    @classmethod
+    def of(cls, job: str, generation: str, number: int) -> BatchTag:
+        """Returns the tag of batch `number` of a job whose checkpoint has this generation."""
+        digest = hashlib.sha256(f"{len(job)}:{job}{generation}".encode()).hexdigest()
+        return cls(digest[:_ORIGIN_DIGITS], number)
+
+    @classmethod
+    def parse(cls, value: bytes | None) -> BatchTag | None:
+        """Reads a header's value; None if it is not a tag, because another writer wrote it."""
+        origin, colon, number = (value or b"").partition(b":")
+        if not (colon and origin.isalnum() and number.isdigit()):
+            return None
+        return cls(origin.decode(), int(number))
+
+    def covers(self, other: BatchTag | None) -> bool:
+        """Returns whether the other is this batch, or a later one of the same generation."""
+        return other is not None and other.origin == self.origin and other.number >= self.number
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.number}"
 
 
 class Within(StrEnum):
@@ -57,7 +103,7 @@ class Identity:
         coerce_fields(self, DedupConfigInvalid)
 
     def of_records(self, records: pa.RecordBatch, since: BatchTag | None = None) -> pl.Series:
-        """Returns the id of each record (`kafkaio.messages.SCHEMA`); null if it has none.
+        """Returns the id of each record (`teacup.kafka.read.fetch.SCHEMA`); null if it has none.
 
         since   only results of this batch, and of later ones of its generation, have an id; None: all have
         """

@@ -1,20 +1,16 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs.
 
-broker/      a Kafka of one node: `teacup dev broker`
-check/       `teacup check --connect`
-checkpoint/  a checkpoint as a folder of this machine
-cli/         the `teacup` command
-dev/         the demos
-jobfile/     the keys of job files
-jobs/        one runner, and a module for each kind of job
-output/      what is written, and where
-spark/       Spark, started and stopped
-errors.py    what is refused or given up
-job.py       jobs as plain, validated data (pure)
-kinds.py     the kinds of jobs, one line each
-servicekinds.py  the services, one line each: what their files are known by
-load.py      a job file becomes a job
-submit.py    `spark-submit deploy/submit.py JOB.yaml`
+check/              `teacup check --connect`
+cli/                the `teacup` command
+dev/                the demos
+jobfile/            the keys of job files
+jobs/               one runner, and a module for each kind of job
+output/             what is written, and where
+checkpoint_lock.py  one process per checkpoint
+errors.py           what is refused or given up
+job.py              jobs as plain, validated data (pure)
+kinds.py            the kinds of jobs, one line each
+submit.py           `spark-submit deploy/submit.py JOB.yaml`
 
 Public: `deploy.cli.command.main`, which is the command of the name teacup; the rest is internal.
 

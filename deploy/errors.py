@@ -1,9 +1,6 @@
 """What running a job, or the development broker, refuses or gives up. Pure.
 
     DeployError
-      +- MissingTool              Java or Maven is missing or too old
-      +- SessionRefused           a Spark property or expression would break the job
-      +- JvmEnded                 Spark's JVM was killed, or ended by itself
       +- TopicsMissing            topics that the job file names do not exist
       +- CheckpointUnusable       the checkpoint's folder cannot be written to
       |    +- CheckpointInUse     another process runs on it
@@ -25,30 +22,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kafkaio.exitcode import ExitCode
-from kafkaio.invalid import Invalid
+from teacup.base.errors import ExitCode, Invalid
 
 
 class DeployError(Exception):
     """Anything that running a job, or the development broker, refuses or gives up."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
-
-
-class MissingTool(DeployError):
-    """Java or Maven is missing or too old; the message says how to get it."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
-
-
-class SessionRefused(DeployError, Invalid):
-    """A property of the session would break the job, or Spark refuses an expression; the message says which."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
-
-
-class JvmEnded(DeployError):
-    """Spark's JVM was killed, or ended by itself; the message says how."""
 
 
 class TopicsMissing(DeployError, Invalid):

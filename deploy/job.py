@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dedup.identity import Identity
-from dedup.replayrange import DedupConfig
-from deploy.checkpoint.localfolder import local_folder
-from joins.feed.feed import FeedSpec
+from dedup.replay_range import DedupConfig
+from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
 from joins.spec import JoinSpec, OnDataLoss, Wait
-from kafkaio.fieldtypes import Count
+from teacup.base.fields import Count, local_folder
 
 
 @dataclass(frozen=True, kw_only=True)

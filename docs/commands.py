@@ -11,7 +11,7 @@ import typer
 
 from deploy.cli.app import app
 from docs.blocks import table, with_blocks
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 
 PAGE = Path(__file__).with_name("commands.md")
 

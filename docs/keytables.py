@@ -9,7 +9,7 @@ from datadelay.collector.config import CollectorConfig
 from deploy.jobfile.reference import markdown_table
 from deploy.kinds import KINDS
 from docs.blocks import with_blocks
-from storage.api.config import StorageServeConfig
+from teacup.storage.api.config import StorageServeConfig
 
 PAGE = Path(__file__).with_name("reference.md")
 SERVICES = {"storage API": StorageServeConfig, "Data Delay API": DelayServeConfig, "collector": CollectorConfig}

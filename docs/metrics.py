@@ -9,7 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from datadelay.api.metrics import DelayCollector, DelayMetrics
 from docs.blocks import table, with_blocks
-from storage.api.metrics import StorageMetrics
+from teacup.storage.api.metrics import StorageMetrics
 
 PAGE = Path(__file__).with_name("reference.md")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 from docs.blocks import table, with_blocks
-from kafkaio import headers, reasons
+from teacup.kafka import headers
+from teacup.kafka import headers as reasons
 
 PAGE = Path(__file__).with_name("reference.md")
 

@@ -1,27 +1,19 @@
 """Joins of two Kafka streams: every left record is written exactly once, with its right record or with nothing.
 
-admission/       plans what each batch may read (SyncBolt)
-feed/            the feeder
-lookup/          the join through external storage
-rows/            records and rows as Arrow and polars frames
-shuffle/         the shuffled path of the in-memory join: any two topics
-testing/         property-test a join of two topics without a broker
-unjoined/        right records that no left record has matched, found from the output of a lookup join
-window/          the in-memory join (JoinBolt)
-apiaddresses.py  where the two APIs are that feeders and lookup joins call (pure)
-apiclients.py    the clients of the two APIs that feeders and lookup joins call, as their specs say
-apirefusal.py    the storage API refuses a job: which of its answers waiting does not help against
-belonging.py     whether a checkpoint belongs to a job (pure)
-decoded.py       the records of a side as a join reads them
-durationargs.py  durations that a program may write as a job file does: `before="10m"` (pure)
-errors.py        what a join refuses, or gives up (pure)
-flavour.py       the flavours of the join as values
-itemrows.py      items as rows of a Spark DataFrame, and back (pure)
-items.py         what the stages of a task pass to each other (pure)
-pathchoice.py    which path a join takes, and into how many buckets
-sides.py         what exists for both sides of a join (pure)
-spec.py          what a join is (pure)
-streaming.py     the two joins as streaming DataFrames
+batch/                  what the driver and its tasks share about a batch: the rules, the state, the tickets, the
+                        results
+lookup/                 the join through external storage
+plan/                   plans what each batch may read (SyncBolt)
+read/                   in a task: ranges of both sides, from the log to the records that may go, and what they prove
+rows/                   records and rows as Arrow and polars frames
+testing/                property-test a join of two topics without a broker
+window/                 the in-memory join (JoinBolt)
+checkpoint_identity.py  whether a checkpoint belongs to a job (pure)
+duration_args.py        durations that a program may write as a job file does: `before="10m"` (pure)
+errors.py               what a join refuses, or gives up (pure)
+items.py                what the stages of a task pass to each other (pure)
+spec.py                 what a join is (pure)
+streaming.py            the two joins as streaming DataFrames
 
 Public: `joins.DataLoss`, `joins.DelayAt`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
 `joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageAt`,
@@ -42,11 +34,10 @@ from typing import TYPE_CHECKING
 
 from joins.errors import DataLoss, JoinError, NotCoPartitioned, SpecChanged, SpecError
 from joins.spec import Format, JoinSpec, Policy, Side
-from kafkaio.onfirstuse import on_first_use
+from teacup.base.imports import on_first_use
 
 if TYPE_CHECKING:
-    from joins.apiaddresses import DelayAt
-    from joins.lookup.spec import LookupSpec, StorageAt
+    from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
     from joins.streaming import lookup_join, window_join
 
 __all__ = [
@@ -70,7 +61,7 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "DelayAt": "joins.apiaddresses",
+        "DelayAt": "joins.lookup.spec",
         "LookupSpec": "joins.lookup.spec",
         "StorageAt": "joins.lookup.spec",
         "lookup": "joins.lookup",  # a package that can be called

@@ -23,10 +23,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kafkaio.errors import RecordTooLarge
-from kafkaio.exitcode import ExitCode
-from kafkaio.invalid import Invalid
-from sparkio.crossing import TaskEnded
+from teacup.base.errors import ExitCode, Invalid
+from teacup.kafka.errors import RecordTooLarge
+from teacup.spark.crossing import TaskEnded
 
 
 class JoinError(Exception):
@@ -109,4 +108,4 @@ class DelayUnreachable(JoinError):
 
 NO_RETRY_HELPS = (CallRefused, DataLoss, NoDeadLetterTopic, NoRetention, RecordTooLarge, StoreChanged, TaskEnded)
 """What a task reports instead of raising it: Spark would run it again, in vain. Its last stage reports to the driver
-(`sparkio.summaries`), an earlier one to the next (`joins.itemrows`, `joins.shuffle.pieces`)."""
+(`teacup.spark.crossing`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""

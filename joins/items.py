@@ -5,7 +5,14 @@
     End      what was done: the accounts that delivery has to meet
 
 `joins.window.stage` and `joins.lookup.stage` make them, `deploy.output.stage` delivers them. Where they have to cross
-the JVM, they are rows of a DataFrame (`joins.itemrows`).
+the JVM, they are rows of a DataFrame (`joins.items`).
+
+Items as rows of a Spark DataFrame, and back: the one place where what stages pass is encoded. Pure.
+
+result_rows   for programs that want the join as a DataFrame: rows, and nothing else
+item_rows     for a further stage behind Spark: in a column of its own, `item`, a row that stands for a `Begin` or
+              an `End`, or for why the job must end, holds it as JSON; the row is null otherwise
+items_in      the same items again, in that further stage
 """
 
 from __future__ import annotations
@@ -15,10 +22,16 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import polars as pl
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
-from joins.admission.ticket import Ticket
+from joins.batch.ticket import Ticket
+from joins.read.summary import BucketSummary
+from joins.rows.frames import HEADERS, ROW
 from joins.spec import JoinSpec
-from kafkaio.delivery.receipt import digest_of
+from teacup.kafka.delivery.receipt import digest_of
+from teacup.spark.crossing import Failure, TaskEnded
 
 
 class RowCounts(Protocol):
@@ -75,7 +88,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of the ticket (`joins.rows.records.ROW`); those about one left record are consecutive."""
+    """Rows of the ticket (`joins.rows.frames.ROW`); those about one left record are consecutive."""
 
     frame: pl.DataFrame
 
@@ -91,4 +104,85 @@ Item = Begin | Rows | End[C]
 
 Stage = Callable[[Iterable[Any]], Iterator[Item[C]]]
 """Makes the items of tickets (JSON texts), one ticket after the other; on the shuffled path, of parts of a ticket with
-their records (`joins.shuffle.pieces`)."""
+their records (`joins.window.shuffle.pieces`)."""
+
+
+ITEM = "item"
+
+SPARK_TYPES: Mapping[pl.DataType, str] = {
+    pl.Binary(): "binary",
+    pl.Int64(): "bigint",
+    pl.Int32(): "int",
+    pl.String(): "string",
+    pl.Boolean(): "boolean",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}
+
+ROW_SCHEMA = ", ".join(f"{name} {SPARK_TYPES[dtype]}" for name, dtype in ROW.items())
+ITEM_SCHEMA = f"{ROW_SCHEMA}, {ITEM} string"
+
+ARROW_TYPES: Mapping[pl.DataType, pa.DataType] = {
+    pl.Binary(): pa.binary(),
+    pl.Int64(): pa.int64(),
+    pl.Int32(): pa.int32(),
+    pl.String(): pa.string(),
+    pl.Boolean(): pa.bool_(),
+    HEADERS: pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+
+_ROW = pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in ROW.items()])
+_ITEM = _ROW.append(pa.field(ITEM, pa.string()))
+_CONTROL: TypeAdapter[Any] = TypeAdapter(Begin | End[BucketSummary] | Failure)
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def result_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
+    """Passes on the rows alone, in `ROW_SCHEMA`."""
+    for item in items:
+        if isinstance(item, Rows):
+            yield from _batches(item.frame)
+
+
+def item_rows(items: Iterable[Item[BucketSummary]], *final: type[Exception]) -> Batches:
+    """Encodes all items, in `ITEM_SCHEMA`.
+
+    final   errors of ours that no further attempt could avoid: the further stage raises `TaskEnded` instead
+    """
+    try:
+        for item in items:
+            if isinstance(item, Rows):
+                for batch in _batches(item.frame):
+                    yield batch.append_column(_ITEM.field(ITEM), pa.nulls(len(batch), pa.string()))
+            else:
+                yield _control(item)
+    except final as error:
+        yield _control(Failure.of_ours(error))
+
+
+def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]:
+    """Returns the items that these rows stand for; columns that Spark added stay in the frames. Raises `TaskEnded`."""
+    for batch in batches:
+        rows = pl.DataFrame(pl.from_arrow(batch))
+        controls, rows = rows[ITEM], rows.drop(ITEM)
+        start = 0
+        for at in controls.is_not_null().arg_true().to_list():
+            if at > start:
+                yield Rows(rows[start:at])
+            control = _CONTROL.validate_json(controls[at])
+            if isinstance(control, Failure):
+                raise TaskEnded(control)
+            yield control
+            start = at + 1
+        if start < len(rows):
+            yield Rows(rows[start:])
+
+
+def _control(item: Begin | End[BucketSummary] | Failure) -> pa.RecordBatch:
+    nulls = [pa.nulls(1, kind) for kind in _ROW.types]
+    return pa.record_batch([*nulls, [to_json(item).decode()]], schema=_ITEM)
+
+
+def _batches(frame: pl.DataFrame) -> Batches:
+    for batch in frame.to_arrow().to_batches():
+        yield batch.cast(_ROW)

@@ -2,6 +2,8 @@
 
 A pair joins when the keys are equal and `right.time` lies in `[left.time - before, left.time + after]`, both ends
 included. All times and durations are int64 milliseconds; a duration may be given as a text (`before="10m"`).
+
+What exists for both sides of a join, asked for by name. Pure.
 """
 
 from __future__ import annotations
@@ -11,20 +13,34 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 
-from datadelay.progress import Idle
-from joins.belonging import identity_of
-from joins.durationargs import REQUIRED, DurationArgs
+from datadelay.watermark import Idle
+from joins.checkpoint_identity import identity_of
+from joins.duration_args import REQUIRED, DurationArgs
 from joins.errors import SpecError
-from joins.sides import BothSides
-from kafkaio.errors import ConfigError
-from kafkaio.eventtime import OUTLIERS, TimeOf
-from kafkaio.fieldtypes import Allowed, Between, Count, Spelling, coerce_fields
-from kafkaio.jsonfields import TimeUnit
-from kafkaio.kept import KeptOf
-from kafkaio.recordkey import KAFKA, KeyOf
-from kafkaio.times import LONGEST_MS
+from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
+from teacup.base.times import LONGEST_MS
+from teacup.kafka.errors import ConfigError
+from teacup.kafka.records.json_fields import TimeUnit
+from teacup.kafka.records.record import KAFKA, OUTLIERS, KeptOf, KeyOf, TimeOf
+
+T_co = TypeVar("T_co", covariant=True)
+
+OTHER = {"left": "right", "right": "left"}
+"""The other side."""
+
+
+class BothSides(Generic[T_co]):
+    """Has an attribute for each side, `left` and `right`, of one type."""
+
+    __slots__ = ()
+
+    def side(self, name: str) -> T_co:
+        """Returns the attribute of the side called "left" or "right"."""
+        found: T_co = getattr(self, name)
+        return found
+
 
 _NAME = r"^[A-Za-z0-9._-]+$"
 
@@ -96,9 +112,9 @@ class Side(DurationArgs):
     """One of the two topics.
 
     key          where the join key is: "kafka" (Kafka's key), a JSON path into the value (`$.user.id`), "header:NAME",
-                 or several of these; `kafkaio.recordkey` says when two keys are equal
+                 or several of these; `teacup.kafka.records.record` says when two keys are equal
     keep         of a right record, what is kept until it is joined: JSON paths, "header:NAME", "$" (the whole value),
-                 "kafka" (Kafka's key, where the join key is another); None: everything (`kafkaio.kept`)
+                 "kafka" (Kafka's key, where the join key is another); None: everything (`teacup.kafka.records.record`)
     time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`) that holds a
                  number since the epoch, or an ISO-8601 text with a zone
     time_unit    what that number counts: "ms" (whole ones), "s" (also fractions) or "us" (whole ones)

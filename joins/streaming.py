@@ -1,15 +1,142 @@
-"""The two joins as streaming DataFrames."""
+"""The two joins as streaming DataFrames.
+
+The flavours of the join as values: how one plans, what carries a batch out, and what holds for its rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from joins.lookup.spec import LookupSpec
+from joins.spec import JoinPath, JoinSpec, Policy
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from joins.items import Stage
     from joins.lookup.spec import LookupSpec
+    from joins.plan.reader import JoinControl
+    from joins.read.summary import BucketSummary
     from joins.spec import JoinSpec
+    from teacup.spark.stream_reader import StreamReader
+
+
+@dataclass(frozen=True, slots=True)
+class Flavour:
+    """What one join has and the other has not.
+
+    inputs           the sides whose topics the join itself reads
+    repeats_exactly  a batch that runs again gives the same rows: nothing but the topics decides
+    reader           plans the batches, as a Spark source; of spec, control and stage
+    stage            makes the items of each ticket, or of a part of one; of spec, the folder of windows, their copies
+    shuffles         records go through a shuffle to the task that joins them
+    """
+
+    inputs: tuple[str, ...]
+    repeats_exactly: bool
+    reader: Callable[..., StreamReader]
+    stage: Callable[[Any, Path | None, str | None], Stage[BucketSummary]]
+    shuffles: bool = False
+
+    def repeats_in_order(self, spec: JoinSpec) -> bool:
+        """Returns whether a batch that runs again has as many rows again, about the same left records in order.
+
+        With every policy but `all` a left record has one row, even if right records have reached a store late
+        meanwhile.
+        """
+        return self.repeats_exactly or spec.policy is not Policy.ALL
+
+
+def _window_reader(*args: Any) -> StreamReader:
+    from joins.plan.source import TicketReader
+
+    return TicketReader(*args)
+
+
+def _window_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+    from joins.window.stage import join_stage
+
+    return join_stage(spec, windows, copies)
+
+
+def _fetch_reader(*args: Any) -> StreamReader:
+    from joins.window.shuffle.source import FetchReader
+
+    return FetchReader(*args)
+
+
+def _shuffled_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+    from joins.window.shuffle.source import shuffled_stage
+
+    return shuffled_stage(spec, windows, copies)
+
+
+def _lookup_reader(*args: Any) -> StreamReader:
+    from joins.lookup.source import LookupReader
+
+    return LookupReader(*args)
+
+
+def _lookup_stage(spec: LookupSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+    from joins.lookup.stage import lookup_stage
+
+    return lookup_stage(spec, windows)
+
+
+WINDOW = Flavour(("left", "right"), repeats_exactly=True, reader=_window_reader, stage=_window_stage)
+SHUFFLED = Flavour(("left", "right"), repeats_exactly=True, reader=_fetch_reader, stage=_shuffled_stage, shuffles=True)
+LOOKUP = Flavour(("left",), repeats_exactly=False, reader=_lookup_reader, stage=_lookup_stage)
+
+
+def flavour_of(spec: JoinSpec) -> Flavour:
+    """Returns the flavour that a specification asks for."""
+    if isinstance(spec, LookupSpec):
+        return LOOKUP
+    return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
+
+
+def stage_frame(
+    spark: SparkSession,
+    spec: JoinSpec,
+    stage: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
+    schema: str,
+    control: JoinControl | None = None,
+) -> DataFrame:
+    """Returns the streaming DataFrame of the rows of `schema` that `stage` makes of tickets (JSON texts).
+
+    It makes them inside the source, because a `mapInArrow` over a DataFrame of tickets would need a second Python
+    worker for each task. On the shuffled path, behind the shuffle, `stage` is given parts of a ticket with their
+    records (`joins.window.shuffle.pieces.ShuffledPart`).
+    """
+    from joins.plan.reader import JoinControl
+    from joins.plan.source import ticket_source
+    from teacup.spark.crossing import crossing_rows
+    from teacup.spark.source import rows_of
+
+    if flavour_of(spec).shuffles:
+        from joins.window.shuffle.source import each_part, shuffled
+
+        pieces = shuffled(spark, spec, control or JoinControl(), flavour_of(spec).reader)
+        return pieces.mapInArrow(crossing_rows(each_part(stage)), schema)
+    return rows_of(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader, stage, schema))
+
+
+def result_frame(
+    spark: SparkSession,
+    spec: JoinSpec,
+    control: JoinControl | None = None,
+    windows: Path | None = None,
+    window_backup: str | None = None,
+) -> DataFrame:
+    """Returns the streaming DataFrame of all rows of a join."""
+    from joins.items import ROW_SCHEMA, result_rows
+
+    stage = flavour_of(spec).stage(spec, windows, window_backup)
+    return stage_frame(spark, spec, lambda tickets: result_rows(stage(tickets)), ROW_SCHEMA, control)
 
 
 def window_join(
@@ -20,7 +147,7 @@ def window_join(
     windows: Path | None = None,
     window_backup: str | None = None,
 ) -> DataFrame:
-    """The in-memory join, one row per result (`joins.rows.records.ROW`):
+    """The in-memory join, one row per result (`joins.rows.frames.ROW`):
 
     key                                     binary, the join key; null where left has none
     left_key, right_key                     binary, the records' own keys
@@ -40,9 +167,9 @@ def window_join(
     Every left record gets exactly one outcome. Give the query a checkpoint location of its own: it holds the
     positions and the spec. The caller writes the rows, with the guarantees of the Spark sink that is used.
     """
-    from joins.admission.control import JoinControl
-    from joins.flavour import result_frame
-    from joins.pathchoice import with_path
+    from joins.plan.reader import JoinControl
+    from joins.plan.start.copartition import with_path
+    from joins.streaming import result_frame
 
     joined = result_frame(
         spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
@@ -58,6 +185,6 @@ def lookup_join(spark: SparkSession, spec: LookupSpec) -> DataFrame:
     Every left record gets exactly one outcome, once every right record that it may match is known to be stored.
     Give the query a checkpoint location of its own.
     """
-    from joins.flavour import result_frame
+    from joins.streaming import result_frame
 
     return result_frame(spark, spec)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafkaio.native import library
-from kafkaio.native.build import build
+from teacup.kafka.native import library
+from teacup.kafka.native.build import build
 from tests.support import profiles
 from tests.support.one_broker import one_broker
 from tests.support.transactions import Transactions
@@ -93,7 +93,8 @@ def topic_factory(admin: AdminClient) -> TopicFactory:
 
 @pytest.fixture(scope="session")
 def native_library() -> ctypes.CDLL:
-    """The C library, built where it is not yet; `tests/kafkaio/native/test_sanitized.py` gives another build of it."""
+    """The C library, built where it is not yet; `tests/teacup/kafka/native/test_sanitized.py` gives another build of
+    it."""
     if "TEACUP_TEST_LIBRARY" in os.environ:
         library.path = lambda: Path(os.environ["TEACUP_TEST_LIBRARY"])
     elif not library.path().exists():
@@ -116,7 +117,7 @@ def path(request: pytest.FixtureRequest, native_library: ctypes.CDLL, monkeypatc
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark on two cores for all tests that need no process of their own."""
-    from deploy.spark.session import Session
+    from teacup.spark.session import Session
 
     with closing(Session("tests", {"spark.master": "local[2,4]", "spark.sql.shuffle.partitions": 2})) as session:
         yield session.spark

@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkaio.native import library
+from teacup.kafka.native import library
 from tests.support.profiles import UNSHRUNK
 
 ROOT = Path(__file__).parents[1]
@@ -39,49 +39,49 @@ class Mutation:
 
 
 PROPERTIES = "tests/joins/window/test_join_properties.py"
-RECEIPT = "kafkaio/delivery/receipt.py"
-DELIVERY = "kafkaio/delivery/delivery.py"
-LOSSES = "kafkaio/losses.py"
+RECEIPT = "teacup.kafka/delivery/receipt.py"
+DELIVERY = "teacup.kafka/delivery/delivery.py"
+LOSSES = "teacup.kafka/losses.py"
 
 MUTATIONS = (
     Mutation(
         "left waits for right's `after`",
-        "joins/admission/passage.py",
+        "joins/read/range_gate.py",
         "limit_ms = frontier_ms - spec.after_ms if",
         "limit_ms = frontier_ms if",
-        "tests/joins/admission/test_passage.py",
+        "tests/joins/read/test_range_gate.py",
     ),
     Mutation(
         "left is held back at the limit",
-        "joins/admission/passage.py",
+        "joins/read/range_gate.py",
         "beyond = times >= self.limit_ms if self.limit_ms < LATEST_MS else None",
         "beyond = None",
         PROPERTIES,
     ),
     Mutation(
         "the expiry leaves `before`",
-        "joins/admission/passage.py",
+        "joins/read/range_gate.py",
         "max(left_frontier - spec.before_ms, bucket.expiry_ms)",
         "max(left_frontier, bucket.expiry_ms)",
         PROPERTIES,
     ),
     Mutation(
         "a block's median is evidence, not its newest record",
-        "joins/admission/evidence.py",
+        "joins/read/range_gate.py",
         "medians[:, self.outliers].max()",
         "blocks.max()",
-        "tests/joins/admission/test_evidence.py",
+        "tests/joins/read/test_evidence.py",
     ),
     Mutation(
         "a frontier never goes back",
-        "datadelay/progress.py",
+        "datadelay/watermark.py",
         "return max(min(progress_ms, default=UNKNOWN), before_ms)",
         "return min(progress_ms, default=UNKNOWN)",
-        "tests/datadelay/test_progress.py",
+        "tests/datadelay/test_watermark.py",
     ),
     Mutation(
         "an open transaction holds",
-        "datadelay/progress.py",
+        "datadelay/watermark.py",
         "return position >= stable and stable == high",
         "return position >= stable",
         "tests/datadelay",
@@ -95,45 +95,45 @@ MUTATIONS = (
     ),
     Mutation(
         "a slice's checksum",
-        "joins/window/slicefiles.py",
+        "joins/window/slice_files.py",
         'if content.size != head.get("length") or _checksum(head, content) != head.get("crc"):',
         'if content.size != head.get("length"):',
-        "tests/joins/window/test_slicefiles.py",
+        "tests/joins/window/test_slice_files.py",
     ),
     Mutation(
         "a receipt's digest",
         RECEIPT,
         "if receipt.digest != batch.digest:",
         "if False:",
-        "tests/kafkaio/delivery/test_receipt.py tests/kafkaio/delivery/test_delivery_simulated.py",
+        "tests/teacup/kafka/delivery/test_receipt.py tests/teacup/kafka/delivery/test_delivery_simulated.py",
     ),
     Mutation(
         "a receipt's generation",
         RECEIPT,
         "if receipt.generation != batch.generation:",
         "if False:",
-        "tests/kafkaio/delivery/test_receipt.py tests/kafkaio/delivery/test_delivery_simulated.py",
+        "tests/teacup/kafka/delivery/test_receipt.py tests/teacup/kafka/delivery/test_delivery_simulated.py",
     ),
     Mutation(
         "a batch that is in is not written again",
         RECEIPT,
         "return Standing(receipt.rows, receipt.done, receipt.sent, receipt.reached)",
         "return NOTHING_IN",
-        "tests/kafkaio/delivery/test_receipt.py tests/kafkaio/delivery/test_delivery_simulated.py",
+        "tests/teacup/kafka/delivery/test_receipt.py tests/teacup/kafka/delivery/test_delivery_simulated.py",
     ),
     Mutation(
         "acknowledged records are counted",
         DELIVERY,
         "if delivered.sent != expected or delivered.acknowledged != expected:",
         "if False:",
-        "tests/kafkaio/delivery",
+        "tests/teacup/kafka/delivery",
     ),
     Mutation(
         "a producer is not reused after a commit that was perhaps sent twice",
         DELIVERY,
         "if transactions.perhaps_sent_twice:",
         "if False:",
-        "tests/kafkaio/delivery",
+        "tests/teacup/kafka/delivery",
     ),
     Mutation(
         "a feeder's positions are not set by hand",
@@ -151,14 +151,14 @@ MUTATIONS = (
     ),
     Mutation(
         "what lies before a start is looked at",
-        "kafkaio/lookback.py",
+        "teacup.kafka/lookback.py",
         "if at >= found.time_ms]",
         "if False]",
-        "tests/joins/admission/test_start.py",
+        "tests/joins/plan/start/test_positions.py",
     ),
     Mutation(
         "left that was deleted unread is not looked for",
-        "joins/admission/guard.py",
+        "joins/plan/log_checks.py",
         "Bound(end, future_ms=EARLIEST_MS)",
         "Bound(end)",
         "tests/joins/window/test_deleted.py",
@@ -172,7 +172,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a bucket that is added says which batch is its first",
-        "joins/admission/guard.py",
+        "joins/plan/log_checks.py",
         "since=state.number + 1,",
         "",
         "tests/joins/lookup/test_lookup_held.py",
@@ -182,21 +182,21 @@ MUTATIONS = (
         LOSSES,
         "if lost and not self.continues:",
         "if False:",
-        "tests/kafkaio/test_losses.py tests/joins/admission/test_guard.py",
+        "tests/teacup/kafka/log/test_losses.py tests/joins/plan/test_log_checks.py",
     ),
     Mutation(
         "a truncated partition stops the job",
         LOSSES,
         "if position > ends.high:",
         "if False:",
-        "tests/kafkaio/test_losses.py tests/joins/admission/test_guard.py",
+        "tests/teacup/kafka/log/test_losses.py tests/joins/plan/test_log_checks.py",
     ),
     Mutation(
         "a recreated topic stops the job",
         LOSSES,
         "if topic_id != known_id:",
         "if False:",
-        "tests/kafkaio/test_losses.py tests/joins/admission/test_guard.py",
+        "tests/teacup/kafka/log/test_losses.py tests/joins/plan/test_log_checks.py",
     ),
     Mutation(
         "results delivered and refused add up",
@@ -228,38 +228,38 @@ MUTATIONS = (
     ),
     Mutation(
         "a time from the future is invalid",
-        "kafkaio/eventtime.py",
+        "teacup.kafka/eventtime.py",
         "pc.less_equal(times, ceilings)",
         "pc.less_equal(times, pa.scalar(2**62, pa.int64()))",
-        f"tests/kafkaio/test_eventtime.py {PROPERTIES}",
+        f"tests/teacup/kafka/records/test_record.py {PROPERTIES}",
     ),
     Mutation(
         "an older item does not replace a newer one",
-        "storage/backends/entries.py",
+        "teacup/storage/backends/entries.py",
         "return (_CONFLICT, None) if newer else (_OK, pack(item))",
         "return _OK, pack(item)",
         "tests/storage/backends",
     ),
     Mutation(
         "what a clock takes for expired is recorded",
-        "storage/backends/stored.py",
+        "teacup/storage/backends/entries.py",
         "return self if known else replace(self, horizon=moment.gone_below)",
         "return self",
-        "tests/storage/backends/test_clocks.py",
+        "tests/teacup/storage/backends/test_clocks.py",
     ),
     Mutation(
         "a jump of the storage API's clock does not count",
-        "httpapi/server/steadyclock.py",
+        "teacup.http/server/steadyclock.py",
         "return reading.steady_ms",
         "return reading.wall_ms",
-        "tests/httpapi/server/test_steadyclock.py",
+        "tests/teacup/http/server/test_steady_clock.py",
     ),
     Mutation(
         "the clock of a Redis server is compared before anything is recorded",
-        "storage/backends/rediswitnesses.py",
+        "teacup/storage/backends/redis/witnesses.py",
         "if not wrong and clock is None:",
         "if not wrong:",
-        "tests/storage/backends/test_clocks.py",
+        "tests/teacup/storage/backends/test_clocks.py",
     ),
 )
 

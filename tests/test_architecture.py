@@ -9,13 +9,13 @@ from collections import Counter
 from graphlib import TopologicalSorter
 from importlib import import_module
 
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours, modules, parts_of, pure, tree
 
 PURE_LIBRARIES = {"numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
-    "kafkaio.duck": {"duckdb", "os", "threading"},
-    "kafkaio.native.library": {"os"},
+    "teacup.kafka.records.json_text": {"duckdb", "os", "threading"},
+    "teacup.kafka.native.library": {"os"},
     "joins.testing.strategies": {"hypothesis"},
 }
 """What else a pure module may use: DuckDB reads JSON, in memory, with a connection for each thread; the C library is
@@ -33,13 +33,18 @@ OUTSIDE = {
 FILES = {"open", "print", "input", "mkdir", "unlink", "read_text", "write_text", "read_bytes", "write_bytes"}
 """Calls that do so without an import."""
 
-READS = {"kafkaio.native.library": {"read_bytes"}}
+READS = {"teacup.kafka.native.library": {"read_bytes"}}
 """Pure modules that read files of the package itself, once: the C sources, whose digest is in the library's name."""
 
 
 def test_the_walk_sees_the_packages():
     """It would pass on an empty folder."""
-    assert {"kafkaio.delivery.receipt", "datadelay.progress", "joins.window.match", "dedup.restart.states"} <= pure()
+    assert {
+        "teacup.kafka.delivery.receipt",
+        "datadelay.watermark",
+        "joins.window.match",
+        "dedup.restart.states",
+    } <= pure()
     assert {"numpy", "polars"} <= {one.split(".")[0] for one in imports("joins.window.match")}
     assert "joins.window.slices" in imports("joins.window.match")
 
@@ -147,7 +152,7 @@ def test_nothing_in_production_knows_what_is_for_development():
         return {name for name in known if not name.startswith((package, "deploy.dev"))}
 
     assert knowing("deploy.dev") == set()
-    assert knowing("deploy.broker") == {"deploy.cli.dev"}
+    assert knowing("deploy.dev.broker") == {"deploy.cli.dev"}
 
 
 def test_only_the_strategies_need_hypothesis():
@@ -167,18 +172,17 @@ def test_spark_is_known_only_at_the_edges():
     knowing = {name for name in modules() if any(one.split(".")[0] == "pyspark" for one in imports(name))}
 
     assert {name for name in knowing if not name.startswith("deploy")} <= {
-        "sparkio.reader",
-        "sparkio.source",
-        "joins.flavour",
+        "teacup.spark.stream_reader",
+        "teacup.spark.source",
+        "joins.streaming",
         "joins.lookup",
-        "joins.feed.source",
+        "joins.lookup.feed.source",
         "joins.lookup.frame",
         "joins.lookup.source",
-        "joins.streaming",
-        "joins.admission.reader",
-        "joins.admission.source",
-        "joins.shuffle.source",
-        "dedup.restart.spark",
+        "joins.plan.reader",
+        "joins.plan.source",
+        "joins.window.shuffle.source",
+        "dedup.restart.worker",
         "dedup.topic.source",
     }
 
@@ -187,7 +191,7 @@ def test_only_kafkaio_talks_to_kafka():
     """One room knows librdkafka's properties, errors and traps; deploy's broker and demo are for development."""
     knowing = {name for name in modules() if any(one.split(".")[0] == "confluent_kafka" for one in imports(name))}
 
-    assert not {name for name in knowing if not name.startswith(("kafkaio", "deploy"))}
+    assert not {name for name in knowing if not name.startswith(("teacup.kafka", "deploy"))}
 
 
 def test_the_page_of_the_architecture_has_the_table_of_packages():

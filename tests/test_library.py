@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.support.sparkjoin import Put, produce
 from tests.support.standalone import Standalone

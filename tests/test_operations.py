@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 from tests.support.packages import modules, tree
 
 PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -39,7 +39,7 @@ def test_what_the_documents_import_is_public() -> None:
         "".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)) for page in DOCUMENTS
     )
     ours = re.findall(
-        r"^from ((?:joins|dedup|storage|datadelay|kafkaio|httpapi)[\w.]*) import (.+)$", fenced, re.MULTILINE
+        r"^from ((?:joins|dedup|storage|datadelay|teacup.kafka|teacup.http)[\w.]*) import (.+)$", fenced, re.MULTILINE
     )
 
     private = [

@@ -11,7 +11,7 @@ import datadelay.api.metrics
 import docs.commands
 import docs.metrics
 import docs.recordtables
-import storage.api.metrics
+import teacup.storage.api.metrics
 from docs.keytables import MODELS, table, with_tables
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -46,7 +46,7 @@ def test_the_table_of_metrics_is_that_of_the_services() -> None:
     """`python -m docs.metrics` writes it; every metric of a scrape is in it, and no other."""
     scraped = (
         generate_latest(datadelay.api.metrics.DelayMetrics(lambda: []).registry)
-        + storage.api.metrics.StorageMetrics().text()
+        + teacup.storage.api.metrics.StorageMetrics().text()
     )
     exposed = set(re.findall(r"^# TYPE (\w+) ", scraped.decode(), re.MULTILINE))
 

@@ -18,13 +18,13 @@ from typer.testing import CliRunner
 
 from datadelay.api.config import READ_TOKEN_VARIABLE, DelayServeConfig
 from datadelay.client import DelayClient
-from deploy.broker.ports import free_port
 from deploy.cli.app import app
-from httpapi.server.serving import listen
-from storage.backends.opening import open_backend
-from storage.client import StorageClient
-from storage.errors import StorageConfigInvalid
-from storage.model import Item, Namespace, Status
+from deploy.dev.broker.lifeline import free_port
+from teacup.http.server.serving import listen
+from teacup.storage.backends.opening import open_backend
+from teacup.storage.client import StorageClient
+from teacup.storage.errors import StorageConfigInvalid
+from teacup.storage.model import Item, Namespace, Status
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import server_process
 from tests.support.waiting import wait_until

@@ -11,20 +11,30 @@
 
 Delays are read from memory on the event loop, unless the database is shared; everything that touches the database runs
 in threads.
+
+Caches encoded history pages until something new is published: many people look at the same few charts.
+
+A page is stored with the `Published` object that was current before the page was read. A page of an older object is
+never returned. The least recently used pages are dropped first.
+
+Runs the Data Delay API: one process, one event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
+import uvicorn
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
 from datadelay.api import page
-from datadelay.api.answers import HistoryAnswers
 from datadelay.api.config import DelayServeConfig
 from datadelay.api.metrics import DelayMetrics
 from datadelay.api.store import DelayStore, never_submitted
@@ -40,13 +50,39 @@ from datadelay.wire import (
     RewindBody,
     SubmissionBody,
 )
-from httpapi.server import problemdetails as problems
-from httpapi.server.access import SMALL_BODY_BYTES, GuardedRoute, needs
-from httpapi.server.application import framework, gated, operations
-from httpapi.server.auth import Scope, Tokens
-from httpapi.server.problemdetails import RouteProblems
-from httpapi.server.requestgate import Gate
-from kafkaio.times import iso
+from teacup.base.now import read_clocks
+from teacup.base.times import iso
+from teacup.http.server import problem_details as problems
+from teacup.http.server.application import SMALL_BODY_BYTES, GuardedRoute, framework, gated, needs, operations
+from teacup.http.server.auth import Scope, Tokens
+from teacup.http.server.problem_details import RouteProblems
+from teacup.http.server.request_gate import Gate
+from teacup.http.server.serving import listen, url, uvicorn_config
+from teacup.http.server.steady_clock import SteadyClock
+
+
+class HistoryAnswers:
+    """Up to `capacity` encoded pages. Used on one event loop only."""
+
+    def __init__(self, capacity: int = 256) -> None:
+        self._capacity = capacity
+        self._pages: OrderedDict[Hashable, tuple[Published, bytes]] = OrderedDict()
+
+    def get(self, query: Hashable, current: Published) -> bytes | None:
+        """Returns the page of `query`, if it was made when `current` was already published."""
+        found = self._pages.get(query)
+        if found is None or found[0] is not current:
+            return None
+        self._pages.move_to_end(query)
+        return found[1]
+
+    def put(self, query: Hashable, current: Published, page: bytes) -> None:
+        """Stores a page that was read after `current` was published."""
+        self._pages[query] = (current, page)
+        self._pages.move_to_end(query)
+        if len(self._pages) > self._capacity:
+            self._pages.popitem(last=False)
+
 
 HISTORY_PAGE_MAX = 2_000
 _SEQUENCE_MAX = 2**53
@@ -219,3 +255,27 @@ def create_app(store: DelayStore, tokens: Tokens, config: DelayServeConfig, cloc
 
 def _json(body: DelayBody | DelayListBody) -> Response:
     return Response(body.model_dump_json(), media_type=JSONResponse.media_type, headers=_NO_STORE)
+
+
+__all__ = ["DelayServeConfig", "serve"]
+
+logger = logging.getLogger("teacup.datadelay.api.app")
+
+
+def serve(config: DelayServeConfig) -> None:
+    """Serves until SIGTERM or SIGINT; requests in progress are completed.
+
+    Raises `SettingsInvalid`, `ConfigInvalid` and `StoreUnavailable` before anything is served.
+    """
+    tokens = config.load_tokens(os.environ)
+    with (
+        DelayStore.open(
+            config.database,
+            retention_ms=round(config.history_retention_s * 1000),
+            max_points=config.history_max_points,
+        ) as store,
+        listen(config) as listener,
+    ):
+        app = create_app(store, tokens, config, SteadyClock(read_clocks(), believes_ahead=True))
+        logger.info("the Data Delay API listens on %s", url(config, listener))
+        uvicorn.Server(uvicorn_config(config, app, timeout_graceful_shutdown=10)).run(sockets=[listener])

@@ -6,11 +6,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
-from configfile.durations import Duration
-from configfile.keys import as_written
-from datadelay.api.database import check_url
+from datadelay.api.databases import check_url
 from datadelay.publish import SkewLimits
-from httpapi.server.serverkeys import BODY, BURST, HELD, RATE, ServerKeys, Within
+from teacup.base.config.keys import as_written
+from teacup.base.times import Duration
+from teacup.http.server.config import BODY, BURST, HELD, RATE, ServerKeys, Within
 
 READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"
 WRITE_TOKEN_VARIABLE = "TEACUP_DELAY_WRITE_TOKEN"

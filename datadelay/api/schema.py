@@ -1,20 +1,44 @@
-"""The tables as the newest migration leaves them (a test compares the two)."""
+"""The tables as the newest migration leaves them (a test compares the two).
+
+What is published as a row of its table, and back.
+
+Migrates a database to the newest version of its tables.
+
+Reads what a failed database said: without the statement and its values, which may be anything.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from typing import Any
+
+from alembic import command
+from alembic.config import Config as AlembicConfig
+from alembic.script import ScriptDirectory
 from sqlalchemy import (
     JSON,
     BigInteger,
     Boolean,
     Column,
+    Connection,
+    Engine,
     ForeignKey,
     Integer,
     MetaData,
+    RowMapping,
     String,
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
+from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
+
+from datadelay.errors import ConfigInvalid, StoreUnavailable
+from datadelay.model import PartitionReport, Submission, slowest
+from datadelay.publish import Published
 
 metadata = MetaData()
 
@@ -57,3 +81,118 @@ history = Table(
     Column("slowest_partition", Integer),
     sqlite_with_rowid=False,  # a page is a contiguous range of the primary key
 )
+
+
+def to_row(entry: Published) -> dict[str, Any]:
+    """Returns all columns but the key and the sequence number."""
+    last = entry.last
+    return {
+        "listed_ms": last.listed_ms,
+        "consumed_until_ms": last.consumed_until_ms,
+        "submitted_reason": last.reason,
+        "caught_up": last.caught_up,
+        "generation": last.generation,
+        "store_generation": last.store_generation,
+        "partitions": [[p.partition, p.position, p.progress_ms, p.reason] for p in last.partitions],
+        "positions": None if entry.positions is None else sorted(map(list, entry.positions.items())),
+        "value_ms": entry.value_ms,
+        "floor_ms": entry.floor_ms,
+        "held": entry.held,
+        "reason": entry.reason,
+        "rewound_ms": entry.rewound_ms,
+        "success_ms": entry.success_ms,
+        "since_ms": entry.since_ms,
+    }
+
+
+def from_row(row: RowMapping) -> Published:
+    """Returns what is published, from all columns of its row."""
+    partitions = tuple(PartitionReport(*values) for values in row["partitions"])
+    positions: Mapping[int, int] | None = None if row["positions"] is None else dict(row["positions"])
+    return Published(
+        last=Submission(
+            consumer=row["consumer"],
+            topic=row["topic"],
+            listed_ms=row["listed_ms"],
+            consumed_until_ms=row["consumed_until_ms"],
+            reason=row["submitted_reason"],
+            partitions=partitions,
+            generation=row["generation"],
+            store_generation=row["store_generation"],
+            caught_up=row["caught_up"],
+        ),
+        positions=positions,
+        value_ms=row["value_ms"],
+        floor_ms=row["floor_ms"],
+        held=row["held"],
+        reason=row["reason"],
+        rewound_ms=row["rewound_ms"],
+        success_ms=row["success_ms"],
+        since_ms=row["since_ms"],
+        slowest=slowest(partitions),
+    )
+
+
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted to log in"
+    r"|invalid value for parameter|unrecognized configuration parameter|invalid \S+ value|certificate|SSL was required"
+)
+"""PostgreSQL gives no code for a connection that it refuses. In another language these are failures like any other."""
+
+_NOT_PERMITTED = "42501"
+
+
+def cause(error: SQLAlchemyError) -> str:
+    """Returns what it said, in one line."""
+    said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return " ".join(str(said).split())
+
+
+def is_refusal(error: SQLAlchemyError) -> bool:
+    """Returns whether the database, or its driver, would refuse the same URL again."""
+    return isinstance(error, ProgrammingError) or _REFUSED.search(cause(error)) is not None
+
+
+def remedy(refusal: SQLAlchemyError) -> str:
+    """Returns what to do so that the database no longer refuses the URL."""
+    if isinstance(refusal, DBAPIError) and getattr(refusal.orig, "sqlstate", None) == _NOT_PERMITTED:
+        return "the database must belong to the user: ALTER DATABASE ... OWNER TO ..."
+    return "correct its user, password, database or options"
+
+
+def migrate(engine: Engine, name: str, first: Callable[[Connection], None] = lambda connection: None) -> None:
+    """Migrates the database to the newest version.
+
+    Raises `StoreUnavailable`, also if its version is newer, and `ConfigInvalid` for a URL that is refused.
+
+    name    of the database, for messages
+    first   carried out in the same transaction, before anything is read
+    """
+    config = AlembicConfig()
+    config.set_main_option("script_location", str(files("datadelay.api") / "migrations").replace("%", "%%"))
+    newest = ScriptDirectory.from_config(config).get_current_head()
+    try:
+        with engine.begin() as connection:
+            first(connection)
+            config.attributes["connection"] = connection
+            if _revision(connection) not in (None, *_known(config)):
+                raise StoreUnavailable(
+                    f"database {name} is of a newer version (migration {_revision(connection)}, "
+                    f"this one knows up to {newest}): run the newer teacup, or restore a backup"
+                )
+            command.upgrade(config, "head")
+    except SQLAlchemyError as error:
+        if is_refusal(error):
+            raise ConfigInvalid(f"database: {name} refuses this URL: {cause(error)}; {remedy(error)}") from error
+        raise StoreUnavailable(f"database {name} cannot be opened, or migrated: {cause(error)}") from error
+
+
+def _known(config: AlembicConfig) -> list[str]:
+    return [script.revision for script in ScriptDirectory.from_config(config).walk_revisions()]
+
+
+def _revision(connection: Connection) -> str | None:
+    if not connection.dialect.has_table(connection, "alembic_version"):
+        return None
+    revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return revision

@@ -15,10 +15,8 @@ from typing import Any, Self
 from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from datadelay.api.causes import cause
-from datadelay.api.database import Database, open_database
-from datadelay.api.rows import from_row, to_row
-from datadelay.api.schema import history, published
+from datadelay.api.databases import Database, open_database
+from datadelay.api.schema import cause, from_row, history, published, to_row
 from datadelay.errors import DelayNotFound, StoreUnavailable
 from datadelay.model import DelayState, Point
 from datadelay.publish import Published

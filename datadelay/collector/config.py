@@ -13,18 +13,16 @@ from pydantic import (
     model_validator,
 )
 
-from configfile.certificates import CaBundle
-from configfile.document import Document
-from configfile.durations import Duration, Seconds
-from configfile.keys import Keys, Where, as_written, at_keys
-from configfile.values import ApiUrl, Properties, Text
 from datadelay.collector.reports import Rules
 from datadelay.model import NAME_MAX, NAME_PATTERN
-from datadelay.progress import Idle
-from kafkaio import client
-from kafkaio.errors import ConfigError
-from kafkaio.eventtime import KAFKA, TimeOf
-from kafkaio.jsonfields import TimeUnit
+from datadelay.watermark import Idle
+from teacup.base.config.document import CaBundle, Document
+from teacup.base.config.keys import ApiUrl, Keys, Properties, Text, Where, as_written, at_keys
+from teacup.base.times import Duration, Seconds
+from teacup.kafka import client
+from teacup.kafka.errors import ConfigError
+from teacup.kafka.records.json_fields import TimeUnit
+from teacup.kafka.records.record import KAFKA, TimeOf
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Within = Annotated[Seconds, Field(gt=0)]

@@ -18,10 +18,10 @@ from typing import TypeVar
 
 from datadelay.collector.reports import Observed, Rules, read_below, unread_span
 from datadelay.positions import Positions
-from kafkaio.blocksearch import Timed, block_size
-from kafkaio.errors import KafkaIOError, OffsetOutOfRange
-from kafkaio.times import LATEST_MS
-from kafkaio.topiclog import TopicLog
+from teacup.base.times import LATEST_MS
+from teacup.kafka.errors import KafkaIOError, OffsetOutOfRange
+from teacup.kafka.log.time_search import Timed, block_size
+from teacup.kafka.log.topic_log import TopicLog
 
 V = TypeVar("V")
 A = TypeVar("A")

@@ -1,18 +1,18 @@
 """Turns what was observed of a topic's partitions into a submission. Pure.
 
 Observed of each partition: its ends (the clock is read first, then the ends are listed), the committed position (read
-after the ends), and the event times of two blocks of valid records (`kafkaio.eventtime`): the last ones read, and the
-first unread ones in [position, last stable offset). Records without a valid time are skipped: a join sends them to the
-dead-letter topic. If no unread record has a time, the progress is unknown (`datadelay.collector.observe`). The first
-row that applies decides. `D` is the disorder; R is the time that the block of records already read proves: its typical
-time, or nothing if it has at most `outliers` records.
+after the ends), and the event times of two blocks of valid records (`teacup.kafka.records.record`): the last ones read,
+and the first unread ones in [position, last stable offset). Records without a valid time are skipped: a join sends them
+to the dead-letter topic. If no unread record has a time, the progress is unknown (`datadelay.collector.observe`). The
+first row that applies decides. `D` is the disorder; R is the time that the block of records already read proves: its
+typical time, or nothing if it has at most `outliers` records.
 
     observed                                           progress
     the broker or the position store failed            unknown, with the error
     no position, but the log holds records             unknown: where the consumer will start is not known
     position above the high watermark, listed again    unknown: the topic was recreated or truncated
     position below the log's start                     unknown: retention deleted unread records
-    unread records                                     see `datadelay.progress.unread_progress`
+    unread records                                     see `datadelay.watermark.unread_progress`
     none unread, last stable offset = high             listed - producer delay (`idle: hold`: as the next row)
     none unread, an open transaction hides records     R - D
     otherwise                                          unknown
@@ -29,16 +29,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datadelay.model import TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission, fitted
-from datadelay.progress import UNKNOWN, Idle, frontier, partition_progress, unread_progress
-from kafkaio.eventtime import OUTLIERS, proven
-from kafkaio.topiclog import Ends
+from datadelay.watermark import UNKNOWN, Idle, frontier, partition_progress, unread_progress
+from teacup.kafka.log.topic_log import Ends
+from teacup.kafka.records.record import OUTLIERS, proven
 
 NO_GENERATION = "unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is known of a topic's times, in the terms of `datadelay.progress`."""
+    """What is known of a topic's times, in the terms of `datadelay.watermark`."""
 
     disorder_ms: int = 1_000
     producer_delay_ms: int = 10_000

@@ -26,7 +26,6 @@ from pathlib import Path
 
 import requests
 
-from configfile.errors import SettingsInvalid
 from datadelay.client import DelayClient
 from datadelay.collector.config import (
     CheckpointSettings,
@@ -53,12 +52,12 @@ from datadelay.model import Delay, DelayState, Submission
 from datadelay.positions import Positions
 from datadelay.positions.checkpoint import SparkCheckpoint
 from datadelay.positions.group import ConsumerGroup
-from httpapi.client.transport import cause
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaIOError
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
-from kafkaio.times import iso
+from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.now import wall_ms
+from teacup.base.times import iso
+from teacup.http.client.transport import cause
+from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.log.broker_log import BrokerLog
 
 logger = logging.getLogger("teacup.datadelay.collector.run")
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from datadelay.errors import CheckpointNotUnderstood, PositionsUnreachable
 from datadelay.positions import Committed
-from sparkio.checkpoint import SparkLogs
+from teacup.spark.checkpoint import SparkLogs
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from collections.abc import Collection, Mapping
 
 from datadelay.errors import PositionsRefused, PositionsUnreadable
 from datadelay.positions import Committed, check_unchanged
-from kafkaio.delivery.receipt import Receipt
-from kafkaio.errors import ReceiptRefused
-from kafkaio.groups import JOB_NOTE, GroupOffsets, Spot
+from teacup.kafka.delivery.receipt import Receipt
+from teacup.kafka.errors import ReceiptRefused
+from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets, Spot
 
 _STORE = "store="
 
@@ -54,7 +54,7 @@ def whose(note: str) -> str | None:
 
 
 class ConsumerGroup:
-    """Implements `WritablePositions`. Raises `kafkaio.errors.KafkaIOError`."""
+    """Implements `WritablePositions`. Raises `teacup.kafka.errors.KafkaIOError`."""
 
     def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
         self._offsets = GroupOffsets(group, kafka)

@@ -28,7 +28,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from datadelay.errors import PositionsRefused, PositionsUnreachable, PositionsUnreadable
 from datadelay.positions import Committed, check_unchanged
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 
 QUIET_S = 60
 _WRITER = "teacup"  # a key that spouts ignore, and drop with their next write

@@ -21,12 +21,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from dedup.batchtag import BatchTag
-from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
-from dedup.restart.hashing import Mask, hashes_of
-from dedup.restart.seen import SeenIds, fresh_rows
+from dedup.identity import BatchTag
+from dedup.replay_range import DedupConfig, Loaded, LoadLimits, ReplayRange
+from dedup.restart.seen_ids import Mask, SeenIds, fresh_rows, hashes_of
 from dedup.restart.states import Attempt, FilterChange, FilterState, Reason, Switch
-from dedup.results.protocol import Loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,16 @@ replay: they are compared with what is seen, and add nothing to it.
 
 Each task of a batch is checked once. A task that was tried before needs what the earlier attempt wrote, perhaps a
 moment ago: the output is loaded again (its new part), even while filtering.
+
+What deduplicators report of a batch. Pure.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
-from dedup.replayrange import ReplayRange
+from dedup.replay_range import ReplayRange
 
 
 class FilterState(StrEnum):
@@ -131,3 +133,26 @@ class Switch:
 
     def _changed(self, reason: Reason, batch: int, now_ms: int) -> None:
         self.changes.append(FilterChange(now_ms, self.state, reason, batch, self.loaded, self.dropped, self.without_id))
+
+
+@dataclass(frozen=True, slots=True)
+class FilterReport:
+    """What the deduplicator of a worker, or of several, has done since their last reports.
+
+    filtering    how many of them filter
+    loaded       ids that were read from the output
+    without_id   rows let through without an id
+    foreign      records of other writers in what was loaded
+    """
+
+    filtering: int = 0
+    loads: int = 0
+    filter_calls: int = 0
+    loaded: int = 0
+    dropped: int = 0
+    without_id: int = 0
+    foreign: int = 0
+    changes: tuple[FilterChange, ...] = ()
+
+    def __add__(self, other: FilterReport) -> FilterReport:
+        return FilterReport(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))

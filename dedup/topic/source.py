@@ -5,13 +5,24 @@ offset      {"number", "topic", "id", "ranges": {partition: [start, end]}, "skip
 latest      up to the last stable offsets, at most `max_records` more; `start` itself if there is nothing to do
 read        on an executor: one range goes through the stage, which gives its summary as a row
 
-What it shares with other readers, and how a new partition is read: `sparkio.reader`.
+What it shares with other readers, and how a new partition is read: `teacup.spark.stream_reader`.
+
+The records of a range that are still there.
+
+A range is in Spark's log before it is read, so retention may overtake it, even in the middle. With `on_data_loss:
+continue` the rest of it is read. Nothing else depends on what a range holds, so it may give fewer records when it is
+read again.
+
+Whether a record can keep its partition: both topics have as many.
+
+Whether ids can be found in the values of a topic: those with the frame of a schema registry are not decoded here.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -19,16 +30,50 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
-from dedup.errors import SourceChanged
-from dedup.topic.remaining import REMEDY, losses_of
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.fairshare import fair_shares
-from kafkaio.losses import epochs_of
-from kafkaio.topiclog import Ends, TopicLog
-from sparkio.control import ReaderControl
-from sparkio.reader import StreamReader
-from sparkio.source import pickled, stream_source
-from sparkio.summaries import SUMMARY_SCHEMA
+from dedup.errors import DedupConfigInvalid, PartitionsDiffer, RecordsGone, SourceChanged
+from dedup.identity import Identity
+from teacup.kafka.client import committed_only
+from teacup.kafka.errors import OffsetOutOfRange
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.losses import CONTINUE, Losses, epochs_of
+from teacup.kafka.log.point_reader import PointReader
+from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
+from teacup.spark.crossing import SUMMARY_SCHEMA
+from teacup.spark.source import pickled, stream_source
+from teacup.spark.stream_reader import ReaderControl, StreamReader
+
+REMEDY = "start a new checkpoint"
+WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` reads what is left of it. Otherwise {REMEDY}"
+
+
+def losses_of(on_data_loss: str) -> Losses:
+    """Returns what is done about lost records of the source: "stop" or "continue"."""
+    return Losses(RecordsGone, REMEDY, on_data_loss == CONTINUE)
+
+
+class Remaining:
+    """Reads ranges of a partition, and counts the offsets that were deleted (`skipped`)."""
+
+    def __init__(self, read: Callable[[int, int], Iterator[pa.RecordBatch]], on_data_loss: str) -> None:
+        """Takes `read`, which gives the records of [start, end) in offset order, in batches."""
+        self._read, self._losses = read, losses_of(on_data_loss)
+        self.skipped = 0
+
+    def of(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Raises `RecordsGone` for a truncated partition, and for deleted records unless it continues."""
+        with self._losses.of_planned(WAY_OUT):
+            while start < end:
+                try:
+                    for batch in self._read(start, end):
+                        start = batch.column("offset")[-1].as_py() + 1
+                        yield batch
+                    return
+                except OffsetOutOfRange as error:
+                    if not self._losses.continues or error.start <= start:
+                        raise
+                    self.skipped += min(error.start, end) - start
+                    start = error.start
+
 
 log = logging.getLogger("teacup.dedup.topic.source")
 
@@ -157,3 +202,45 @@ def _check_belongs(end: Mapping[str, Any], topic_id: str, ranges: Ranges) -> Non
 def _first(ends: Mapping[int, Ends], ranges: Ranges) -> dict[int, int]:
     """Returns where a new checkpoint starts."""
     return {p: end.stable if ranges.start == "latest" else end.start for p, end in ends.items()}
+
+
+def check_partitions(source: str, output: str, kafka: Mapping[str, str]) -> None:
+    """Asks the brokers. Raises `PartitionsDiffer`, `KafkaIOError`."""
+    counts = {}
+    for topic in (source, output):
+        with closing(BrokerLog(topic, kafka)) as log:
+            counts[topic] = log.partition_count()
+    compare_partitions(source, counts[source], output, counts[output])
+
+
+def compare_partitions(source: str, of_source: int, output: str, of_output: int) -> None:
+    """Raises `PartitionsDiffer`."""
+    if of_source != of_output:
+        raise PartitionsDiffer(
+            f"{source!r} has {of_source} partitions and {output!r} has {of_output}: records keep their partition, give "
+            "both the same number"
+        )
+
+
+SAMPLE = 20
+FRAMED = b"\x00"
+"""No JSON text begins with it; a value with the frame does."""
+
+
+def check_values(topic: str, identity: Identity, kafka: Mapping[str, str]) -> None:
+    """Raises `DedupConfigInvalid` if the id is in JSON values, and the newest values are Avro or Protobuf.
+
+    Raises `KafkaIOError`.
+    """
+    if identity.key is None or not identity.key.paths:
+        return
+    with closing(BrokerLog(topic, kafka)) as source, closing(PointReader(topic, committed_only(kafka))) as reader:
+        spans = {p: (max(ends.start, ends.stable - SAMPLE), ends.stable) for p, ends in source.ends().items()}
+        taken = reader.take(spans, SAMPLE).values()
+        values = [record.value for records in taken for record in records if record.value is not None]
+    if values and all(value.startswith(FRAMED) for value in values):
+        raise DedupConfigInvalid(
+            f"id: {identity.key} is a field of JSON values, and those of {topic!r} have a schema registry's frame "
+            "(Avro or Protobuf), which this kind of job does not decode: no record would have an id. Give `key` or "
+            "`header:NAME`"
+        )

@@ -8,8 +8,8 @@ nothing counts as seen that is not durable, and workers need not inform each oth
 A range that may have been tried before begins only after the earlier writes are settled. It gets a window of its own
 that reaches back to the range's first record, because the range may span more than the window.
 
-What is known to a record depends on its own time and that of the record with its id (`dedup.topic.recentids`); a time
-in the future does not count. Records are written unchanged, as far as the output accepts them (`dedup.topic.accepted`);
+What is known to a record depends on its own time and that of the record with its id (`dedup.topic.read_back`); a time
+in the future does not count. Records are written unchanged, as far as the output accepts them (`dedup.topic.job`);
 a record that it does not accept at all ends the job.
 """
 
@@ -22,24 +22,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.errors import RowsLost
-from dedup.restart.seen import SeenIds, fresh_rows
-from dedup.restart.spark import current_attempt
+from dedup.restart.seen_ids import SeenIds, fresh_rows
 from dedup.restart.states import Attempt
-from dedup.restart.worker import wait_until_settled
-from dedup.topic.accepted import accepted
-from dedup.topic.job import TopicJob, TopicSummary
-from dedup.topic.readback import OutputWindow, valid_times
-from dedup.topic.remaining import Remaining
-from dedup.topic.source import BatchPart, RangeStage
-from kafkaio.delivery import failpoint
-from kafkaio.errors import RecordTooLarge
-from kafkaio.now import wall_ms
-from kafkaio.perprocess import PerProcess
-from kafkaio.producible import TopicLimits
-from kafkaio.rangereader import open_reader
-from kafkaio.topiclimits import forget_limits, limits_of, within_limits
-from kafkaio.writer import TopicWriter, discard_writer, open_writer
-from sparkio.summaries import summary_rows
+from dedup.restart.worker import current_attempt, wait_until_settled
+from dedup.topic.job import TopicJob, TopicSummary, accepted
+from dedup.topic.read_back import OutputWindow, valid_times
+from dedup.topic.source import BatchPart, RangeStage, Remaining
+from teacup.base.now import wall_ms
+from teacup.base.process import PerProcess
+from teacup.kafka.delivery import failpoint
+from teacup.kafka.errors import RecordTooLarge
+from teacup.kafka.read.range_reader import open_reader
+from teacup.kafka.records.limits import TopicLimits
+from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
+from teacup.kafka.write.writer import TopicWriter, discard_writer, open_writer
+from teacup.spark.crossing import summary_rows
 
 OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch
 

@@ -1,20 +1,107 @@
 """Everything that a job file names, looked at: topics, records, groups, APIs, folders. Nothing is changed.
 
 Each part is looked at even if another one has failed, so that all errors are reported at once.
+
+What the brokers say about the topics and groups of a job. Nothing is written, joined or committed.
+
+Checkpoints and folders, looked at without writing to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 
-from deploy.check.brokerfacts import of_groups, topic_facts
-from deploy.check.checks import Checkable, Checks
-from deploy.check.findings import Finding, from_error, of_place, of_retention, of_topic
-from deploy.check.observed import TopicFacts
-from deploy.check.places import checkpoint_facts, folder_facts
+from confluent_kafka import KafkaError
+
+from deploy.check.checks import Checkable, Checks, Named
+from deploy.check.facts import PlaceFacts, TopicFacts
+from deploy.check.findings import Finding, error, from_error, of_place, of_retention, of_topic, ok, warning
+from deploy.checkpoint_lock import holder_of
 from joins.errors import JoinError
-from kafkaio.errors import KafkaIOError
-from kafkaio.reachable import wait_for_brokers
+from teacup.base.errors import ExitCode
+from teacup.base.fields import local_folder
+from teacup.kafka.errors import KafkaIOError, TopicMissing
+from teacup.kafka.log.admin import Described, describe, wait_for_brokers
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.groups import error_codes
+
+
+def topic_facts(asked: Sequence[Named]) -> list[TopicFacts]:
+    """Returns what the brokers say about each topic."""
+    found: dict[tuple[bool, str], Described | KafkaIOError] = {}
+    for written in (False, True):
+        some = [topic for topic in asked if topic.written is written]
+        if some:
+            described = describe(some[0].kafka, sorted({topic.topic for topic in some}))
+            found |= {(written, name): about for name, about in described.items()}
+    return [_facts(topic, found[topic.written, topic.topic]) for topic in asked]
+
+
+def _facts(asked: Named, found: Described | KafkaIOError) -> TopicFacts:
+    if isinstance(found, KafkaIOError):
+        code = ExitCode.BAD_JOB_FILE if isinstance(found, TopicMissing) else found.exit_code
+        return TopicFacts(key=asked.key, topic=asked.topic, written=asked.written, problem=str(found), code=code)
+    return TopicFacts(
+        key=asked.key,
+        topic=asked.topic,
+        written=asked.written,
+        partitions=found.partitions,
+        allowed=found.operations,
+        config=None if asked.written else _config(asked),
+    )
+
+
+def _config(asked: Named) -> Mapping[str, str] | None:
+    with closing(BrokerLog(asked.topic, asked.kafka)) as log:
+        try:
+            return log.config()
+        except KafkaIOError:  # the topic was described: the ACL DescribeConfigs is missing
+            return None
+
+
+def of_groups(kafka: Mapping[str, str], groups: Mapping[str, str]) -> Iterator[Finding]:
+    """Says whether consumer groups may be used. groups: by name, what each is for."""
+    codes = error_codes(kafka, list(groups), reading=True)
+    if codes is None:
+        yield warning("groups", f"whether {', '.join(groups)} may be used is not known: no broker has answered")
+        return
+    for group, what in groups.items():
+        code = codes.get(group)
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            yield error("groups", f"group {group!r} ({what}): the user may not use it; give it the ACL Read")
+        elif code not in (None, KafkaError.GROUP_ID_NOT_FOUND):
+            yield warning("groups", f"whether {group!r} ({what}) may be used is not known: {KafkaError(code).name()}")
+        else:
+            yield ok("groups", f"{group!r} ({what}) may be used")
+
+
+def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
+    """Looks at a checkpoint. read: says what is in it; raises if it belongs to another job, or cannot be read."""
+    try:
+        content = read()
+    except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
+        problem, code = str(error) or type(error).__name__, getattr(error, "exit_code", ExitCode.CHECKPOINT)
+        return PlaceFacts(key="checkpoint", location=location, problem=problem, code=code)
+    folder = local_folder(location)
+    if folder is None:
+        return PlaceFacts(key="checkpoint", location=location, content=content)
+    if (holder := holder_of(folder)) is not None:
+        content += f"; a job runs on it now (process {holder})"
+    return folder_facts("checkpoint", folder, content)
+
+
+def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
+    """Looks at a folder of this machine, which is created if it is missing when the job runs."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        problem = f"{folder} cannot be written to; give the job a folder that its user may write to"
+        return PlaceFacts(key=key, location=str(folder), problem=problem)
+    return PlaceFacts(key=key, location=str(folder), content=content, free_bytes=shutil.disk_usage(there).free)
+
 
 BROKERS_ANSWER_WITHIN_S = 10.0
 

@@ -13,20 +13,19 @@ from enum import StrEnum
 
 import numpy as np
 
-from configfile.durations import written
 from datadelay.errors import DelayError
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from dedup.errors import DedupError
-from deploy.check.observed import PlaceFacts, SideFacts, TopicFacts
-from joins.admission.guard import LONGEST_DOWNTIME_MS, not_direct, refuse_compaction
-from joins.admission.keysample import Sample, common_keys, nothing_in_common
-from joins.admission.passage import lags_of
+from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
 from joins.errors import DataLoss, JoinError
+from joins.plan.log_checks import LONGEST_DOWNTIME_MS, not_direct, refuse_compaction
+from joins.plan.start.startup_sample import Sample, common_keys, nothing_in_common
+from joins.read.range_gate import lags_of
 from joins.spec import JoinPath, JoinSpec, Side
-from kafkaio.errors import KafkaIOError
-from kafkaio.exitcode import ExitCode
-from kafkaio.times import iso
-from storage.errors import StorageError
+from teacup.base.errors import ExitCode
+from teacup.base.times import iso, written
+from teacup.kafka.errors import KafkaIOError
+from teacup.storage.errors import StorageError
 
 SECONDS_NOT_MS = 100_000_000_000
 """Times below it are in 1973 or before: probably seconds."""

@@ -5,28 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
+from deploy.check.facts import SideFacts, TopicFacts
 from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_partitions, of_times, ok
-from deploy.check.observed import SideFacts, TopicFacts
-from joins.admission.committed import positions_of
-from joins.admission.facts import BucketFacts
-from joins.admission.firstlook import sample_both, sample_newest, sample_next
-from joins.admission.guard import check_topics
-from joins.admission.keysample import Sample
-from joins.admission.listing import Listing
-from joins.admission.moved import Moved
-from joins.admission.start import left_start
-from joins.admission.state import Admission
-from joins.decoded import times_as_json, wait_for_registry
+from joins.batch.facts import BucketFacts
+from joins.batch.state import Admission
 from joins.errors import DataLoss
-from joins.feed.feed import FeedSpec
-from joins.flavour import flavour_of
+from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
-from joins.pathchoice import why_not_direct, with_path
+from joins.plan.committed import positions_of
+from joins.plan.log_checks import check_topics
+from joins.plan.readable import Listing
+from joins.plan.start.copartition import why_not_direct, with_path
+from joins.plan.start.handover import Moved
+from joins.plan.start.positions import left_start
+from joins.plan.start.startup_sample import Sample, sample_both, sample_newest, sample_next
+from joins.read.deserialize import times_as_json, wait_for_registry
 from joins.spec import JoinPath, JoinSpec, Side
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaIOError
-from kafkaio.now import wall_ms
+from joins.streaming import flavour_of
+from teacup.base.now import wall_ms
+from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.log.broker_log import BrokerLog
 
 REGISTRY_ANSWERS_WITHIN_S = 5.0
 

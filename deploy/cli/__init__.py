@@ -3,10 +3,8 @@
 __main__.py  `python -m deploy.cli`
 app.py       the `teacup` command
 command.py   the `teacup` command as a process
-delay.py     `teacup delay` (collector and API)
+commands.py  a command that needs an optional part which is not installed says what to install, in one line
 dev.py       `teacup dev` (a broker for development)
-extras.py    a command that needs an optional part which is not installed says what to install, in one line
-logs.py      what commands log to standard error
 offsets.py   `teacup offsets` (offsets of a time)
-storage.py   `teacup storage`
+services.py  `teacup delay` (collector and API)
 """

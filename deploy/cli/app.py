@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.delay import delay_app
+from deploy.cli.commands import Commands, log_job
 from deploy.cli.dev import dev_app
-from deploy.cli.extras import Commands
-from deploy.cli.logs import log_job
 from deploy.cli.offsets import offsets_app
-from deploy.cli.storage import storage_app
+from deploy.cli.services import delay_app, storage_app
 from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
-from kafkaio.exitcode import OF_JOBS, ExitCode, listed
+from teacup.base.errors import OF_JOBS, ExitCode, listed
+from teacup.spark.errors import SparkError
 
 if TYPE_CHECKING:
-    from deploy.check.servicefiles import ServiceFile
+    from deploy.check.service_files import ServiceFile
     from deploy.job import CommonJob
 
 app = typer.Typer(
@@ -112,7 +111,7 @@ def check(
     job = _load(job_file, assignments or ())
     if job is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
-    from kafkaio.native.rdkafka import path_in_use
+    from teacup.kafka.native.rdkafka import path_in_use
 
     typer.echo(f"{job_file} is valid; records are read and written in {path_in_use()}")
     if connect:
@@ -170,8 +169,8 @@ def schema(
 
 
 def _service_of(file: Path) -> ServiceFile | None:
-    from configfile.errors import SettingsInvalid
-    from deploy.check.servicefiles import check_service
+    from deploy.check.service_files import check_service
+    from teacup.base.errors import SettingsInvalid
 
     try:
         return check_service(file)
@@ -215,7 +214,7 @@ def unjoined_of(
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
     from deploy.job import JoinJob
-    from deploy.jobfile.jobvalues import start_at
+    from deploy.jobfile.values import start_at
     from joins.lookup.spec import LookupSpec
 
     if not isinstance(job, JoinJob) or not isinstance(job.spec, LookupSpec):
@@ -230,7 +229,7 @@ def unjoined_of(
         typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
         return ExitCode.BAD_JOB_FILE
     from deploy.jobs.lines import Lines
-    from deploy.jobs.unjoined import run_unjoined
+    from deploy.jobs.unjoined.run import run_unjoined
 
     with closing(Lines(as_json=job.json_log)) as lines:
         return run_unjoined(job, lines, stop, begin)
@@ -244,16 +243,16 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     log_job(as_json=job.json_log)
     from deploy.job import JoinJob
     from joins.errors import JoinError
-    from kafkaio.errors import KafkaIOError
+    from teacup.kafka.errors import KafkaIOError
 
     if not isinstance(job, JoinJob):
         typer.echo(f"{job_file}: kind: only a join can be moved to a new checkpoint", err=True)
         return ExitCode.BAD_JOB_FILE
-    from deploy.jobs.moving import move as moved_after
+    from deploy.jobs.move import move as moved_after
 
     try:
         moved = moved_after(job, other)
-    except (DeployError, JoinError, KafkaIOError) as error:
+    except (DeployError, SparkError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
         return error.exit_code
     typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
@@ -270,8 +269,8 @@ def _offsets(left: Mapping[int, int]) -> str:
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
-    from configfile.errors import SettingsInvalid
-    from deploy.load import load_job
+    from deploy.kinds import load_job
+    from teacup.base.errors import SettingsInvalid
 
     try:
         return load_job(job_file, assignments=assignments)

@@ -23,7 +23,7 @@ def broker_command(
     ] = None,
 ) -> None:
     """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
-    from deploy.broker.brokercommand import run_broker
+    from deploy.dev.broker.command import run_broker
 
     try:
         run_broker(folder, port)

@@ -13,21 +13,19 @@ from pydantic import RootModel
 from rich.console import Console
 from rich.table import Table
 
-from configfile.document import Document
-from configfile.errors import SettingsInvalid
-from configfile.values import Properties
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from deploy.cli.logs import log_each_line_once
-from kafkaio.errors import KafkaIOError
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
-from kafkaio.times import iso, millis_of
+from deploy.cli.commands import log_each_line_once
+from teacup.base.config.document import Document
+from teacup.base.config.keys import Properties
+from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.now import wall_ms
+from teacup.base.times import iso, millis_of
+from teacup.kafka.errors import KafkaIOError
 
 if TYPE_CHECKING:
-    from datadelay.offsets.rewriting import PositionPlan
-    from datadelay.offsets.search import OffsetAt
+    from datadelay.offsets import OffsetAt, PositionPlan
     from datadelay.positions import WritablePositions
-    from kafkaio.brokerlog import BrokerLog
+    from teacup.kafka.log.broker_log import BrokerLog
 
 offsets_app = typer.Typer(help="The offsets of a time, and setting a consumer to them.", no_args_is_help=True)
 
@@ -135,7 +133,7 @@ class Search:
 
     def offsets_at(self, topic: str, time_text: str) -> tuple[OffsetAt, ...]:
         """Looks up the offset of a time in each partition; progress is printed on standard error."""
-        from datadelay.offsets.search import offsets_at
+        from datadelay.offsets import offsets_at
 
         time_ms = _time_ms(time_text)
         log = _open_log(topic, self.kafka, self.payload_time)
@@ -195,7 +193,7 @@ class Goal:
             return _plan_of_undo(self.undo_path, positions, search.kafka)
         if self.topic is None or self.time_text is None:
             raise ConfigInvalid("--topic and --time are missing; or give --undo FILE")
-        from datadelay.offsets.rewriting import plan
+        from datadelay.offsets import plan
 
         found = search.offsets_at(self.topic, self.time_text)
         self._check(found, self.time_text, search.payload_time)
@@ -204,7 +202,7 @@ class Goal:
 
     def _check(self, found: tuple[OffsetAt, ...], time_text: str, payload_time: str | None) -> None:
         """Raises for offsets that their records contradict, and for those past the end unless that is asked for."""
-        from datadelay.offsets.search import OffsetKind
+        from datadelay.offsets import OffsetKind
 
         wrong = [offset.partition for offset in found if not offset.verified]
         if wrong:
@@ -228,7 +226,7 @@ class Goal:
 
 def _set(consumer: PositionsOwner, goal: Goal, search: Search, save_undo: Path | None, *, apply: bool) -> Path | None:
     """Shows the change, and makes it if `apply`; returns the undo file, None if nothing was written."""
-    from datadelay.offsets.rewriting import apply_plan
+    from datadelay.offsets import apply_plan
 
     positions = consumer.positions(search.kafka)
     try:
@@ -247,7 +245,7 @@ def _set(consumer: PositionsOwner, goal: Goal, search: Search, save_undo: Path |
 
 
 def _plan_of_undo(path: Path, positions: WritablePositions, kafka: dict[str, str]) -> PositionPlan:
-    from datadelay.offsets.rewriting import undo, undo_topic
+    from datadelay.offsets import undo, undo_topic
 
     log = _open_log(undo_topic(path), kafka, None)
     try:
@@ -260,8 +258,8 @@ def _plan_of_undo(path: Path, positions: WritablePositions, kafka: dict[str, str
 
 
 def _open_log(topic: str, kafka: dict[str, str], payload_time: str | None) -> BrokerLog:
-    from kafkaio.brokerlog import BrokerLog
-    from kafkaio.eventtime import KAFKA, TimeOf
+    from teacup.kafka.log.broker_log import BrokerLog
+    from teacup.kafka.records.record import KAFKA, TimeOf
 
     return BrokerLog(topic, kafka, TimeOf(payload_time or KAFKA))
 

@@ -22,13 +22,13 @@ from numpy.random import Generator, default_rng  # numpy would load it at its fi
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from deploy.dev.demoparts import broker_at, console, run_demo, topics_of
+from deploy.dev.demo_parts import broker_at, console, run_demo, topics_of
 from joins.testing.deadlock import SPEC, LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.now import wall_ms
-from kafkaio.rangereader import RangeReader
-from kafkaio.writer import TopicWriter
+from teacup.base.now import wall_ms
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.write.writer import TopicWriter
 
 IMPRESSIONS, CLICKS = 200_000, 100_000
 SPAN_MS = 120_000

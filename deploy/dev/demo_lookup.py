@@ -26,15 +26,12 @@ from rich.table import Table
 
 from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
-from deploy.dev.demoparts import broker_at, console, run_demo, topics_of
-from deploy.dev.demotraffic import NOWHERE, Traffic
-from deploy.dev.demoverdict import ROWS, DemoResult, judge
-from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from deploy.dev.demo_parts import NOWHERE, ROWS, DemoResult, Traffic, broker_at, console, judge, run_demo, topics_of
+from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from deploy.errors import PartFailed
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.every import Every
-from kafkaio.now import wall_ms
-from kafkaio.rangereader import RangeReader
+from teacup.base.now import Every, wall_ms
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.read.range_reader import RangeReader
 
 IMPRESSIONS_PER_S, CLICKS_PER_S = 2_000, 1_000
 BEFORE_MS, AFTER_MS, DISORDER_MS = 30_000, 500, 500

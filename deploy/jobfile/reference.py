@@ -9,9 +9,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from configfile.models import models_in
-from deploy.jobfile.jobkeys import JobKeys, TimedJobKeys
-from deploy.jobfile.joinkeys import WindowJoinKeys
+from deploy.jobfile.job_keys import JobKeys, TimedJobKeys
+from deploy.jobfile.join_keys import WindowJoinKeys
+from teacup.base.config.problems import models_in
 
 _FIRST = ("name", "kind", "kafka")
 _MIB = 1 << 20

@@ -7,31 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from configfile.durations import written
 from dedup.errors import PartitionsDiffer
 from dedup.identity import Within
-from dedup.restart.spark import replay_of
-from dedup.topic.framedids import check_values
+from dedup.restart.worker import replay_of
 from dedup.topic.job import TopicJob, TopicSummary
-from dedup.topic.partitions import check_partitions, compare_partitions
-from dedup.topic.source import Ranges, range_source
+from dedup.topic.source import Ranges, check_partitions, check_values, compare_partitions, range_source
 from dedup.topic.stage import topic_stage
-from deploy.check.checks import Checks
+from deploy.check.checks import Checks, Named
+from deploy.check.facts import TopicFacts
 from deploy.check.findings import Finding, from_error
-from deploy.check.observed import TopicFacts
-from deploy.check.topics import Named
 from deploy.job import DedupJob
-from deploy.jobs.lostplan import check_ranges
+from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
-from kafkaio.headers import BATCH
-from sparkio.control import ReaderControl
-from sparkio.source import rows_of
+from teacup.base.times import written
+from teacup.kafka.headers import BATCH
+from teacup.spark.source import rows_of
+from teacup.spark.stream_reader import ReaderControl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.backlog import Positions
+    from deploy.jobs.lines import Positions
 
 _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped")
 

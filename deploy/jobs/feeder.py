@@ -10,27 +10,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.checks import POSITIONS, Checks, Retention
+from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.lookup_findings import of_feeder
 from deploy.check.samples import of_feeder as of_feeder_records
-from deploy.check.services import of_feeder
-from deploy.check.topics import Named, side_outputs
 from deploy.job import FeederJob
-from deploy.jobs.lostplan import forget_lost_feed
+from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
-from joins.decoded import wait_for_registry
-from joins.feed.feed import Fed
-from joins.feed.source import commit_fed, feed_source
-from joins.feed.stage import FeedSummary
-from kafkaio.times import iso
-from sparkio.checkpoint import SparkLogs
-from sparkio.control import ReaderControl
-from sparkio.source import rows_of
+from joins.lookup.feed.source import commit_fed, feed_source
+from joins.lookup.feed.spec import Fed
+from joins.lookup.feed.stage import FeedSummary
+from joins.read.deserialize import wait_for_registry
+from teacup.base.times import iso
+from teacup.spark.checkpoint import SparkLogs
+from teacup.spark.source import rows_of
+from teacup.spark.stream_reader import ReaderControl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.backlog import Positions
+    from deploy.jobs.lines import Positions
 
 _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
 

@@ -2,6 +2,8 @@
 
 tickets -> join -> deliver      one Python task per bucket; only summaries reach the driver
 with `select:` joined rows pass through Spark's expressions in between, in the same task
+
+What the tasks of a join need to drop results that an earlier driver or attempt has written.
 """
 
 from __future__ import annotations
@@ -17,50 +19,70 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.logger import PySparkLogger
 
-from deploy.check.checks import POSITIONS, Checks, Retention
+from dedup.identity import Identity, Within
+from dedup.restart.worker import Setup, replay_of
+from dedup.results import KafkaResults
+from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.facts import TopicFacts
 from deploy.check.findings import Finding, from_error
-from deploy.check.observed import TopicFacts
 from deploy.check.samples import of_join, unread_left
-from deploy.check.topics import Named, side_outputs
-from deploy.errors import CheckpointUnreadable, SessionRefused
-from deploy.job import JoinJob
-from deploy.jobs.beginning import take_output
-from deploy.jobs.deduplication import deduplication
-from deploy.jobs.joincheckpoint import Checkpoint, look_into
-from deploy.jobs.kafkachecks import first_look
-from deploy.jobs.lostplan import forget_lost_plan
-from deploy.jobs.matching import NothingMatched
-from deploy.jobs.moving import started
-from deploy.jobs.report import BatchReport, gather
+from deploy.errors import CheckpointUnreadable
+from deploy.job import Deduplicate, JoinJob
+from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
+from deploy.jobs.join_report import BatchReport, NothingMatched, gather
+from deploy.jobs.move import started
+from deploy.jobs.replan import forget_lost_plan
 from deploy.jobs.runner import JobKind
-from deploy.output.deduplicated import Deduplication
-from deploy.output.delivered import DeliveredBatch
-from deploy.output.selectsql import selected, with_selected
+from deploy.output.accounts import DeliveredBatch
+from deploy.output.deliveries import Deduplication
+from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
-from joins.admission.committed import commit_positions, positions_of
-from joins.admission.control import JoinControl
-from joins.admission.factsfolder import keep_facts, known_facts
-from joins.admission.folders import own_folder
-from joins.admission.moved import Moved
-from joins.admission.state import Admission
-from joins.admission.summary import BucketSummary
-from joins.decoded import wait_for_registry
+from joins.batch.state import Admission
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
-from joins.flavour import LOOKUP, flavour_of, stage_frame
-from joins.itemrows import ITEM_SCHEMA, Batches, item_rows, items_in
+from joins.items import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
-from joins.pathchoice import with_path
-from joins.window.checkpointed import forget_other_copies
-from kafkaio.delivery.fencing import OutputBucket
-from kafkaio.errors import KafkaIOError
-from kafkaio.headers import ID
-from sparkio.crossing import crossing_rows
-from sparkio.summaries import SUMMARY_SCHEMA, summary_rows
+from joins.plan.committed import commit_positions, positions_of
+from joins.plan.reader import JoinControl
+from joins.plan.start.copartition import with_path
+from joins.plan.start.handover import Moved
+from joins.read.deserialize import wait_for_registry
+from joins.read.facts_files import keep_facts, known_facts, own_folder
+from joins.read.summary import BucketSummary
+from joins.spec import JoinSpec, Policy
+from joins.streaming import LOOKUP, flavour_of, stage_frame
+from joins.window.backup import forget_other_copies
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.headers import ID, LEFT
+from teacup.spark.crossing import SUMMARY_SCHEMA, crossing_rows, summary_rows
+from teacup.spark.errors import SessionRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.backlog import Positions
+    from deploy.jobs.lines import Positions
+
+
+def deduplication(job: JoinJob) -> Deduplication | None:
+    """Returns the deduplication that a job asks for, at the start of a driver. Raises `DedupError`."""
+    asked = job.output.deduplicate
+    if asked is None:
+        return None
+    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, _identity(job.spec, asked)
+    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
+    setup = Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
+    return Deduplication(setup, topic, identity)
+
+
+def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
+    """Returns what identifies a result in the output topic.
+
+    A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
+    a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.
+    """
+    if asked.expression is not None:
+        return Identity(ID, within=Within.BATCH)
+    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT), within=Within.BATCH)
 
 
 class JoinJobKind(JobKind):
@@ -125,7 +147,9 @@ class JoinJobKind(JobKind):
         yield from of_join(spec, planned, moved, topics)
 
     def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-        from deploy.check.services import of_lookup  # the clients of both APIs: half a second of an in-memory join
+        from deploy.check.lookup_findings import (
+            of_lookup,  # the clients of both APIs: half a second of an in-memory join
+        )
 
         planned, moved = self._looked_into()
         unread = None

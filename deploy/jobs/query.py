@@ -11,10 +11,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
 
 from deploy.output.accounts import check_whole
-from deploy.spark.killed import CONTINUES
-from kafkaio.exitcode import ExitCode
-from sparkio.crossing import Failure, crossed
-from sparkio.summaries import summaries_in
+from teacup.base.errors import ExitCode
+from teacup.spark.crossing import Failure, crossed, summaries_in
+from teacup.spark.jvm import CONTINUES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +50,7 @@ def in_progress(query: StreamingQuery) -> bool:
 def failed(error: Exception) -> ExitCode:
     """Logs why a job failed, and returns its exit code.
 
-    What failed in a source or a task is in the text of Spark's error, with its mark (`sparkio.crossing`).
+    What failed in a source or a task is in the text of Spark's error, with its mark (`teacup.spark.crossing`).
     """
     failure = Failure.of(error) or crossed(str(error))
     if failure is not None:

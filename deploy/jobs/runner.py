@@ -24,26 +24,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.checks import Checks
-from deploy.check.topics import Named, check_topics
-from deploy.checkpoint.durable import sync_plan
-from deploy.checkpoint.lock import checkpoint_lock
+from deploy.check.checks import Checks, Named, check_topics
+from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
-from deploy.jobs.backlog import Backlog, Positions
-from deploy.jobs.lines import Lines, Report
+from deploy.jobs.lines import Backlog, Lines, Positions, Report
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
-from deploy.spark.conf import of_checkpoint
-from deploy.spark.java import check_java
-from deploy.spark.session import Session
-from kafkaio.errors import KafkaIOError
-from kafkaio.every import Every
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
-from kafkaio.reachable import wait_for_brokers
-from kafkaio.withoutpandas import use_arrow_without_pandas
-from sparkio.crossing import crossing
-from sparkio.workerlog import worker_environment
+from teacup.base.errors import ExitCode
+from teacup.base.files import sync_plan
+from teacup.base.imports import use_arrow_without_pandas
+from teacup.base.logs import worker_environment
+from teacup.base.now import Every, wall_ms
+from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.log.admin import wait_for_brokers
+from teacup.spark.conf import of_checkpoint
+from teacup.spark.crossing import crossing
+from teacup.spark.java import check_java
+from teacup.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,19 +4,24 @@
     rows that were joined           = rows that arrived here
     results not yet in the output   = results delivered + results refused (dead letters)
 
-`kafkaio.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive, not
-where they are made: a row that gets lost in between shows.
+`teacup.kafka.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive,
+not where they are made: a row that gets lost in between shows.
+
+What became of a bucket's batch. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic
 
 import numpy as np
 import polars as pl
 
+from dedup.restart.states import FilterReport
 from deploy.errors import AccountsDiffer
+from joins.items import C
 from joins.rows.frames import is_null
 
 
@@ -38,7 +43,7 @@ class Accounts:
     _last: tuple[int, int] = (-1, -1)
 
     def receive(self, rows: pl.DataFrame) -> None:
-        """Counts rows in the schema of `joins.rows.records.ROW`; those about one left record are consecutive."""
+        """Counts rows in the schema of `joins.rows.frames.ROW`; those about one left record are consecutive."""
         self.received += len(rows)
         about_left = pl.Series(~is_null(rows["left_offset"]))
         partitions, offsets = (rows[name].filter(about_left).to_numpy() for name in ("left_partition", "left_offset"))
@@ -79,3 +84,21 @@ def check_whole(parts: Sequence[int], expected: int, what: str) -> None:
             f"summaries came from {what} {sorted(parts)}, and {expected} were expected: rows may be missing, and the "
             "batch is not committed"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredBatch(Generic[C]):
+    """What a task reports to the driver: one per bucket and batch.
+
+    summary           of the join
+    sent              the batch's rows in the output, by topic, also those of earlier attempts
+    refused           rows that became dead letters because they could not be written, by reason
+    delivered_before  how many rows were in the output before this attempt
+    deduplicator      None: the job has none
+    """
+
+    summary: C
+    sent: Mapping[str, int]
+    refused: Mapping[str, int]
+    delivered_before: int
+    deduplicator: FilterReport | None = None

@@ -1,19 +1,125 @@
-"""How a ticket's rows are delivered, and the limits of the topics that they go to."""
+"""How a ticket's rows are delivered, and the limits of the topics that they go to.
+
+The deduplicator around a writing: results that the output topic holds already are left out.
+
+They need nothing more, as they are in the output. Records for side topics go through.
+
+Records on their way through a delivery, counted: what is committed must be what was handed over.
+"""
 
 from __future__ import annotations
 
-from dedup.batchtag import BatchTag
-from dedup.restart.spark import current_attempt
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from dedup.identity import BatchTag, Identity
+from dedup.restart.states import Attempt, FilterReport
+from dedup.restart.worker import Setup, current_attempt, discard_deduplicator, open_deduplicator
 from deploy.job import Output
-from deploy.output.deduplicated import DeduplicatedWriting, Deduplication
-from deploy.output.writing import Writing
-from joins.flavour import flavour_of
 from joins.items import Begin
+from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
-from kafkaio.delivery.delivery import AtLeastOnce, ExactlyOnce
-from kafkaio.delivery.fencing import OutputBucket
-from kafkaio.delivery.receipt import Batch
-from kafkaio.topiclimits import Limits, forget_limits, limits_of, within_limits
+from joins.streaming import flavour_of
+from teacup.kafka.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.delivery.receipt import Batch, Standing
+from teacup.kafka.read.fetch import HEADERS
+from teacup.kafka.write.topic_limits import Limits, forget_limits, limits_of, within_limits
+
+
+class Writing:
+    """Writes one batch of one bucket."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self._delivery = delivery
+        self._written: dict[str, int] = {}  # by topic, since the last commit
+
+    def standing(self) -> Standing:
+        """Returns what of the batch is already in the output; those rows must not be written again."""
+        return self._delivery.standing()
+
+    def write(self, topic: str, out: Outgoing) -> int:
+        """Hands over records; returns how many need nothing more."""
+        count = self._delivery.write(topic, out.keys, out.values, out.headers, out.times, out.size)
+        self._written[topic] = self._written.get(topic, 0) + count
+        return count
+
+    def part_is_full(self, *, gap: bool) -> bool:
+        """Returns whether to `commit` now although rows will follow; gap: they may follow much later."""
+        return self._delivery.part_is_full(gap=gap)
+
+    def commit(self, rows: int, *, done: bool, reached: str) -> Mapping[str, int]:
+        """Commits like `Delivery.commit`."""
+        sent = self._delivery.commit(rows, self._written, done=done, reached=reached)
+        self._written = {}
+        return sent
+
+    def abandon(self) -> None:
+        """Gives up after a failure: nothing of the open part may count."""
+        self._delivery.abandon()
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplication:
+    """What a stage carries to the workers.
+
+    topic, identity   of the results
+    """
+
+    setup: Setup
+    topic: str
+    identity: Identity
+
+    def report(self) -> FilterReport:
+        """Returns what this worker's deduplicator has done since the last report."""
+        return open_deduplicator(self.setup).report()
+
+
+class DeduplicatedWriting(Writing):
+    """Loads first, if it has to filter, what an earlier attempt may have written."""
+
+    def __init__(
+        self, delivery: Delivery, asked: Deduplication, attempt: Attempt, since_ms: int | None, batch: BatchTag
+    ) -> None:
+        """since_ms: no result of the batch has a record time below it; None: unknown. batch: the tag of its results.
+
+        Raises `DedupError` if the output cannot be read.
+        """
+        super().__init__(delivery)
+        self._asked, self._batch = asked, batch
+        self._deduplicator = open_deduplicator(asked.setup)
+        try:
+            self._filters = self._deduplicator.begin(attempt, since_ms, batch)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def write(self, topic: str, out: Outgoing) -> int:
+        if not self._filters or topic != self._asked.topic:
+            return super().write(topic, out)
+        fresh = self._deduplicator.keep(self._ids(out))
+        written = super().write(topic, out.where(fresh)) if fresh.any() else 0
+        return written + int(np.count_nonzero(~fresh))
+
+    def commit(self, rows: int, *, done: bool, reached: str) -> Mapping[str, int]:
+        sent = super().commit(rows, done=done, reached=reached)
+        self._deduplicator.durable()
+        return sent
+
+    def abandon(self) -> None:
+        super().abandon()
+        discard_deduplicator(self._asked.setup)
+
+    def _ids(self, out: Outgoing) -> pl.Series:
+        identity, about = self._asked.identity, out.rows
+        if identity.by_position:
+            ids = identity.of_positions(about)
+        else:
+            ids = identity.of_headers(about["out_headers"].to_arrow().cast(HEADERS))
+        return identity.in_batch(ids, self._batch)
 
 
 def open_writing(spec: JoinSpec, output: Output, begin: Begin, deduplication: Deduplication | None = None) -> Writing:

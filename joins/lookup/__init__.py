@@ -1,13 +1,14 @@
 """The join through external storage: a feeder stores right; left waits until right is stored, and is looked up.
 
-batch.py      one batch of one bucket of left
-frame.py      any DataFrame, batch or streaming, looked up batch by batch
-gate.py       what left may rely on when a feeder stores right (pure)
-keylookup.py  looking up keys
-source.py     the Spark edge of the gate
-spec.py       what a lookup join is (pure)
-stage.py      what a task does with a ticket
-start.py      where a lookup join starts (pure)
+feed/           the feeder
+unjoined/       right records that no left record has matched, found from the output of a lookup join
+batch.py        one batch of one bucket of left
+frame.py        any DataFrame, batch or streaming, looked up batch by batch
+key_lookup.py   looking up keys
+right_items.py  right records as items of the storage API, and back, whole columns at a time (pure)
+source.py       the Spark edge of the gate
+spec.py         what a lookup join is (pure)
+stage.py        what a task does with a ticket
 
 `joins.lookup(df, spec)` calls `frame.lookup`: function and package share a name, so the module itself is callable.
 """

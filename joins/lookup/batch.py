@@ -5,8 +5,9 @@ records may have lost their right record: those whose window starts before what 
 right record may have been replaced by a newer one of the same key. They are identified *after* the answers came, so
 nothing can have expired in between. Rows leave in left's order.
 
-A late left record finds whatever is stored. But if unjoined right records are reported (`joins.unjoined.expired`), it
-finds nothing below the expiry before its batch, as in the in-memory join, so that no verdict becomes wrong.
+A late left record finds whatever is stored. But if unjoined right records are reported
+(`joins.lookup.unjoined.expired`), it finds nothing below the expiry before its batch, as in the in-memory join, so that
+no verdict becomes wrong.
 """
 
 from __future__ import annotations
@@ -20,20 +21,19 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.admission.batchreader import BatchReader
-from joins.admission.facts import BucketFacts
-from joins.admission.ranges import GiveBack, from_log
-from joins.admission.rules import earliest_right, latest_right
-from joins.admission.summary import BucketSummary, Newest
-from joins.admission.ticket import Ticket
+from joins.batch.facts import BucketFacts
+from joins.batch.rules import earliest_right, latest_right
+from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
-from joins.rows.intake import Intake
-from joins.rows.records import side_columns
+from joins.read.batch_reader import BatchReader, GiveBack, from_log
+from joins.read.parse import Intake
+from joins.read.summary import BucketSummary, Newest
+from joins.rows.frames import side_columns
 from joins.window.slices import Slice
 from joins.window.window import Window
-from kafkaio.reasons import NO_LONGER_STORED
-from kafkaio.times import EARLIEST_MS, iso
+from teacup.base.times import EARLIEST_MS, iso
+from teacup.kafka.headers import NO_LONGER_STORED
 
 RECORDS_AT_ONCE = 40_000
 BYTES_AT_ONCE = 32 << 20
@@ -41,7 +41,7 @@ AHEAD = 1
 """How many look-ups are in flight while rows are written."""
 
 ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
-"""(partition, start, end) -> the readable records of the range, in the schema of `kafkaio.messages`."""
+"""(partition, start, end) -> the readable records of the range, in the schema of `teacup.kafka.read.fetch`."""
 
 
 @dataclass(frozen=True, slots=True)

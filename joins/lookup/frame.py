@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from joins.admission.rules import latest_right
+from joins.batch.rules import latest_right
 from joins.errors import DelayUnreachable, SpecError
-from joins.itemrows import ARROW_TYPES, SPARK_TYPES
+from joins.items import ARROW_TYPES, SPARK_TYPES
 from joins.lookup.batch import match, unique_keys
-from joins.lookup.gate import judge
 from joins.lookup.source import NotKnown, Outside
-from joins.lookup.spec import LookupSpec
+from joins.lookup.spec import LookupSpec, judge
 from joins.lookup.stage import store_of
-from joins.rows.records import RECORD, SIDE_COLUMNS
-from kafkaio.every import Every
-from kafkaio.now import wall_ms
-from kafkaio.perprocess import PerProcess
-from kafkaio.times import iso
+from joins.rows.frames import RECORD, SIDE_COLUMNS
+from teacup.base.now import Every, wall_ms
+from teacup.base.process import PerProcess
+from teacup.base.times import iso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

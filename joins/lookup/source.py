@@ -4,6 +4,8 @@ The delay is read *before* left is admitted, and left is looked up after that. S
 is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with its beginning: no answer,
 unknown, stale, another generation, a feeder that makes no progress. An API that refuses the join (its token, its
 namespace) ends the query: waiting does not help.
+
+Where a lookup join starts: left where configured; right needs no start, as it is stored.
 """
 
 from __future__ import annotations
@@ -17,23 +19,37 @@ from typing import Any
 from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
-from joins.admission.admission import Planned, SyncBolt
-from joins.admission.control import JoinControl
-from joins.admission.guard import check_ends, check_leaders, check_topics, with_new_partitions
-from joins.admission.holding import Cause, Held, LeftWaits, unread_left
-from joins.admission.listing import Listing
-from joins.admission.reader import AdmissionReader, inside_the_clock, open_log
-from joins.admission.state import Admission
-from joins.apiclients import delay_client, storage_client
-from joins.apirefusal import DELAY_REFUSED, REFUSED, delay_refused, refused
-from joins.lookup.gate import CONSUMER, STORE, Verdict, judge
-from joins.lookup.keylookup import retained_from
-from joins.lookup.spec import LookupSpec
-from joins.lookup.start import begin
-from kafkaio.brokerlog import BrokerLog
-from sparkio.listedends import ListedEnds
-from storage.client import StorageClient
-from storage.errors import StorageError
+from joins.batch.state import Admission
+from joins.lookup.key_lookup import (
+    DELAY_REFUSED,
+    REFUSED,
+    delay_client,
+    delay_refused,
+    refused,
+    retained_from,
+    storage_client,
+)
+from joins.lookup.spec import CONSUMER, STORE, LookupSpec, Verdict, judge
+from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
+from joins.plan.readable import Listing
+from joins.plan.reader import AdmissionReader, JoinControl, inside_the_clock, open_log
+from joins.plan.start.positions import Say, first_admission, left_start, nobody
+from joins.plan.sync_bolt import Planned, SyncBolt
+from joins.plan.wait_reasons import Cause, Held, LeftWaits, unread_left
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.topic_log import ListedEnds, TopicLog
+from teacup.storage.client import StorageClient
+from teacup.storage.errors import StorageError
+
+
+def begin(
+    spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
+) -> Admission:
+    """Returns the admission before the first batch; its identity holds the generations that it is pinned to."""
+    start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms, say)
+    first = first_admission(spec, listing, {"left": left}, start.offsets, right_from={})
+    return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)
+
 
 STORE_LOOK_EVERY_S = 1.0
 

@@ -1,14 +1,76 @@
-"""What a lookup join is: a join (`joins.spec`), where right is stored, and who reports how far it is stored. Pure."""
+"""What a lookup join is: a join (`joins.spec`), where right is stored, and who reports how far it is stored. Pure.
+
+Where the two APIs are that feeders and lookup joins call. Pure.
+
+What left may rely on when a feeder stores right. Pure: a published delay in, a verdict out.
+
+    ok, caught_up     every right record below `consumed_until` is stored: the frontier
+    unknown, stale    nothing new is known; what was known remains true, because stored records stay stored
+    from the future   the collector's clock is wrong, or ours: nothing new is known
+    another generation, of the feeder or of the store: nothing that was known is true any more; left holds completely
+
+A verdict that holds left says why and since when, for people.
+"""
 
 from __future__ import annotations
 
-from dataclasses import InitVar, dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import Annotated, Literal
 
-from joins.apiaddresses import DelayAt, PerRequest, StoreAddress
-from joins.belonging import identity_of
-from joins.spec import IDENTITY, JoinSpec
-from kafkaio.fieldtypes import Between, Text
+from datadelay.model import Delay, DelayState
+from datadelay.watermark import UNKNOWN
+from joins.checkpoint_identity import identity_of
+from joins.duration_args import DurationArgs
+from joins.errors import SpecError
+from joins.spec import IDENTITY, JoinSpec, Timeout, Url
+from teacup.base.fields import Between, Count, Text, coerce_fields
+from teacup.base.times import LATEST_MS, iso
+
+PerRequest = Annotated[int, Between("a whole number, 1 to 10000", least=1, most=10_000)]
+"""Keys or items in one request. The storage API takes 10,000, unless its `max_items` says otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreAddress(DurationArgs):
+    """The storage API, where a feeder writes and a lookup join reads, and a namespace there; repr hides the token.
+
+    ca_bundle          file of the certificates that the server's is signed by; None: those of the system
+    requests_at_once   of each task
+    """
+
+    url: Url
+    namespace: Text
+    token: Text | None = field(default=None, repr=False)
+    ca_bundle: Text | None = None
+    connect_timeout_s: Timeout = 2.0
+    connect_timeout: InitVar[str | None] = None
+    read_timeout_s: Timeout = 10.0
+    read_timeout: InitVar[str | None] = None
+    requests_at_once: Count = 4
+
+    def __post_init__(self, *durations: str | None) -> None:
+        self.take_texts(durations, "storage {}")
+        coerce_fields(self, SpecError, "storage {}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayAt(DurationArgs):
+    """The Data Delay API, and the name there of the consumer that feeds the store; its topic is right's."""
+
+    url: Url
+    consumer: Text
+    token: Text | None = field(default=None, repr=False)
+    ca_bundle: Text | None = None
+    connect_timeout_s: Timeout = StoreAddress.connect_timeout_s
+    connect_timeout: InitVar[str | None] = None
+    read_timeout_s: Timeout = 5.0
+    read_timeout: InitVar[str | None] = None
+
+    def __post_init__(self, *durations: str | None) -> None:
+        self.take_texts(durations, "delay {}")
+        coerce_fields(self, SpecError, "delay {}")
+
 
 UnreachableFor = Annotated[float, Between("a number of seconds, 0 or more", least=0)]
 OnExpired = Literal["stop", "unmatched"]
@@ -34,7 +96,8 @@ class LookupSpec(JoinSpec):
     on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window starts before what
                   the store still keeps
     accepted_generations   of the feeder or the store, besides those that the checkpoint started with
-    right_is_judged        unjoined right records are reported (`joins.unjoined.expired`): late left ones do not match
+    right_is_judged        unjoined right records are reported (`joins.lookup.unjoined.expired`): late left ones do not
+    match
                            them
     """
 
@@ -47,3 +110,67 @@ class LookupSpec(JoinSpec):
     def identity(self) -> dict[str, object]:
         """Returns what a checkpoint is bound to. URLs may change, because the generations identify the store."""
         return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"))
+
+
+CONSUMER, STORE = "generation.consumer", "generation.store"
+"""The names of the generations in the first admission's identity, and in every later one."""
+
+CLOCK_TOLERANCE_MS = 60_000
+"""How far the collector's clock may be ahead: a partition that is read to its end is judged by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a delay means for left.
+
+    frontier_ms   every right record below it is stored; UNKNOWN if nothing says so
+    waits_for     why nothing new is known; None if something is
+    shut          left does not go at all, even after `max_wait`
+    """
+
+    frontier_ms: int = UNKNOWN
+    waits_for: str | None = None
+    shut: bool = False
+
+
+def judge(
+    delay: Delay,
+    store_generation: str,
+    pinned: Mapping[str, object],
+    accepted: Collection[str] = (),
+    now_ms: int = LATEST_MS,
+) -> Verdict:
+    """Returns what a delay means for a join that started with the `pinned` generations, by its own clock."""
+    who = f"{delay.consumer!r} in {delay.topic!r}"
+    for name, what, now in (
+        (CONSUMER, f"consumer {who}", delay.generation),
+        (STORE, "the store", store_generation),
+    ):
+        known = pinned.get(name)
+        if known is not None and now != known and now not in accepted:
+            return Verdict(waits_for=_other(what, str(known), now), shut=True)
+    fed = delay.store_generation
+    if fed is not None and fed != store_generation and fed not in accepted:
+        return Verdict(
+            waits_for=f"consumer {who} feeds a store of generation {fed}, but the store here has {store_generation}: "
+            "correct the address of one of them, or let the feeder start over with this store",
+            shut=True,
+        )
+    ahead_ms = delay.listed_ms - now_ms
+    if ahead_ms > CLOCK_TOLERANCE_MS:
+        return Verdict(
+            waits_for=f"the delay of {who} was collected by a clock that is {ahead_ms / 1_000:.0f} s ahead of this "
+            f"machine's ({iso(now_ms)}): set the one that is wrong; if it is the collector's, call `rewind` afterwards"
+        )
+    if delay.state in (DelayState.OK, DelayState.CAUGHT_UP) and delay.consumed_until_ms is not None:
+        return Verdict(delay.consumed_until_ms)
+    reason = f": {delay.reason}" if delay.reason else ""
+    return Verdict(waits_for=f"the delay of {who} is {delay.state} since {iso(delay.since_ms)}{reason}")
+
+
+def _other(what: str, known: str, now: str) -> str:
+    return (
+        f"{what} has generation {now}, this checkpoint began with {known}: what was stored may be gone. Start a new "
+        f"checkpoint at a time (`start: TIME`), or, where all of right is stored again, add {now!r} to "
+        "`accept_generations`"
+    )

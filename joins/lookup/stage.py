@@ -11,19 +11,18 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from joins.admission.factsfolder import FactsFolder
-from joins.admission.folders import bucket_folder
-from joins.admission.guard import planned_records
-from joins.admission.summary import BucketSummary, Newest
-from joins.admission.ticket import Ticket
-from joins.decoded import SideReader
+from joins.batch.ticket import Ticket
 from joins.items import Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight
-from joins.lookup.keylookup import RightStore
+from joins.lookup.key_lookup import RightStore
 from joins.lookup.source import lookup_client
 from joins.lookup.spec import LookupSpec
-from joins.rows.chunks import in_chunks
-from kafkaio.perprocess import PerProcess
+from joins.plan.log_checks import planned_records
+from joins.read.deserialize import SideReader
+from joins.read.facts_files import FactsFolder, bucket_folder
+from joins.read.summary import BucketSummary, Newest
+from joins.rows.frames import in_chunks
+from teacup.base.process import PerProcess
 
 _stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close())
 _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)

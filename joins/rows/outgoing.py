@@ -1,22 +1,27 @@
 """Records on their way to one topic, changed where the topic would refuse them. Pure.
 
-They are described, not built: rows, and what of a row makes which part of its record (`kafkaio.texts`). Keys, values
-and headers exist as Python objects only if the C library is missing, or for the few that are too large.
+They are described, not built: rows, and what of a row makes which part of its record (`teacup.kafka.write.templates`).
+Keys, values and headers exist as Python objects only if the C library is missing, or for the few that are too large.
+
+Copies of records for side topics: dead letters, late and unjoined records, as they were read. Pure.
+
+Headers say where a record was (`teacup.topic`, `teacup.left` or `teacup.right`) and why it is here (`teacup.outcome`,
+`teacup.reason`, `teacup.late`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from joins.rows.chunks import I64, column_bytes
-from kafkaio.headers import TIME
-from kafkaio.producible import Headers, TopicLimits, shortened
-from kafkaio.texts import (
+from joins.rows.frames import I64, column_bytes
+from teacup.kafka.headers import LATE, LEFT, OUTCOME, REASON, RIGHT, TIME, TOPIC
+from teacup.kafka.records.limits import Headers, TopicLimits, shortened
+from teacup.kafka.write.templates import (
     Form,
     HeaderPlan,
     ListedHeaders,
@@ -28,6 +33,7 @@ from kafkaio.texts import (
     columns_of,
     listed,
     most_bytes,
+    position,
 )
 
 OURS_ABOUT = 100
@@ -138,3 +144,37 @@ class Outgoing:
         value = sizes[self.value] if isinstance(self.value, str) else most_bytes(self.value, sizes, escaped=escaped)
         own = (column_bytes(self.rows[header.column]) for header in self.plan if isinstance(header, ListedHeaders))
         return np.asarray(sum(own, sizes[self.key] + value))
+
+
+_POSITION = {"left": LEFT, "right": RIGHT}
+
+
+def copies_of(topic: str, side: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> Outgoing:
+    """Returns one side's records of rows (`records.ROW`), which were read from `topic`.
+
+    more   additional headers of each, after the others
+    """
+    rows = rows.with_columns(has_reason=pl.col("reason").fill_null("") != "")
+    plan = (
+        ListedHeaders(f"{side}_headers"),
+        TextHeader(TOPIC, (TextPiece(topic),)),
+        TextHeader(_POSITION[side], position(side)),
+        TextHeader(OUTCOME, (TextPiece(column="outcome", form=Form.RAW),)),
+        TextHeader(REASON, (TextPiece(column="reason", form=Form.RAW),), where="has_reason"),
+        TextHeader(LATE, (TextPiece("true"),), where="late"),
+    )
+    if more is None:
+        return Outgoing(rows, f"{side}_key", f"{side}_value", plan, f"{side}_time")
+    rows = rows.with_columns(more_headers=listed(more))
+    return Outgoing(rows, f"{side}_key", f"{side}_value", (*plan, ListedHeaders("more_headers")), f"{side}_time")
+
+
+def position_of(topic: str, side: str, rows: pl.DataFrame, i: int) -> str:
+    """Says where a row's record of this side is, for people; empty if it has none."""
+    offset = rows[f"{side}_offset"][i]
+    return "" if offset is None else f"{topic}-{rows[f'{side}_partition'][i]} offset {offset}"
+
+
+def and_more(rows: pl.DataFrame) -> str:
+    """Says how many rows there are after the first, for people."""
+    return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""

@@ -1,21 +1,19 @@
 """Property tests of a join of two topics, without a broker; `pip install 'teacup-joins[testing]'`.
 
-cutting.py        how a run over a history is cut into batches, and what interrupts them (pure)
-deadlock.py       the article's deadlock, for demonstration (pure)
-history.py        two topics as plain data (pure)
-log.py            a simulated log over a history, as of a clock's time (pure)
-oracle.py         the join over a whole history, by brute force (pure)
-play.py           from steps to the events of a partition, within a side's disorder and the producer delay (pure)
-simulatedkeys.py  where a record of a simulated log carries its join key (pure)
-simulation.py     runs a join over a simulated log and clock, with the same code as on Spark (pure)
-strategies.py     Hypothesis strategies (pure)
+deadlock.py    the article's deadlock, for demonstration (pure)
+history.py     two topics as plain data (pure)
+log.py         a simulated log over a history, as of a clock's time (pure)
+oracle.py      the join over a whole history, by brute force (pure)
+play.py        from steps to the events of a partition, within a side's disorder and the producer delay (pure)
+simulation.py  runs a join over a simulated log and clock, with the same code as on Spark (pure)
+strategies.py  Hypothesis strategies (pure)
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkaio.onfirstuse import on_first_use
+from teacup.base.imports import on_first_use
 
 if TYPE_CHECKING:
     from joins.testing import oracle

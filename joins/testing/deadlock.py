@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from joins.admission.admission import Planned
-from joins.admission.facts import BucketFacts
-from joins.admission.state import Bucket
+from joins.batch.facts import BucketFacts
+from joins.batch.state import Bucket
+from joins.plan.sync_bolt import Planned
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation, Stalled

@@ -8,14 +8,25 @@ A partition is a tuple of events, one per offset, counted from 0. Each has two w
 For a record outside transactions both are the same, unless an open transaction precedes it; inside a transaction,
 `readable_ms` is the time of the transaction's marker. Neither ever falls from one offset to the next, because the last
 stable offset never goes back.
+
+Where a record of a simulated log carries its join key. Pure.
+
+The key of an `Event` is the join key. A side that takes it from elsewhere than Kafka's key gets it there: in a field of
+the value, which is then a JSON object, or in a header. Each part of a key of several parts holds it. Kafka's key is
+then something else, so that nothing can be joined by it.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
+from typing import Any
+
+from teacup.kafka.records.record import HEADER, KAFKA, KeyOf
 
 
 class EventKind(StrEnum):
@@ -161,3 +172,33 @@ def _disorder_ms(times_ms: Iterator[int]) -> int:
         largest = time_ms if largest is None else max(largest, time_ms)
         worst = max(worst, largest - time_ms)
     return worst
+
+
+Headers = list[tuple[str, bytes | None]]
+
+
+def carried(key_of: KeyOf, event: Event) -> tuple[bytes | None, Headers | None, bytes | None]:
+    """Returns Kafka's key, headers and value of a record. Raises ValueError for a path through an array."""
+    if key_of.is_kafkas:
+        return event.key, None, event.value
+    own = event.key if KAFKA in key_of.parts else b"%d" % event.offset
+    named = [part.removeprefix(HEADER) for part in key_of.parts if part.startswith(HEADER)]
+    headers: Headers = [] if event.key is None else [(name, event.key) for name in named]
+    value = event.value
+    for path in key_of.paths:
+        value = _with(value, path, None if event.key is None else event.key.decode())
+    return own, headers or None, value
+
+
+def _with(value: bytes | None, path: str, key: str | None) -> bytes | None:
+    if key is None:
+        return value
+    names = [name.strip('"') for name in re.findall(r'\.("[^"]+"|[\w-]+)', path)]
+    if "[" in path:
+        raise ValueError(f"key: {path!r} leads through an array; a simulated log has objects only")
+    whole: dict[str, Any] = {} if value is None else json.loads(value)
+    inner = whole
+    for name in names[:-1]:
+        inner = inner.setdefault(name, {})
+    inner[names[-1]] = key
+    return json.dumps(whole).encode()

@@ -7,7 +7,7 @@ Like the broker:
   transactions or plausibility: aborted records, markers and records from the future are answers too.
 - Retention moves the start; compaction leaves gaps.
 
-Like `BrokerLog`, by the same code (`kafkaio.blocksearch`):
+Like `BrokerLog`, by the same code (`teacup.kafka.log.time_search`):
 
 - An answer of the index counts only if the block of valid records that starts there has reached the time.
 - Otherwise, and if event times are in the payload (`exact_index=False`: the index then knows only append times), it
@@ -25,14 +25,12 @@ from itertools import islice
 
 import pyarrow as pa
 
-from joins.testing.history import Event, EventKind, TopicHistory
-from joins.testing.simulatedkeys import carried
-from kafkaio.blocksearch import Timed, block_size, borne_out, search
-from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
-from kafkaio.eventtime import LOG_APPEND_TIME, OUTLIERS, typical
-from kafkaio.recordkey import KeyOf
-from kafkaio.times import UNLIMITED_MS
-from kafkaio.topiclog import Ends, LeaderPosition, TimeAnswer, TimeQuery
+from joins.testing.history import Event, EventKind, TopicHistory, carried
+from teacup.base.times import UNLIMITED_MS
+from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
+from teacup.kafka.log.time_search import Timed, block_size, borne_out, search
+from teacup.kafka.log.topic_log import Ends, LeaderPosition, TimeAnswer, TimeQuery
+from teacup.kafka.records.record import LOG_APPEND_TIME, OUTLIERS, KeyOf, typical
 
 RECORDS = pa.schema(
     [
@@ -66,7 +64,7 @@ class Clock:
 
 @dataclass(slots=True)
 class SimulatedLog:
-    """One topic of a history at the clock's time; implements `kafkaio.topiclog.TopicLog`.
+    """One topic of a history at the clock's time; implements `teacup.kafka.log.topic_log.TopicLog`.
 
     exact_index  True: event times are Kafka's timestamps. False: they are in the payload (the history's values must
                  carry them), and Kafka's timestamps are append times

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from joins.spec import JoinSpec, Policy
 from joins.testing.history import Event, History, TopicHistory
-from kafkaio.reasons import NO_CANDIDATE, NULL_KEY
+from teacup.kafka.headers import NO_CANDIDATE, NULL_KEY
 
 Position = tuple[int, int]
 """Partition and offset."""

@@ -11,6 +11,8 @@ Steps are played in two passes:
 
 Records with wrong times (`WRONG_TIMES`) are marked, and mostly have a key of their own. Of 2m + 1 records in a row at
 most m are ahead, and at most m late; steps beyond that are played as plain records.
+
+What happens next in a run over a history: how it is cut into batches, and what interrupts them. Pure.
 """
 
 from __future__ import annotations
@@ -209,3 +211,37 @@ def _time_ms(append: _Append, stage: Stage) -> int:
     if stage.producer_delay_ms is not None:
         bounds.append(append.readable_ms - stage.producer_delay_ms)
     return max(bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The clock advances."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """One batch of at most `max_records`."""
+
+    max_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The process ends, and starts again from its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The last batch runs again, as after a failed task."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongClock:
+    """The wall clock is wrong by `ms` when the next batch is planned, and right again after that."""
+
+    ms: int
+
+
+Cut = Advance | Admit | Restart | Retry | WrongClock

@@ -16,33 +16,29 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 import pyarrow as pa
 
-from datadelay.progress import UNKNOWN
-from joins.admission.admission import Planned, SyncBolt, Watch
-from joins.admission.batchreader import find_facts
-from joins.admission.facts import BucketFacts
-from joins.admission.guard import check_ends, check_topics, with_new_partitions
-from joins.admission.holding import Held, Waited
-from joins.admission.listing import list_ends
-from joins.admission.onerun import OneRun, of_one_run
-from joins.admission.ranges import OpenRange
-from joins.admission.start import begin
-from joins.admission.state import Admission
-from joins.admission.summary import BucketSummary
-from joins.admission.ticket import Ticket
-from joins.shuffle.partfetch import Fetch
-from joins.shuffle.pieces import parts_of, ticket_pieces
-from joins.sides import BothSides
-from joins.spec import JoinSpec
-from joins.testing.cutting import Admit, Advance, Cut, Restart, Retry, WrongClock
+from datadelay.watermark import UNKNOWN
+from joins.batch.facts import BucketFacts
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
+from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
+from joins.plan.readable import list_ends
+from joins.plan.start.positions import begin
+from joins.plan.sync_bolt import OneRun, Planned, SyncBolt, Watch, of_one_run
+from joins.plan.wait_reasons import Held, Waited
+from joins.read.batch_reader import OpenRange, find_facts
+from joins.read.summary import BucketSummary
+from joins.spec import BothSides, JoinSpec
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Position, Result
+from joins.testing.play import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.window.bolt import JoinBolt
 from joins.window.covering import chosen
 from joins.window.restore import Joined
+from joins.window.shuffle.pieces import Fetch, parts_of, ticket_pieces
 from joins.window.slices import Covers, Slice
-from kafkaio.clock import WallClock
-from kafkaio.times import LATEST_MS
+from teacup.base.clock import WallClock
+from teacup.base.times import LATEST_MS
 
 
 class Stalled(AssertionError):

@@ -15,12 +15,26 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from joins.spec import Format, JoinSpec, Policy, Side
-from joins.testing.cutting import Admit, Advance, Cut, Restart, Retry, WrongClock
 from joins.testing.history import History, TopicHistory
-from joins.testing.play import NULL_KEY, NULL_VALUE, WRONG_TIMES_KEY, Lag, Stage, Step, What, play
-from kafkaio.recordkey import KAFKA
+from joins.testing.play import (
+    NULL_KEY,
+    NULL_VALUE,
+    WRONG_TIMES_KEY,
+    Admit,
+    Advance,
+    Cut,
+    Lag,
+    Restart,
+    Retry,
+    Stage,
+    Step,
+    What,
+    WrongClock,
+    play,
+)
+from teacup.kafka.records.record import KAFKA
 
 BASE_MS = 1_000_000_000
 """Where event times start."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from joins.admission.rules import earliest_right, latest_right
+from joins.batch.rules import earliest_right, latest_right
 from joins.rows.frames import I64, Bools, is_null, positions, rows_at
 from joins.spec import JoinSpec, Policy
 from joins.window.slices import Slice, grouped_order, key_hashes, lower_bound

@@ -19,25 +19,22 @@ from typing import Protocol
 import numpy as np
 import polars as pl
 
-from datadelay.progress import UNKNOWN
-from joins.admission.bounds import below_within, expiry_at, low_end, turned_away_from
-from joins.admission.facts import BucketFacts
-from joins.admission.ranges import Read
-from joins.admission.rules import latest_right
-from joins.admission.state import Bucket, rebuild_from
-from joins.admission.summary import Deleted
-from joins.admission.ticket import Ticket
-from joins.rows.frames import I64
-from joins.rows.intake import take_in
-from joins.rows.placing import buckets_of
-from joins.rows.records import RECORD
-from joins.rows.schemas import as_first_read
+from datadelay.watermark import UNKNOWN
+from joins.batch.facts import BucketFacts, below_within, expiry_at, low_end, turned_away_from
+from joins.batch.rules import latest_right
+from joins.batch.state import Bucket, rebuild_from
+from joins.batch.ticket import Ticket
+from joins.read.batch_reader import Read
+from joins.read.parse import as_first_read, take_in
+from joins.read.summary import Deleted
+from joins.rows.buckets import buckets_of
+from joins.rows.frames import I64, RECORD
 from joins.spec import JoinSpec
 from joins.window.covering import gaps, in_order
 from joins.window.slices import SLICE_BYTES, Covers, Slice
 from joins.window.window import Window
-from kafkaio.errors import OffsetOutOfRange
-from kafkaio.times import EARLIEST_MS, LATEST_MS
+from teacup.base.times import EARLIEST_MS, LATEST_MS
+from teacup.kafka.errors import OffsetOutOfRange
 
 
 @dataclass(frozen=True, slots=True)

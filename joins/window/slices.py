@@ -18,10 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from joins.rows.chunks import row_bytes
-from joins.rows.frames import I64, Bools, rows_at, rows_where
-from joins.rows.records import RECORD
-from kafkaio.times import EARLIEST_MS
+from joins.rows.frames import I64, RECORD, Bools, row_bytes, rows_at, rows_where
+from teacup.base.times import EARLIEST_MS
 
 U64 = npt.NDArray[np.uint64]
 Span = tuple[int, int]

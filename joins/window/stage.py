@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from joins.admission.folders import bucket_folder, own_folder
-from joins.admission.guard import planned_records
-from joins.admission.ranges import OpenRange
-from joins.admission.summary import BucketSummary
-from joins.admission.ticket import Ticket
-from joins.decoded import SideReader, expect_schemas
+from joins.batch.ticket import Ticket
 from joins.items import Begin, End, Item, Rows, Stage
+from joins.plan.log_checks import planned_records
+from joins.read.batch_reader import OpenRange
+from joins.read.deserialize import SideReader, expect_schemas
+from joins.read.facts_files import bucket_folder, own_folder
+from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
+from joins.window.backup import CheckpointedStore
 from joins.window.bolt import JoinBolt
-from joins.window.checkpointed import CheckpointedStore
 from joins.window.restore import SliceStore
-from joins.window.slicefiles import FileStore, forget_other_generations
-from kafkaio.perprocess import PerProcess
-from kafkaio.rangereader import open_reader
+from joins.window.slice_files import FileStore, forget_other_generations
+from teacup.base.process import PerProcess
+from teacup.kafka.read.range_reader import open_reader
 
 
 def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:

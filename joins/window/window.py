@@ -19,14 +19,25 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from joins.rows.chunks import cuts, row_bytes
-from joins.rows.frames import I64, constant, frame_of, is_null, positions, rows_at
-from joins.rows.records import RECORD, ROW, rows_about, side_columns
+from joins.rows.frames import (
+    I64,
+    RECORD,
+    ROW,
+    constant,
+    cuts,
+    frame_of,
+    is_null,
+    positions,
+    row_bytes,
+    rows_about,
+    rows_at,
+    side_columns,
+)
 from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, Picks, pick
 from joins.window.slices import SLICE_BYTES, Slice
-from kafkaio.reasons import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
-from kafkaio.times import EARLIEST_MS
+from teacup.base.times import EARLIEST_MS
+from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
 
 REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
 """Why a left record has no right one; None: it has one."""
@@ -91,7 +102,7 @@ class Window:
     ) -> Iterator[pl.DataFrame]:
         """Yields rows (`records.ROW`) for each left record, in left's order; marks the right records that are in them.
 
-        They come in chunks of bounded bytes (`joins.rows.chunks`), cut before right records are gathered.
+        They come in chunks of bounded bytes (`joins.rows.frames`), cut before right records are gathered.
 
         late             a flag per left record
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from storage.codecs.arrowcodec import ArrowCodec, written
-from storage.codecs.encodings import compress
-from storage.codecs.jsoncodec import JsonCodec
+from teacup.storage.codecs.arrow import ArrowCodec, written
+from teacup.storage.codecs.codec import compress
+from teacup.storage.codecs.json import JsonCodec
 
 T = TypeVar("T")
 LARGE_KEYS = [b"large-%d" % number for number in range(300)]

@@ -14,11 +14,11 @@ import yaml
 from datadelay.api import config as delay
 from datadelay.client import DelayClient
 from datadelay.model import Submission
-from deploy.broker.ports import free_port
-from kafkaio.now import wall_ms
-from storage.api import config as storage
-from storage.client import StorageClient
-from storage.model import Item
+from deploy.dev.broker.lifeline import free_port
+from teacup.base.now import wall_ms
+from teacup.storage.api import config as storage
+from teacup.storage.client import StorageClient
+from teacup.storage.model import Item
 from tests.attack.attacks import LARGE_KEYS, Victim
 from tests.support.api import ready_process
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from kafkaio.topiclog import Ends
+from teacup.kafka.log.topic_log import Ends
 from tests.crash.reader import Seen
 
 FILES_A_BUCKET = 18

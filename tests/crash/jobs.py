@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 import yaml
 
-from deploy.dev.lookupparts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from deploy.errors import PartFailed
-from kafkaio.writer import TopicWriter
+from teacup.kafka.write.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.reader import CommittedReader
 from tests.crash.traffic import BEFORE_MS, CHUNK, PARTITIONS, START_MS, Traffic

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rich.progress import track
 
-from deploy.broker.broker import Broker
-from kafkaio.delivery.failpoint import POINTS
+from deploy.dev.broker.broker import Broker
+from teacup.kafka.delivery.failpoint import POINTS
 from tests.crash.run import Run
 from tests.crash.scenarios import JOBS, KINDS, Scenario, drawn
 from tests.support.leftovers import end_with_parent

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from kafkaio.topiclog import Ends
+from teacup.kafka.log.topic_log import Ends
 
 SILENCE_S = 15.0
 

@@ -19,11 +19,11 @@ from typing import Any
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.broker.broker import Broker
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.delivery.fencing import OutputBucket
-from kafkaio.exitcode import ExitCode
-from kafkaio.groups import GroupOffsets
+from deploy.dev.broker.broker import Broker
+from teacup.base.errors import ExitCode
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.groups import GroupOffsets
 from tests.crash.checks import open_transaction
 from tests.crash.jobs import ROLES, job_of
 from tests.crash.reader import CommittedReader
@@ -329,7 +329,7 @@ def receipts_ignored(folder: Path) -> dict[str, str]:
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if any(re in ' '.join(sys.orig_argv) for re in ('pythondaemon', 'pyspark.daemon')):\n"
-        "    from kafkaio.delivery import delivery, receipt\n"
+        "    from teacup.kafka.delivery import delivery, receipt\n"
         "    delivery.standing = lambda *_: receipt.NOTHING_IN\n"
     )
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from kafkaio.delivery.failpoint import POINTS
+from teacup.kafka.delivery.failpoint import POINTS
 
 JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "window-join": (("driver", "worker", "executor", "broker"), POINTS),
@@ -27,7 +27,7 @@ class Scenario:
                in Spark's local-cluster mode) | broker
     kind    kill (-9; of jobs with transactions the worker at the point outlives its driver or executor, and continues
                as a zombie when another attempt has delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
-    point   of the delivery (`kafkaio.delivery.failpoint`) at which it happens
+    point   of the delivery (`teacup.kafka.delivery.failpoint`) at which it happens
     """
 
     target: str

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kafkaio.topiclog import Ends
+from teacup.kafka.log.topic_log import Ends
 from tests.crash.checks import (
     FILES_A_BUCKET,
     Row,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.broker.broker import Broker
+from deploy.dev.broker.broker import Broker
 from tests.crash.run import Run, Violation, receipts_ignored
 from tests.crash.scenarios import KILLS, SHORT, SHORT_OF_OTHERS, SHORT_ON_A_CLUSTER, Scenario, drawn, every
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.broker.broker import Broker
-from kafkaio.delivery.failpoint import POINTS
+from deploy.dev.broker.broker import Broker
+from teacup.kafka.delivery.failpoint import POINTS
 from tests.crash import checks
 from tests.crash.run import Run
 from tests.crash.traffic import PARTITIONS

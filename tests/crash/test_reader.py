@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import Producer
 
-from kafkaio.brokerlog import BrokerLog
+from teacup.kafka.log.broker_log import BrokerLog
 from tests.crash.reader import CommittedReader
 from tests.crash.traffic import PARTITIONS
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from joins.spec import Format, JoinSpec, Side
 from joins.testing import oracle
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 from tests.support.sparkjoin import Put, history, produce
 
 PARTITIONS = 2

@@ -11,9 +11,8 @@ from pathlib import Path
 import pyspark
 from kazoo.client import KazooClient
 
-from deploy.broker.lifeline import Lifeline
-from deploy.broker.ports import free_port
-from deploy.spark.java import find_java
+from deploy.dev.broker.lifeline import Lifeline, free_port
+from teacup.spark.java import find_java
 
 DEADLINE_S = 60.0
 

@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.batchtag import BatchTag
-from dedup.identity import Identity, Within
-from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange
+from dedup.identity import BatchTag, Identity, Within
+from dedup.replay_range import DedupConfig, Loaded, LoadLimits, ReplayRange
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.states import Attempt
-from dedup.results.protocol import Loaded
-from kafkaio.headers import BATCH, LEFT, RIGHT
-from kafkaio.messages import HEADERS
-from kafkaio.recordkey import KeyOf
+from teacup.kafka.headers import BATCH, LEFT, RIGHT
+from teacup.kafka.read.fetch import HEADERS
+from teacup.kafka.records.record import KeyOf
 
 TAG = BatchTag.of("job", "generation", 7)
 

@@ -6,8 +6,8 @@ from collections import Counter
 from contextlib import suppress
 
 from dedup.keyed import KeyedResults, add_int
-from storage.backends.lmdbstore import LmdbStore
-from storage.client.keyvalue import StorageKeyValue
+from teacup.storage.backends.lmdb.store import LmdbStore
+from teacup.storage.client.key_value import StorageKeyValue
 from tests.support.storage_server import running_server
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from configfile.errors import SettingsInvalid
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from deploy.job import JoinJob, Select
 from deploy.jobfile.reference import json_schema, markdown_table
-from deploy.load import load_job
+from deploy.kinds import load_job
 from joins.spec import Format, JoinSpec, Policy, Side
+from teacup.base.errors import SettingsInvalid
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [

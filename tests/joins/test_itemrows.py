@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.admission.facts import BucketFacts, PartitionFacts
-from joins.admission.summary import BucketSummary
+from joins.batch.facts import BucketFacts, PartitionFacts
 from joins.errors import NO_RETRY_HELPS, DataLoss, RightRowUnreadable
-from joins.itemrows import item_rows, items_in, result_rows
-from joins.items import Begin, End, Item, Rows
-from joins.rows.records import ROW
-from kafkaio.exitcode import ExitCode
-from sparkio.crossing import TaskEnded
+from joins.items import Begin, End, Item, Rows, item_rows, items_in, result_rows
+from joins.read.summary import BucketSummary
+from joins.rows.frames import ROW
+from teacup.base.errors import ExitCode
+from teacup.spark.crossing import TaskEnded
 
 LEFT, RIGHT = PartitionFacts(7, 1_000, (1, 2), held_ms=5), PartitionFacts(9, 2_000, late=True)
 FACTS = BucketFacts({3: LEFT}, {4: RIGHT}, 8, 9, 10)

@@ -12,16 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from dedup.errors import DedupConfigInvalid
 from dedup.identity import Identity, Within
-from dedup.replayrange import DedupConfig
-from joins.apiaddresses import DelayAt
+from dedup.replay_range import DedupConfig
 from joins.errors import SpecError
-from joins.feed.feed import FeedSpec, FeedStorage
-from joins.lookup.spec import LookupSpec, StorageAt
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
+from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import Format, JoinSpec, Policy, Side
-from kafkaio.times import LONGEST_MS
+from teacup.base.times import LONGEST_MS
 
 ABSURD_MS = 9_999_999_999_999 * 86_400_000
 

@@ -17,8 +17,8 @@ import requests
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
-from httpapi.server.serverkeys import ServerKeys
-from httpapi.server.serving import uvicorn_config
+from teacup.http.server.config import ServerKeys
+from teacup.http.server.serving import uvicorn_config
 
 NOON_MS = 1_795_176_000_000
 """2026-11-20T12:00:00Z."""

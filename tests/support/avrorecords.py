@@ -12,7 +12,7 @@ import fastavro
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from kafkaio.avrojson import AvroSchema
+from teacup.kafka.records.avro import AvroSchema
 
 
 def record(*fields: dict[str, Any], name: str = "Click") -> dict[str, Any]:

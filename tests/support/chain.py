@@ -6,11 +6,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.run import run as collect
-from joins.admission.control import JoinControl
-from joins.feed.feed import FeedSpec, FeedStorage
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.source import LookupReader
+from joins.plan.reader import JoinControl
 from joins.spec import Side
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 from tests.support.feeding import Feeding
 from tests.support.loglines import PLANNERS, lines_of
 from tests.support.sparkjoin import Put, produce

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from httpapi.server.steadyclock import SteadyClock
-from kafkaio.clock import TOLERANCE_MS
-from kafkaio.now import wall_ms
-from storage.model import Backend, Item, Keep, Namespace, Status
-from tests.storage.stores import Open, namespace, opened
+from teacup.base.clock import TOLERANCE_MS
+from teacup.base.now import wall_ms
+from teacup.http.server.steady_clock import SteadyClock
+from teacup.storage.model import Backend, Item, Keep, Namespace, Status
 from tests.support.clocks import HOUR_MS, STEP_MS
+from tests.teacup.storage.stores import Open, namespace, opened
 
 TAKEN = (Status.OK, Status.CONFLICT)
 KEYS = [b"a", b"b", b"c"]

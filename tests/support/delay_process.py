@@ -19,7 +19,7 @@ from tests.support.api import ready_process
 TOKEN = "a-token-of-this-test-alone"
 SERVE = """
 import sys
-from datadelay.api.serve import DelayServeConfig, serve
+from datadelay.api.app import DelayServeConfig, serve
 serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
 """
 

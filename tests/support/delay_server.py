@@ -14,7 +14,7 @@ from datadelay.api.store import DelayStore
 from datadelay.client import DelayClient
 from datadelay.model import Submission
 from datadelay.wire import SubmissionBody
-from httpapi.server.auth import Scope, Tokens, new_token
+from teacup.http.server.auth import Scope, Tokens, new_token
 from tests.support.api import RunningApi, SetClock, served
 
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 
-from storage.errors import GenerationChanged, StorageUnavailable
-from storage.model import Item, Keep, Namespace, NamespaceState, ReadResult, Status, WriteResult
+from teacup.storage.errors import GenerationChanged, StorageUnavailable
+from teacup.storage.model import Item, Keep, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 
 class DictBackend:

@@ -19,15 +19,14 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.admission.control import JoinControl
-from joins.admission.factsfolder import keep_facts
-from joins.flavour import flavour_of
-from joins.shuffle.source import fetch_stage
-from joins.shuffle.stage import each_part
+from joins.plan.reader import JoinControl
+from joins.read.facts_files import keep_facts
 from joins.spec import JoinSpec
-from kafkaio.now import wall_ms
-from sparkio.reader import StreamReader
-from sparkio.source import pickled
+from joins.streaming import flavour_of
+from joins.window.shuffle.source import each_part, fetch_stage
+from teacup.base.now import wall_ms
+from teacup.spark.source import pickled
+from teacup.spark.stream_reader import StreamReader
 from tests.support.sparkjoin import DEADLINE_S, Running
 
 POLL_S = 0.02
@@ -166,8 +165,8 @@ class StoppedClock:
         self.now_ms = wall_ms()
         self._passed_ms = 0
         self._wrong: deque[tuple[int, Callable[[], None]]] = deque()
-        monkeypatch.setattr("kafkaio.now.wall_ms", self._wall_ms)
-        monkeypatch.setattr("kafkaio.now.monotonic_ms", lambda: self._passed_ms)
+        monkeypatch.setattr("teacup.base.now.wall_ms", self._wall_ms)
+        monkeypatch.setattr("teacup.base.now.monotonic_ms", lambda: self._passed_ms)
 
     def go_on(self, ms: int) -> None:
         """Time passes, and both clocks agree on it."""

@@ -16,14 +16,13 @@ from pathlib import Path
 import pytest
 
 from joins.errors import StoreChanged, StoreUnreachable, StoreWiped
-from joins.feed import stage
-from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.stage import FeedTask, FeedTicket
-from joins.lookup.gate import CONSUMER, STORE, judge
-from joins.lookup.keylookup import RightStore
+from joins.lookup.feed import stage
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
+from joins.lookup.feed.stage import FeedTask, FeedTicket
+from joins.lookup.key_lookup import RightStore
 from joins.lookup.source import lookup_client
-from joins.lookup.spec import StorageAt
-from storage.errors import StorageError
+from joins.lookup.spec import CONSUMER, STORE, StorageAt, judge
+from teacup.storage.errors import StorageError
 from tests.support.aerospike_server import AerospikeProcess
 from tests.support.faultyproxy import Proxy, running_proxy
 from tests.support.redis_server import RedisProcess

@@ -12,12 +12,12 @@ from typing import Any
 import polars as pl
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.feed.feed import FeedSpec
-from joins.feed.source import FeedReader
-from joins.feed.stage import FeedSummary, feed_client
-from joins.rows.rightrow import from_items
-from sparkio.control import ReaderControl
-from sparkio.summaries import summaries_in
+from joins.lookup.feed.source import FeedReader
+from joins.lookup.feed.spec import FeedSpec
+from joins.lookup.feed.stage import FeedSummary, feed_client
+from joins.lookup.right_items import from_items
+from teacup.spark.crossing import summaries_in
+from teacup.spark.stream_reader import ReaderControl
 
 Offset = dict[str, Any]
 

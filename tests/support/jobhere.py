@@ -24,12 +24,11 @@ import yaml
 
 from deploy.job import JoinJob
 from deploy.jobs import runner
-from deploy.jobs import unjoined as verdicts
 from deploy.jobs.lines import Lines
 from deploy.jobs.stopping import Stop
-from deploy.kinds import kind_of
-from deploy.load import load_job
-from kafkaio.exitcode import ExitCode
+from deploy.jobs.unjoined import run as verdicts
+from deploy.kinds import kind_of, load_job
+from teacup.base.errors import ExitCode
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ DEADLINE_S = 480.0
 
 
 class Shared:
-    """Takes the place of `deploy.spark.session.Session`: a session that others use, too."""
+    """Takes the place of `teacup.spark.session.Session`: a session that others use, too."""
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
         self._spark = spark

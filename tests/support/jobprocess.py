@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from dedup.batchtag import BatchTag
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.rangereader import RangeReader
+from dedup.identity import BatchTag
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.read.range_reader import RangeReader
 from tests.support.leftovers import kill_session, kill_session_with_us
 
 DEADLINE_S = 480.0

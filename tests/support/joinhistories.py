@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from joins.spec import JoinPath, Policy
 from joins.testing import oracle
 from joins.testing.play import WRONG_TIMES_KEY

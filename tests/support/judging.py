@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from joins.lookup.unjoined.expired import Seen, Verdicts, after_slice, begin, begin_ms_of, plan
+from joins.lookup.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
 from joins.testing.history import Event, History, TopicHistory
-from joins.unjoined.expired import Seen, Verdicts, after_slice, begin, begin_ms_of, plan
-from joins.unjoined.verdicts import JoinedOffsets, PartitionVerdicts
-from kafkaio.brokerlog import BEYOND_THE_LOG
-from kafkaio.topiclog import Ends
+from teacup.kafka.log.broker_log import BEYOND_THE_LOG
+from teacup.kafka.log.topic_log import Ends
 
 OUTPUTS = 2
 

@@ -6,7 +6,7 @@ import socket
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from httpapi.server.serverkeys import ServerKeys
+from teacup.http.server.config import ServerKeys
 
 SOON_S, LATER_S = 0.4, 1.0
 PATIENT: dict[str, Any] = {"header_within_s": 600.0, "body_within_s": 600.0, "answer_within_s": 600.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-PLANNERS = ("teacup.joins", "teacup.sparkio")
+PLANNERS = ("teacup.joins", "teacup.spark")
 
 
 def lines_of(caplog: pytest.LogCaptureFixture, *loggers: str) -> list[str]:

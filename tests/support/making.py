@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 from hypothesis import strategies as st
 
-from datadelay.progress import UNKNOWN
-from joins.admission.bounds import Bound, Bounds
-from joins.rows.records import RECORD
+from datadelay.watermark import UNKNOWN
+from joins.batch.facts import Bound, Bounds
+from joins.rows.frames import RECORD
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, TopicHistory
 from joins.window.slices import Slice
-from kafkaio.times import LATEST_MS
+from teacup.base.times import LATEST_MS
 
 Record = tuple[int, int, int, bytes | None]
 """Partition, offset, time, key."""

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from kafkaio.brokerlog import BrokerLog
+from teacup.kafka.log.broker_log import BrokerLog
 
 DEADLINE_S = 30.0
 

@@ -11,17 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 MAY_IMPORT: dict[str, set[str]] = {
-    "kafkaio": set(),
-    "configfile": {"kafkaio"},
-    "sparkio": {"kafkaio"},
-    "httpapi": {"kafkaio", "configfile"},
-    "datadelay": {"kafkaio", "configfile", "sparkio", "httpapi"},
-    "storage": {"kafkaio", "configfile", "httpapi"},
-    "joins": {"kafkaio", "configfile", "sparkio", "datadelay", "storage"},
-    "dedup": {"kafkaio", "sparkio"},
-    "deploy": {"kafkaio", "configfile", "sparkio", "httpapi", "datadelay", "storage", "joins", "dedup"},
+    "teacup": set(),
+    "datadelay": {"teacup"},
+    "dedup": {"teacup"},
+    "joins": {"teacup", "datadelay"},
+    "deploy": {"teacup", "datadelay", "dedup", "joins"},
 }
-"""kafkaio <- configfile <- httpapi <- datadelay, storage <- joins <- deploy; kafkaio <- sparkio <- dedup <- deploy."""
+"""teacup <- datadelay, dedup <- joins <- deploy; within teacup: base <- kafka <- spark, http <- storage."""
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 
 DEADLINE_S = 60.0
 

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from joins.admission.ticket import Ticket
+from joins.batch.ticket import Ticket
 from joins.spec import JoinPath, Policy
-from joins.testing.cutting import Admit, Advance
 from joins.testing.history import History
+from joins.testing.play import Admit, Advance
 from joins.testing.simulation import MemoryStore, Simulation
-from joins.window.checkpointed import CheckpointedStore
+from joins.window.backup import CheckpointedStore
 from joins.window.restore import restore
-from joins.window.slicefiles import FileStore
+from joins.window.slice_files import FileStore
 from joins.window.window import Window
 from tests.support.making import join_spec, marked, positions, topic
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.broker.broker import Broker
-from deploy.broker.ports import free_port
+from deploy.dev.broker.broker import Broker
+from deploy.dev.broker.lifeline import free_port
 
 
 def sasl_broker(

@@ -11,22 +11,20 @@ from dataclasses import replace
 import polars as pl
 
 from datadelay.model import Delay, DelayState
-from datadelay.progress import UNKNOWN, caught_up, frontier, partition_progress
-from joins.admission.admission import SyncBolt, Watch
-from joins.admission.batchreader import find_facts
-from joins.admission.guard import check_ends, check_topics, with_new_partitions
-from joins.admission.holding import Held
-from joins.admission.listing import Listing
-from joins.admission.state import Admission
-from joins.admission.ticket import Ticket
-from joins.apiaddresses import DelayAt
+from datadelay.watermark import UNKNOWN, caught_up, frontier, partition_progress
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
 from joins.lookup.batch import LookupBatch, StoredRight
-from joins.lookup.gate import CONSUMER, STORE, judge
-from joins.lookup.spec import LookupSpec, StorageAt
-from joins.lookup.start import begin
-from joins.rows.intake import take_in
-from joins.rows.records import RECORD
-from joins.rows.rightrow import from_items, to_items
+from joins.lookup.right_items import from_items, to_items
+from joins.lookup.source import begin
+from joins.lookup.spec import CONSUMER, STORE, DelayAt, LookupSpec, StorageAt, judge
+from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
+from joins.plan.readable import Listing
+from joins.plan.sync_bolt import SyncBolt, Watch
+from joins.plan.wait_reasons import Held
+from joins.read.batch_reader import find_facts
+from joins.read.parse import take_in
+from joins.rows.frames import RECORD
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Result

@@ -11,16 +11,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from joins.admission.control import JoinControl
-from joins.admission.summary import BucketSummary
-from joins.flavour import flavour_of, stage_frame
-from joins.itemrows import ITEM_SCHEMA, item_rows, items_in
-from joins.items import End, Item, Rows
-from joins.pathchoice import with_path
+from joins.items import ITEM_SCHEMA, End, Item, Rows, item_rows, items_in
+from joins.plan.reader import JoinControl
+from joins.plan.start.copartition import with_path
+from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
+from joins.streaming import flavour_of, stage_frame
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
-from kafkaio.writer import TopicWriter
+from teacup.kafka.write.writer import TopicWriter
 from tests.support.waiting import run_to_its_end
 
 DEADLINE_S = 90.0

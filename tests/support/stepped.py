@@ -13,10 +13,10 @@ from datadelay.collector.observe import observe
 from datadelay.collector.reports import Rules, submission
 from datadelay.model import Submission
 from datadelay.positions.group import ConsumerGroup
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.eventtime import TimeOf
-from kafkaio.groups import GroupOffsets
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.groups import GroupOffsets
+from teacup.kafka.records.record import TimeOf
 
 DEADLINE_S = 30.0
 

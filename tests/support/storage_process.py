@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from deploy.broker.ports import free_port
-from httpapi.server.auth import Token, Tokens
-from kafkaio.now import wall_ms
-from storage.api.app import create_app
-from storage.api.config import WRITE_TOKEN_VARIABLE, StorageServeConfig
-from storage.backends.opening import open_backend
-from storage.client import StorageClient
+from deploy.dev.broker.lifeline import free_port
+from teacup.base.now import wall_ms
+from teacup.http.server.auth import Token, Tokens
+from teacup.storage.api.app import create_app
+from teacup.storage.api.config import WRITE_TOKEN_VARIABLE, StorageServeConfig
+from teacup.storage.backends.opening import open_backend
+from teacup.storage.client import StorageClient
 from tests.support.api import ready_process, served
 
 TOKEN = "a-token-of-this-test-alone"

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from httpapi.server.auth import Tokens, new_token
-from storage.api.app import create_app
-from storage.api.config import StorageServeConfig
-from storage.client import StorageClient
-from storage.model import Backend, Item
+from teacup.http.server.auth import Tokens, new_token
+from teacup.storage.api.app import create_app
+from teacup.storage.api.config import StorageServeConfig
+from teacup.storage.client import StorageClient
+from teacup.storage.model import Backend, Item
 from tests.support.api import NOON_MS, RunningApi, SetClock, served
 
 NAMESPACES = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datadelay.model import PartitionReport, Submission
 from joins import Side
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 
 RIGHT = Side(topic="impressions")
 

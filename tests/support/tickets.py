@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from joins.admission.summary import BucketSummary
 from joins.items import Begin, End, Item, Rows
-from joins.rows.records import ROW
+from joins.read.summary import BucketSummary
+from joins.rows.frames import ROW
 
 
 def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 from confluent_kafka import Producer
 
-from kafkaio.brokerlog import BrokerLog
+from teacup.kafka.log.broker_log import BrokerLog
 from tests.support.waiting import wait_until
 
 BASE_MS = 1_700_000_000_000

@@ -1,5 +1,5 @@
-"""The migrations of the API's database, run when the server starts (`datadelay.api.database`).
+"""The migrations of the API's database, run when the server starts (`datadelay.api.databases`).
 
-env.py      runs them on the connection that the caller opened, in the caller's transaction
-versions/   one file per migration, numbered
+versions/  one file per migration, numbered
+env.py     runs them on the connection that the caller opened, in the caller's transaction
 """

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from configfile.errors import SettingsInvalid
 from datadelay.api.config import READ_TOKEN_VARIABLE, WRITE_TOKEN_VARIABLE, DelayServeConfig
-from httpapi.server.auth import Scope, parse_tokens
+from teacup.base.errors import SettingsInvalid
+from teacup.http.server.auth import Scope, parse_tokens
 
 DATABASE = "sqlite:////var/lib/teacup/delay.db"
 

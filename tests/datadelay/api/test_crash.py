@@ -11,7 +11,7 @@ from pathlib import Path
 from datadelay.client import DelayClient
 from datadelay.errors import DelayServerUnavailable
 from datadelay.model import PartitionReport, Submission
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 from tests.support.delay_process import TOKEN, server_process
 from tests.support.waiting import wait_until
 

@@ -19,8 +19,8 @@ from datadelay.client import DelayClient
 from datadelay.errors import ConfigInvalid, DelayError, StoreUnavailable
 from datadelay.model import PartitionReport, Submission
 from datadelay.publish import rewind
-from deploy.broker.ports import free_port
-from kafkaio.now import wall_ms
+from deploy.dev.broker.lifeline import free_port
+from teacup.base.now import wall_ms
 from tests.support.api import NOON_MS
 from tests.support.delay_process import TOKEN, open_store, put, server_process
 from tests.support.postgresql import QUOTED, PostgresServer

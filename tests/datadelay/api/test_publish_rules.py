@@ -10,8 +10,8 @@ import pytest
 from datadelay import publish
 from datadelay.errors import SubmissionInvalid, SubmissionLate
 from datadelay.model import TEXT_MAX, TIME_MAX_MS, DelayState, PartitionReport, Submission
-from datadelay.progress import UNKNOWN
 from datadelay.publish import Published, SkewLimits, accept, rewind, state_at, view
+from datadelay.watermark import UNKNOWN
 
 Make = Callable[..., Submission]
 

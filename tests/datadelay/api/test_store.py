@@ -11,9 +11,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, text
 
-from datadelay.api.migrating import migrate
-from datadelay.api.schema import metadata
-from datadelay.api.sqlitefile import SqliteFile
+from datadelay.api.databases import SqliteFile
+from datadelay.api.schema import metadata, migrate
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import rewind

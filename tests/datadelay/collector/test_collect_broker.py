@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from datadelay.collector.reports import Rules
 from datadelay.model import Submission
-from datadelay.progress import Idle
-from kafkaio.eventtime import typical
-from kafkaio.now import wall_ms
-from kafkaio.pointreader import PointReader
+from datadelay.watermark import Idle
+from teacup.base.now import wall_ms
+from teacup.kafka.log.point_reader import PointReader
+from teacup.kafka.records.record import typical
 from tests.conftest import TopicFactory
 from tests.support.stepped import DEADLINE_S, Stepped, produce
 from tests.support.transactions import BASE_MS, Transactions

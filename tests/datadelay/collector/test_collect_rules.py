@@ -19,8 +19,8 @@ from datadelay.collector.reports import (
     unread_span,
 )
 from datadelay.model import Delay, DelayState, PartitionReport
-from datadelay.progress import Idle
-from kafkaio.topiclog import Ends
+from datadelay.watermark import Idle
+from teacup.kafka.log.topic_log import Ends
 
 LISTED_MS = 1_795_176_000_000
 RULES = Rules(disorder_ms=1_000, producer_delay_ms=10_000)

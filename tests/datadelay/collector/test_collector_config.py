@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from configfile.errors import SettingsInvalid
 from datadelay.collector.config import CollectorConfig, GroupSettings
 from datadelay.collector.run import collect
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode, SettingsInvalid
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "collector.yaml"
 

@@ -23,8 +23,8 @@ from kazoo.client import KazooClient
 from datadelay.collector.reports import failed_submission
 from datadelay.collector.run import collect
 from datadelay.model import Delay, DelayState
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.support import storage_server
 from tests.support.delay_server import RunningServer, running_server

@@ -19,14 +19,14 @@ from datadelay.collector.observe import observe
 from datadelay.collector.reports import Observed, Rules, partition_report, submission
 from datadelay.model import PartitionReport, Submission
 from datadelay.positions import Committed
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from joins.spec import JoinSpec
 from joins.testing.history import EventKind, TopicHistory
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
-from kafkaio.blocksearch import block_size
-from kafkaio.eventtime import OUTLIERS, proven
-from kafkaio.times import LATEST_MS
+from teacup.base.times import LATEST_MS
+from teacup.kafka.log.time_search import block_size
+from teacup.kafka.records.record import OUTLIERS, proven
 from tests.support.canary import searched
 from tests.support.wrongtimes import DISORDER_MS, drawn_times, simulated
 

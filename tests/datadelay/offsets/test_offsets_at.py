@@ -9,12 +9,12 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from datadelay.offsets.search import OffsetKind, offsets_at
+from datadelay.offsets import OffsetKind, offsets_at
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, EventKind, TopicHistory
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import BASE_MS, histories, specs
-from kafkaio.topiclog import TimeAnswer, TimeQuery
+from teacup.kafka.log.topic_log import TimeAnswer, TimeQuery
 
 NOW_MS = BASE_MS + 10_000_000
 

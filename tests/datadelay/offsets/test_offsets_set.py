@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 from datadelay.positions import group as group_positions
 from datadelay.positions.group import note_of_store
 from deploy.cli.offsets import offsets_app
-from kafkaio.delivery.receipt import Receipt
-from kafkaio.groups import JOB_NOTE, GroupOffsets
+from teacup.kafka.delivery.receipt import Receipt
+from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets
 from tests.conftest import TopicFactory
 from tests.support.stepped import produce
 

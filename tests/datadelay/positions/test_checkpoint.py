@@ -14,8 +14,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from datadelay.errors import PositionsUnreadable
 from datadelay.positions.checkpoint import SparkCheckpoint
-from joins.admission.bounds import Bound
-from joins.admission.state import Admission, Bucket, Reading
+from joins.batch.facts import Bound
+from joins.batch.state import Admission, Bucket, Reading
 from joins.spec import JoinSpec, Side
 from tests.support.waiting import run_to_its_end
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.errors import DedupConfigInvalid
-from dedup.replayrange import DedupConfig, LoadLimits, ReplayRange, uncommitted_batch
+from dedup.replay_range import DedupConfig, Loaded, LoadLimits, ReplayRange, uncommitted_batch
 from dedup.restart.deduplicator import Deduplicator
 from dedup.restart.states import Attempt, FilterState, Reason
-from dedup.results.protocol import Loaded
 from tests.support.canary import searched
 
 CONFIG = DedupConfig(quiet_ms=1_000, settle_ms=500)

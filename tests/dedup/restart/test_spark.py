@@ -13,15 +13,12 @@ from fsspec.implementations.local import LocalFileSystem
 
 from dedup.errors import DedupError, ResultsUnreadable
 from dedup.identity import Identity
-from dedup.replayrange import DedupConfig
-from dedup.restart.report import FilterReport
-from dedup.restart.spark import filtered, replay_of, restart_deduplicator
-from dedup.restart.states import Attempt
-from dedup.restart.worker import Setup, WorkerDeduplicator, open_deduplicator
-from dedup.results.kafka import KafkaResults
-from dedup.results.lake import LakeResults
-from kafkaio.errors import TopicMissing
-from kafkaio.writer import TopicWriter
+from dedup.replay_range import DedupConfig
+from dedup.restart.states import Attempt, FilterReport
+from dedup.restart.worker import Setup, WorkerDeduplicator, filtered, open_deduplicator, replay_of, restart_deduplicator
+from dedup.results import KafkaResults, LakeResults
+from teacup.kafka.errors import TopicMissing
+from teacup.kafka.write.writer import TopicWriter
 from tests.support.jobprocess import records
 from tests.support.waiting import run_to_its_end
 

@@ -6,8 +6,8 @@ import pytest
 
 from dedup.errors import DedupConfigInvalid
 from dedup.identity import Identity
-from dedup.topic.framedids import check_values
-from kafkaio.recordkey import KeyOf
+from dedup.topic.source import check_values
+from teacup.kafka.records.record import KeyOf
 from tests.conftest import TopicFactory
 from tests.support.sparkjoin import Put, produce
 

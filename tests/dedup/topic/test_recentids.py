@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.restart.hashing import Hashes
-from dedup.topic.recentids import NO_TIME, SeenWindow, with_valid_times
+from dedup.restart.seen_ids import Hashes
+from dedup.topic.read_back import NO_TIME, SeenWindow, with_valid_times
 
 WINDOW_MS = 1_000
 RECORD = st.tuples(st.integers(0, 8), st.integers(0, 300))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.errors import RecordsGone
-from dedup.topic.remaining import Remaining
-from kafkaio.errors import OffsetOutOfRange
+from dedup.topic.source import Remaining
+from teacup.kafka.errors import OffsetOutOfRange
 
 END = 20
 moves = st.lists(st.integers(0, 8), max_size=12)

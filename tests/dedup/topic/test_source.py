@@ -9,11 +9,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dedup.topic.source import Ranges, RangesReader
-from deploy.broker.broker import Broker
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.errors import KafkaUnavailable
-from sparkio.control import ReaderControl
-from sparkio.source import pickled
+from deploy.dev.broker.broker import Broker
+from teacup.kafka.errors import KafkaUnavailable
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.spark.source import pickled
+from teacup.spark.stream_reader import ReaderControl
 from tests.support.morepartitions import add_partitions
 from tests.support.putting import put_records
 from tests.support.waiting import wait_until
@@ -55,8 +55,8 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(kaf
 
 def test_planning_waits_for_a_broker_that_does_not_answer_and_connects_again(kafka, topic_factory, caplog, monkeypatch):
     """With a line each time, here; the broker answers the third connection."""
-    monkeypatch.setattr("sparkio.reader.SAY_EVERY_S", -1.0)
-    monkeypatch.setattr("sparkio.reader.HOLD_S", 0.01)
+    monkeypatch.setattr("teacup.spark.stream_reader.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("teacup.spark.stream_reader.HOLD_S", 0.01)
     answers, asked = BrokerLog.ends, []
 
     def ends(log):
@@ -81,7 +81,7 @@ def test_planning_waits_for_a_broker_that_does_not_answer_and_connects_again(kaf
 @pytest.mark.slow
 def test_an_unreachable_broker_is_waited_for_with_a_line_and_connected_to_again(tmp_path, caplog, monkeypatch):
     """It was silent for five minutes, and kept its old connection."""
-    monkeypatch.setattr("sparkio.reader.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("teacup.spark.stream_reader.SAY_EVERY_S", -1.0)
     with Broker(tmp_path / "broker", {"broker.session.timeout.ms": "120000"}) as own:
         kafka = {"bootstrap.servers": own.bootstrap}
         admin = AdminClient(kafka)
@@ -94,8 +94,8 @@ def test_an_unreachable_broker_is_waited_for_with_a_line_and_connected_to_again(
         own.pause()
         asking = threading.Thread(target=lambda: found.update(reader.latestOffset(first, ReadAllAvailable())))
         with monkeypatch.context() as impatient:
-            impatient.setattr("kafkaio.client.RETRY_TIMEOUT_S", 0.1)
-            impatient.setattr("kafkaio.brokerlog._ANSWERED_WITHIN_S", 0.5)
+            impatient.setattr("teacup.kafka.client.RETRY_TIMEOUT_S", 0.1)
+            impatient.setattr("teacup.kafka.log.broker_log._ANSWERED_WITHIN_S", 0.5)
             asking.start()
             wait_until(lambda: sum("dedup holds: " in line for line in caplog.messages) >= 2)
         own.resume()

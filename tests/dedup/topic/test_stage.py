@@ -12,23 +12,21 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from dedup.batchtag import BatchTag
 from dedup.errors import RecordsGone, RowsLost
-from dedup.identity import Identity, Within
-from dedup.replayrange import DedupConfig, ReplayRange
-from dedup.restart.hashing import hashes_of
+from dedup.identity import BatchTag, Identity, Within
+from dedup.replay_range import DedupConfig, ReplayRange
+from dedup.restart.seen_ids import hashes_of
 from dedup.restart.states import Attempt
 from dedup.topic import stage as topicstage
 from dedup.topic.job import TopicJob, TopicSummary
-from dedup.topic.readback import OutputWindow
+from dedup.topic.read_back import OutputWindow
 from dedup.topic.source import BatchPart
 from dedup.topic.stage import topic_stage
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
-from kafkaio.recordkey import KeyOf
-from kafkaio.writer import TopicWriter
-from sparkio.crossing import TaskEnded
-from sparkio.summaries import summaries_in
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
+from teacup.kafka.records.record import KeyOf
+from teacup.kafka.write.writer import TopicWriter
+from teacup.spark.crossing import TaskEnded, summaries_in
 from tests.support.jobprocess import records
 from tests.support.putting import put_records
 from tests.support.waiting import wait_until
@@ -85,7 +83,7 @@ def test_results_behind_another_writers_transaction_are_waited_for(
     put(kafka, topic, ["b"], wall_ms())
     reading = threading.Thread(target=window.catch_up)
 
-    monkeypatch.setattr("kafkaio.opentransaction.SAY_EVERY_S", -1.0)  # it logs at every look
+    monkeypatch.setattr("teacup.kafka.log.point_reader.SAY_EVERY_S", -1.0)  # it logs at every look
     reading.start()
     wait_until(lambda: "open transaction in partitions [0]" in caplog.text)
     knew_nothing = len(window.seen) == 0
@@ -108,7 +106,7 @@ def test_open_transactions_in_other_partitions_are_not_waited_for(
     other.produce(topic, key=b"x", partition=1)
     other.flush()
 
-    monkeypatch.setattr("kafkaio.opentransaction.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("teacup.kafka.log.point_reader.SAY_EVERY_S", -1.0)
     loaded = output_window(topic).catch_up()
     other.abort_transaction(30)
 

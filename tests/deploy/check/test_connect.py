@@ -11,16 +11,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from deploy.check.facts import TopicFacts
 from deploy.check.findings import Level
-from deploy.check.observed import TopicFacts
 from deploy.check.samples import of_join
 from deploy.cli.app import app
-from joins.admission.listing import list_ends
-from joins.admission.start import begin
+from joins.plan.readable import list_ends
+from joins.plan.start.positions import begin
 from joins.spec import JoinPath, JoinSpec, Side
-from kafkaio.brokerlog import BrokerLog
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
+from teacup.kafka.log.broker_log import BrokerLog
 from tests.conftest import TopicFactory
 from tests.support.delay_server import running_server
 from tests.support.morepartitions import add_partitions

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
+from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
 from deploy.check.findings import (
     Finding,
     Level,
@@ -25,10 +26,9 @@ from deploy.check.findings import (
     ok,
     warning,
 )
-from deploy.check.observed import PlaceFacts, SideFacts, TopicFacts
-from joins.admission.keysample import Sample
+from joins.plan.start.startup_sample import Sample
 from joins.spec import JoinSpec, Side
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 
 DAY_MS = 24 * 3_600_000
 NOW_MS = 1_800_000_000_000

@@ -8,17 +8,17 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from deploy.broker.ports import free_port
 from deploy.check.findings import Finding, Level
-from deploy.check.services import of_feeder, of_lookup
+from deploy.check.lookup_findings import of_feeder, of_lookup
+from deploy.dev.broker.lifeline import free_port
 from joins import DelayAt, LookupSpec, Side, StorageAt
-from joins.admission.keysample import Sample
-from joins.feed.feed import FeedSpec, FeedStorage
-from joins.lookup.gate import CONSUMER, STORE
-from joins.rows.records import OWN_KEY, RECORD
-from joins.rows.rightrow import to_items
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
+from joins.lookup.right_items import to_items
+from joins.lookup.spec import CONSUMER, STORE
+from joins.plan.start.startup_sample import Sample
+from joins.rows.frames import OWN_KEY, RECORD
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
 from tests.support import delay_server
 from tests.support.storage_process import TOKEN, client, server_process
 from tests.support.submitted import RIGHT, submission

@@ -21,8 +21,7 @@ from deploy.cli.app import app
 from deploy.jobfile.reference import markdown_table
 from deploy.kinds import KINDS
 from docs.commands import COMMANDS
-from kafkaio.exitcode import OF_COLLECTOR, OF_JOBS, ExitCode
-from kafkaio.invalid import Invalid
+from teacup.base.errors import OF_COLLECTOR, OF_JOBS, ExitCode, Invalid
 
 ROOT = Path(__file__).parents[3]
 BAD = "name: x\nkind: window-join\n"
@@ -99,9 +98,9 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
 
 def test_a_configuration_that_cannot_work_always_has_the_same_exit_code() -> None:
     """Whichever package refuses it: a service manager must not start it again and again."""
-    for package in ("configfile", "datadelay", "dedup", "deploy", "joins", "kafkaio", "storage"):
+    for package in ("teacup.base.config", "datadelay", "dedup", "deploy", "joins", "teacup.kafka", "storage"):
         import_module(f"{package}.errors")
-    import_module("kafkaio.registry")
+    import_module("teacup.kafka.records.registry")
     kinds = set(Invalid.__subclasses__())
 
     assert {"CallRefused", "ConfigError", "DedupConfigInvalid", "SpecError", "TopicsMissing"} <= {
@@ -156,7 +155,7 @@ def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As another process would find it; it says which process holds the checkpoint."""
-    from deploy.checkpoint.lock import checkpoint_lock
+    from deploy.checkpoint_lock import checkpoint_lock
 
     job = (ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8")
     path = tmp_path / "job.yaml"
@@ -277,7 +276,7 @@ def test_what_to_run_after_a_move_names_the_same_keys(tmp_path: Path, monkeypatc
     job_file.write_text((ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8"))
     changes = ["--set", f"checkpoint={tmp_path}/new", "--set", "join.before=30m 1s"]
     moved = SimpleNamespace(number=4, left={0: 7})
-    monkeypatch.setattr("deploy.jobs.moving.move", lambda job, other: moved)
+    monkeypatch.setattr("deploy.jobs.move.move", lambda job, other: moved)
 
     shown = CliRunner().invoke(app, ["move", str(job_file), "--from", "old", *changes]).stdout
 

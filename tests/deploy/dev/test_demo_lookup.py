@@ -13,7 +13,7 @@ import polars as pl
 import psutil
 import pytest
 
-from deploy.dev.demoverdict import ROWS, judge
+from deploy.dev.demo_parts import ROWS, judge
 from tests.support.leftovers import kill_session_with_us
 
 PAUSED_FROM_MS, RESUMED_MS, AFTER_MS = 10_000, 20_000, 500

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploy.broker.ports import HOST, free_port
-from deploy.dev.demoparts import INTERRUPTED, run_demo
+from deploy.dev.broker.lifeline import HOST, free_port
+from deploy.dev.demo_parts import INTERRUPTED, run_demo
 from deploy.errors import JarsNotFetched
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 
 
 def ended(module: str, **env: str) -> tuple[int, list[str]]:

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from configfile.errors import SettingsInvalid
 from deploy.cli.app import app
 from deploy.job import DedupJob, JoinJob
-from deploy.load import load_job
+from deploy.kinds import load_job
 from joins.spec import Policy
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode, SettingsInvalid
 
 MINIMAL = Path(__file__).parents[3] / "deploy" / "examples" / "window-join-minimal.yaml"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.load import load_job
-from joins.durationargs import REQUIRED
+from deploy.kinds import load_job
+from joins.duration_args import REQUIRED
 
 COMMON = {"name": "j", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/j"}
 JOIN = {"left": {"topic": "l"}, "right": {"topic": "r"}, "join": {"before": "1m"}, "output": {"topic": "o"}}

@@ -12,17 +12,16 @@ import pytest
 from pydantic import ValidationError
 
 import deploy.jobfile
-from configfile.durations import Duration, Seconds
-from configfile.keys import Keys
-from dedup.replayrange import DedupConfig
+from dedup.replay_range import DedupConfig
 from deploy.job import CommonJob, DedupJob, Deduplicate, FeederJob, JoinJob, Output, Select
-from deploy.jobfile.fromspec import from_spec, like
-from joins.apiaddresses import DelayAt
-from joins.durationargs import REQUIRED
-from joins.feed.feed import FeedSpec, FeedStorage
-from joins.lookup.spec import LookupSpec, StorageAt
+from deploy.jobfile.values import from_spec, like
+from joins.duration_args import REQUIRED
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
+from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
 from joins.spec import JoinSpec, Side, Wait
-from kafkaio.fieldtypes import Between, Count
+from teacup.base.config.keys import Keys
+from teacup.base.fields import Between, Count
+from teacup.base.times import Duration, Seconds
 
 JOBS = (CommonJob, JoinJob, DedupJob, FeederJob, Output, Select, Deduplicate, DedupConfig)
 SPECS = (Side, JoinSpec, LookupSpec, StorageAt, DelayAt, FeedSpec, FeedStorage)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from configfile.errors import SettingsInvalid
 from datadelay.collector.config import CollectorConfig
 from deploy.job import FeederJob, JoinJob
-from deploy.load import load_job
+from deploy.kinds import load_job
 from joins.lookup.spec import LookupSpec
-from storage.api.config import StorageServeConfig
+from teacup.base.errors import SettingsInvalid
+from teacup.storage.api.config import StorageServeConfig
 
 JOBS = Path(__file__).parents[3] / "deploy" / "examples"
 

@@ -11,19 +11,18 @@ from functools import partial
 
 import pytest
 
-from deploy.checkpoint import durable
-from deploy.jobs.joincheckpoint import Checkpoint
-from deploy.load import load_job
-from joins.admission.ticket import Ticket
+from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.kinds import load_job
+from joins.batch.ticket import Ticket
 from joins.items import Begin
-from kafkaio.checkedjson import with_checksum
-from kafkaio.delivery.delivery import TransactionalWriter
-from kafkaio.delivery.fencing import OutputBucket
-from kafkaio.delivery.receipt import Receipt
-from kafkaio.delivery.receiptgroup import read_receipt
-from kafkaio.errors import Fenced
-from kafkaio.exitcode import ExitCode
-from sparkio.checkpoint import ends_in
+from teacup.base import files as durable
+from teacup.base.errors import ExitCode
+from teacup.base.files import with_checksum
+from teacup.kafka.delivery.delivery import TransactionalWriter
+from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
+from teacup.kafka.delivery.receipt import Receipt
+from teacup.kafka.errors import Fenced
+from teacup.spark.checkpoint import ends_in
 from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, produce
 

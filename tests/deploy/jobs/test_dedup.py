@@ -15,10 +15,10 @@ from dedup.topic.source import Ranges, check_log, following
 from deploy.cli.app import app
 from deploy.errors import AccountsDiffer
 from deploy.jobs.dedup import gathered, without_any_id
-from deploy.load import load_job
-from kafkaio.exitcode import ExitCode
-from kafkaio.topiclog import Ends
-from kafkaio.writer import TopicWriter
+from deploy.kinds import load_job
+from teacup.base.errors import ExitCode
+from teacup.kafka.log.topic_log import Ends
+from teacup.kafka.write.writer import TopicWriter
 from tests.support.jobprocess import JobProcess, forget_last_commit, records, uncommitted
 
 ROOT = Path(__file__).parents[3]

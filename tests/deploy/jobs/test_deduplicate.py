@@ -10,15 +10,14 @@ import pytest
 import yaml
 from confluent_kafka.admin import NewTopic
 
-from configfile.errors import SettingsInvalid
-from dedup.batchtag import BatchTag
-from dedup.replayrange import ReplayRange
+from dedup.identity import BatchTag
+from dedup.replay_range import ReplayRange
 from dedup.restart.states import Attempt
-from deploy.jobs.deduplication import deduplication
-from deploy.load import load_job
+from deploy.jobs.join import deduplication
+from deploy.kinds import load_job
 from deploy.output import deliveries as opening
 from deploy.output.stage import deliver_stage
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode, SettingsInvalid
 from tests.support.jobprocess import JobProcess, forget_last_commit, records, rows_of_last_plan, uncommitted
 from tests.support.sparkjoin import Put, produce
 from tests.support.tickets import rows_about, ticket_with

@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from configfile.errors import SettingsInvalid
 from deploy.errors import AccountsDiffer
 from deploy.job import FeederJob
 from deploy.jobs.feeder import gathered
-from deploy.load import load_job
-from joins.feed.stage import FeedSummary
-from kafkaio.exitcode import ExitCode
-from kafkaio.groups import GroupOffsets
-from kafkaio.now import wall_ms
-from storage.api.config import READ_TOKEN_VARIABLE
+from deploy.kinds import load_job
+from joins.lookup.feed.stage import FeedSummary
+from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.now import wall_ms
+from teacup.kafka.log.groups import GroupOffsets
+from teacup.storage.api.config import READ_TOKEN_VARIABLE
 from tests.support.jobhere import JobsHere
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_process

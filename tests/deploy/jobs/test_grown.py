@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.cli.app import move_of
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit, uncommitted
 from tests.support.morepartitions import add_partitions
 from tests.support.movedjob import expected, file_of, fill, rows

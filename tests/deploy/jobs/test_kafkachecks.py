@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from deploy.job import JoinJob, Output
-from deploy.jobs.kafkachecks import first_look
+from deploy.jobs.join_checkpoint import first_look
 from joins.errors import DataLoss
 from joins.spec import JoinSpec, Side
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
 from tests.support.jobhere import JobsHere
 from tests.support.sparkjoin import Put, produce

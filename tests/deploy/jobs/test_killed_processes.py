@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.spark.planners import MODULES
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
+from teacup.spark.jvm import MODULES
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
@@ -76,7 +76,7 @@ def test_a_job_goes_on_without_its_planners_and_without_a_worker(running: JobPro
     running.until(lambda: "so far" in running.logged(), "the warning")
     assert running.stop() == ExitCode.DONE
 
-    said = [line for line in running.logged().splitlines() if "teacup.kafkaio" not in line and "incubator" not in line]
+    said = [line for line in running.logged().splitlines() if "teacup.kafka" not in line and "incubator" not in line]
     assert len(said) == 2, "the worker, and that the job stops"
     assert f"a Python worker (process {worker}) was killed by SIGKILL" in json.loads(said[0])["message"]
 
@@ -90,7 +90,7 @@ def test_a_killed_jvm_is_one_line_and_leaves_no_process(running: JobProcess) -> 
     assert running.ended() == ExitCode.FAILED
     errors = running.logged().splitlines()
     assert f"JvmEnded: Spark's JVM (process {jvm}) was killed by SIGKILL" in errors[-1]
-    assert not [line for line in errors[:-1] if "teacup.kafkaio" not in line and "incubator modules" not in line]
+    assert not [line for line in errors[:-1] if "teacup.kafka" not in line and "incubator modules" not in line]
     wait_until(lambda: not list(of_session(running.process.pid)))  # they notice that the JVM is gone
 
 

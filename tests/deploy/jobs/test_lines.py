@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.jobs.backlog import Pace, shown_s
-from deploy.jobs.lines import WIDTH, Lines, fitted
+from deploy.jobs.lines import WIDTH, Lines, Pace, fitted, shown_s
 
 
 @dataclass

@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from deploy.dev.lookupparts import FEEDER, LOOKUP, STORAGE
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
-from storage.client import StorageClient
+from deploy.dev.lookup_parts import FEEDER, LOOKUP, STORAGE
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
+from teacup.storage.client import StorageClient
 from tests.support.jobprocess import forget_last_commit
 from tests.support.lookupjob import (
     DEADLINE_S,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.dev.lookupparts import FEEDER, LOOKUP
-from kafkaio.exitcode import ExitCode
-from kafkaio.now import wall_ms
+from deploy.dev.lookup_parts import FEEDER, LOOKUP
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
 from tests.support.lookupjob import DEADLINE_S, events, expected_of, joined_of
 from tests.support.redis_server import redis_process
 from tests.support.sparkjoin import produce

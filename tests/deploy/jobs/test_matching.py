@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.jobs.matching import NothingMatched
+from deploy.jobs.join_report import NothingMatched
 from joins.spec import JoinSpec, Side
 
 SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=600_000)

@@ -15,10 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from deploy.errors import AccountsDiffer
 from deploy.jobs.query import failed, in_progress, summaries_of
 from joins.errors import DelayUnreachable
-from kafkaio.errors import OffsetOutOfRange
-from kafkaio.exitcode import ExitCode
-from sparkio.crossing import crossing
-from sparkio.summaries import SUMMARY_SCHEMA
+from teacup.base.errors import ExitCode
+from teacup.kafka.errors import OffsetOutOfRange
+from teacup.spark.crossing import SUMMARY_SCHEMA, crossing
 from tests.support.waiting import wait_until
 
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):

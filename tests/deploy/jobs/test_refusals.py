@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from kafkaio.delivery.fencing import OutputBucket
-from kafkaio.exitcode import ExitCode
-from kafkaio.groups import GroupOffsets
+from teacup.base.errors import ExitCode
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.log.groups import GroupOffsets
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.jobprocess import JobProcess
 from tests.support.sparkjoin import Put, produce

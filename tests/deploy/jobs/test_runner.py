@@ -8,8 +8,8 @@ from typing import Any
 from unittest.mock import Mock
 
 from deploy.jobs.runner import RENEW_POSITIONS_EVERY_S, CommittedPositions
-from kafkaio.errors import KafkaUnavailable
-from kafkaio.every import Every
+from teacup.base.now import Every
+from teacup.kafka.errors import KafkaUnavailable
 
 
 def progress(batch_id: int, end: Mapping[str, Any] | None) -> dict[str, Any]:

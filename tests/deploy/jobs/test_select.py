@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess, records
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, produce
 from tests.support.standalone import Standalone

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kafkaio.exitcode import ExitCode
+from teacup.base.errors import ExitCode
 from tests.support.leftovers import kill_session, kill_session_with_us, of_session
 from tests.support.waiting import wait_until
 

@@ -9,10 +9,9 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from configfile.errors import SettingsInvalid
 from deploy.cli.app import app
-from deploy.load import load_job
-from kafkaio.exitcode import ExitCode
+from deploy.kinds import load_job
+from teacup.base.errors import ExitCode, SettingsInvalid
 
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 

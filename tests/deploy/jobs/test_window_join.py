@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import workload
-from kafkaio.exitcode import ExitCode
-from kafkaio.groups import GroupOffsets
+from teacup.base.errors import ExitCode
+from teacup.kafka.log.groups import GroupOffsets
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.framed import avro
 from tests.support.jobprocess import JobProcess, records, uncommitted
@@ -129,7 +129,7 @@ def test_sigterm_finishes_the_batch(kafka, job, here, tmp_path):
 STOPPED = """
 import sys
 from pathlib import Path
-from deploy.load import load_job
+from deploy.kinds import load_job
 from deploy.kinds import kind_of
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run

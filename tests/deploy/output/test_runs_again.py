@@ -7,18 +7,18 @@ from collections.abc import Mapping
 import polars as pl
 import pytest
 
-from datadelay.progress import UNKNOWN
+from datadelay.watermark import UNKNOWN
 from deploy.job import Output
-from deploy.output import sink
-from deploy.output.writing import Writing
-from joins.admission.facts import BucketFacts, PartitionFacts
-from joins.admission.summary import BucketSummary
+from deploy.output import stage as sink
+from deploy.output.deliveries import Writing
+from joins.batch.facts import BucketFacts, PartitionFacts
 from joins.items import Begin
+from joins.read.summary import BucketSummary
+from joins.rows.frames import ROW
 from joins.rows.outgoing import Outgoing
-from joins.rows.records import ROW
 from joins.spec import JoinSpec, Side
-from kafkaio.delivery.receipt import Standing
-from kafkaio.errors import ReceiptRefused
+from teacup.kafka.delivery.receipt import Standing
+from teacup.kafka.errors import ReceiptRefused
 
 SPEC = JoinSpec(name="j", left=Side(topic="left"), right=Side(topic="right"), before_ms=1)
 

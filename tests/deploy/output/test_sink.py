@@ -14,19 +14,18 @@ from hypothesis import strategies as st
 
 from deploy.errors import AccountsDiffer
 from deploy.job import Output
-from deploy.output.accounts import Accounts
-from deploy.output.delivered import DeliveredBatch
+from deploy.output.accounts import Accounts, DeliveredBatch
+from deploy.output.deliveries import Writing
 from deploy.output.stage import deliver_stage
-from deploy.output.writing import Writing
-from joins.admission.summary import BucketSummary
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Item, Rows
+from joins.read.summary import BucketSummary
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, Side
-from kafkaio.delivery import delivery
-from kafkaio.delivery.fencing import OutputBucket, settle
-from kafkaio.errors import KafkaIOError, ReceiptRefused
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
+from teacup.kafka.delivery import delivery
+from teacup.kafka.delivery.fencing import OutputBucket, settle
+from teacup.kafka.errors import KafkaIOError, ReceiptRefused
 from tests.conftest import TopicFactory
 from tests.support.jobprocess import records
 from tests.support.tickets import rows_about, ticket_with

@@ -7,11 +7,11 @@ import polars as pl
 import pytest
 
 from datadelay.model import PartitionReport, Submission
-from deploy.broker.ports import free_port
+from deploy.dev.broker.lifeline import free_port
 from joins import DelayAt, LookupSpec, Side, StorageAt
-from joins.rows.records import RECORD
-from joins.rows.rightrow import to_items
-from kafkaio.now import wall_ms
+from joins.lookup.right_items import to_items
+from joins.rows.frames import RECORD
+from teacup.base.now import wall_ms
 from tests.support import delay_server
 from tests.support.chain import Chain
 from tests.support.driving import Driven

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 
 from datadelay.positions.group import note_of_store
-from joins.admission.batchreader import find_facts
-from joins.admission.holding import USUAL_MS, Cause
-from joins.admission.state import Admission
-from joins.admission.ticket import Ticket
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
 from joins.errors import StoreWiped
-from kafkaio.groups import GroupOffsets
-from kafkaio.now import wall_ms
-from kafkaio.rangereader import open_reader
+from joins.plan.wait_reasons import USUAL_MS, Cause
+from joins.read.batch_reader import find_facts
+from teacup.base.now import wall_ms
+from teacup.kafka.log.groups import GroupOffsets
+from teacup.kafka.read.range_reader import open_reader
 from tests.support.sparkjoin import Put, produce
 
 MINUTE_MS = 60_000

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.admission.control import JoinControl
 from joins.errors import StoreWiped
 from joins.lookup.source import LookupReader
 from joins.lookup.stage import lookup_stage
+from joins.plan.reader import JoinControl
 from joins.testing import oracle
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 from tests.support.aerospike_server import NEEDS_ASD, aerospike_process
 from tests.support.sparkjoin import Put, Running, history, produce
 

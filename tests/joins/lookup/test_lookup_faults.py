@@ -13,8 +13,8 @@ import pytest
 from joins import DataLoss, DelayAt, Policy
 from joins.errors import StoreChanged, StoreUnreachable
 from joins.testing import oracle
-from kafkaio.now import wall_ms
-from storage.model import Namespace
+from teacup.base.now import wall_ms
+from teacup.storage.model import Namespace
 from tests.joins.lookup.conftest import NAMESPACES, RETENTION_MS, events, put_left
 from tests.support.dictbackend import DictBackend
 from tests.support.faultyproxy import (

@@ -12,24 +12,24 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from deploy.broker.broker import Broker
-from deploy.broker.ports import free_port
-from joins.admission.batchreader import find_facts
-from joins.admission.control import JoinControl
-from joins.admission.holding import USUAL_MS, Cause
-from joins.admission.state import Admission
-from joins.admission.ticket import Ticket
+from deploy.dev.broker.broker import Broker
+from deploy.dev.broker.lifeline import free_port
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
 from joins.errors import CallRefused, NoRetention, StoreUnreachable
-from joins.feed.feed import FeedSpec, FeedStorage
-from joins.feed.source import FeedReader
-from joins.lookup.keylookup import RightStore
+from joins.lookup.feed.source import FeedReader
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
+from joins.lookup.key_lookup import RightStore
+from joins.lookup.right_items import to_items
 from joins.lookup.source import LookupReader, lookup_client
-from joins.rows.records import RECORD
-from joins.rows.rightrow import to_items
-from kafkaio.now import wall_ms
-from kafkaio.rangereader import open_reader
-from sparkio.control import ReaderControl
-from storage.model import Namespace
+from joins.plan.reader import JoinControl
+from joins.plan.wait_reasons import USUAL_MS, Cause
+from joins.read.batch_reader import find_facts
+from joins.rows.frames import RECORD
+from teacup.base.now import wall_ms
+from teacup.kafka.read.range_reader import open_reader
+from teacup.spark.stream_reader import ReaderControl
+from teacup.storage.model import Namespace
 from tests.joins.lookup.conftest import put_left
 from tests.support.dictbackend import DictBackend, unavailable
 from tests.support.loglines import PLANNERS, lines_of
@@ -71,7 +71,7 @@ def spec(join, server):
 @pytest.fixture
 def look(caplog, monkeypatch):
     """`look(spec, start)`: what the source admits after `start`, and what it says at that look."""
-    monkeypatch.setattr("sparkio.reader.SAY_EVERY_S", -1.0)
+    monkeypatch.setattr("teacup.spark.stream_reader.SAY_EVERY_S", -1.0)
     monkeypatch.setattr("joins.lookup.source.STORE_LOOK_EVERY_S", -1.0)
     readers = {}
 
@@ -265,7 +265,7 @@ def test_a_storage_api_whose_clock_is_ahead_is_waited_for(spec, server, caplog):
 
 def test_canary_without_a_look_at_its_clock_its_answer_is_taken(spec, server, monkeypatch):
     """The safeguard is switched off."""
-    monkeypatch.setattr("joins.lookup.keylookup.store_ahead", lambda namespace, now_ms: None)
+    monkeypatch.setattr("joins.lookup.key_lookup.store_ahead", lambda namespace, now_ms: None)
 
     with pytest.raises(pytest.fail.Exception):
         is_waited_for(spec, server)
@@ -292,7 +292,7 @@ def test_a_collector_whose_clock_is_ahead_is_not_believed(world, spec, look):
 
 def test_canary_without_a_look_at_the_collectors_clock_left_goes(world, spec, look, monkeypatch):
     """The safeguard is switched off."""
-    monkeypatch.setattr("joins.lookup.gate.CLOCK_TOLERANCE_MS", 10**12)
+    monkeypatch.setattr("joins.lookup.spec.CLOCK_TOLERANCE_MS", 10**12)
 
     with pytest.raises(AssertionError):
         is_not_believed(world, spec, look)
@@ -349,8 +349,8 @@ def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, loo
             ),
         ]
         with monkeypatch.context() as impatient:
-            impatient.setattr("kafkaio.client.RETRY_TIMEOUT_S", 0.1)
-            impatient.setattr("kafkaio.brokerlog._ANSWERED_WITHIN_S", 0.5)
+            impatient.setattr("teacup.kafka.client.RETRY_TIMEOUT_S", 0.1)
+            impatient.setattr("teacup.kafka.log.broker_log._ANSWERED_WITHIN_S", 0.5)
             for thread in asks:
                 thread.start()
             deadline = time.monotonic() + DEADLINE_S

@@ -3,7 +3,7 @@
 import joins
 from joins import Policy
 from joins.testing import oracle
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 from tests.joins.lookup.conftest import events, put_left
 from tests.support.sparkjoin import Put, drained, history
 

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.model import DelayState
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from joins import DataLoss, Policy
-from joins.lookup.gate import Verdict, judge
+from joins.lookup.spec import Verdict, judge
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.strategies import histories, specs
-from kafkaio.times import LATEST_MS
+from teacup.base.times import LATEST_MS
 from tests.support.canary import searched
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import GENERATIONS, Simulated, lookup_spec

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.rows.chunks import ROW_OVERHEAD, column_bytes, cuts, in_chunks, row_bytes
-from joins.rows.records import HEADERS, RECORD
+from joins.rows.frames import HEADERS, RECORD, ROW_OVERHEAD, column_bytes, cuts, in_chunks, row_bytes
 from joins.spec import JoinSpec, Policy, Side
 from joins.window import window as window_module
 from joins.window.slices import Slice

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from joins.rows.copies import and_more, copies_of, position_of
-from joins.rows.records import OWN_KEY, RECORD, rows_about
+from joins.rows.frames import OWN_KEY, RECORD, rows_about
+from joins.rows.outgoing import and_more, copies_of, position_of
 
 OWN = [{"key": "trace", "value": b"1"}]
 RECORDS = pl.DataFrame(

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from joins.rows.frames import constant, frame_of, is_null, positions, rows_at, rows_where
-from joins.rows.records import HEADERS, RECORD, ROW
+from joins.rows.frames import HEADERS, RECORD, ROW, constant, frame_of, is_null, positions, rows_at, rows_where
 
 HEADER = st.fixed_dictionaries({"key": st.text(max_size=3), "value": st.none() | st.binary(max_size=3)})
 VALUES = {

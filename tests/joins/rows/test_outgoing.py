@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.rows.outgoing import Outgoing
-from kafkaio.producible import TopicLimits, limits_from, record_bytes, restamped
-from kafkaio.texts import Form, ListedHeaders, TextHeader, TextPiece, listed
+from teacup.kafka.records.limits import TopicLimits, limits_from, record_bytes, restamped
+from teacup.kafka.write.templates import Form, ListedHeaders, TextHeader, TextPiece, listed
 
 NOW_MS = 1_700_000_000_000
 TIMES = st.lists(st.none() | st.integers(NOW_MS - 200_000, NOW_MS + 200_000), min_size=1, max_size=8)

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from joins.spec import JoinSpec, Side
-from joins.testing.cutting import Admit, Advance, Restart, Retry, WrongClock
 from joins.testing.history import Event, EventKind, History, TopicHistory
 from joins.testing.oracle import join, unjoined
+from joins.testing.play import Admit, Advance, Restart, Retry, WrongClock
 from joins.testing.strategies import FUTURE_MS, cuts, histories, specs
 
 DRAWN = specs().flatmap(lambda spec: st.tuples(st.just(spec), histories(spec)))

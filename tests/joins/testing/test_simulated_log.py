@@ -14,9 +14,9 @@ from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, EventKind, TopicHistory
 from joins.testing.log import RECORDS, Clock, SimulatedLog
 from joins.testing.strategies import FUTURE_MS, histories, specs
-from kafkaio.errors import KafkaUnavailable, OffsetOutOfRange
-from kafkaio.eventtime import OUTLIERS
-from kafkaio.topiclog import Ends, TimeAnswer, TimeQuery, TopicLog
+from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
+from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog
+from teacup.kafka.records.record import OUTLIERS
 
 CEILING_MS = 1_000_000
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from joins.errors import DataLoss
 from joins.spec import Format, JoinSpec, Side
 from tests.support.driving import Driven, StoppedClock

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.window.copied import EVERY_MS, Copied, Entry, is_below, runs
+from joins.window.covering import EVERY_MS, Copied, Entry, is_below, runs
 from joins.window.slices import Covers
 
 SIDES = ("left", "right")

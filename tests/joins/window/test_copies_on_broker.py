@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from datadelay.progress import Idle
+from datadelay.watermark import Idle
 from joins.errors import DataLoss
 from joins.spec import JoinSpec, Side
-from joins.window import checkpointed
+from joins.window import backup as checkpointed
 from tests.support.driving import Driven
 from tests.support.sparkjoin import Put, produce
 from tests.support.waiting import wait_until
@@ -25,7 +25,7 @@ READ = 80  # right records that are in the window before the machine is lost
 @pytest.fixture
 def spec(kafka: dict[str, str], topic_factory, monkeypatch: pytest.MonkeyPatch) -> JoinSpec:
     """Batches of a few records; each copies what those before it have read."""
-    monkeypatch.setattr("joins.window.copied.EVERY_MS", 0)
+    monkeypatch.setattr("joins.window.covering.EVERY_MS", 0)
     return JoinSpec(
         name="copies",
         left=Side(topic=topic_factory(prefix="left"), disorder_ms=0),

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from joins.admission.bounds import low_end
-from joins.admission.ticket import Ticket
+from joins.batch.facts import low_end
+from joins.batch.ticket import Ticket
 from joins.spec import Policy
-from joins.testing.cutting import Admit, Advance
 from joins.testing.history import History
+from joins.testing.play import Admit, Advance
 from joins.testing.simulation import Simulation
 from joins.window import bolt
-from joins.window.checkpointed import CheckpointedStore
+from joins.window.backup import CheckpointedStore
 from joins.window.restore import restore
-from joins.window.slicefiles import FileStore
-from kafkaio.errors import OffsetOutOfRange
-from kafkaio.times import LATEST_MS
+from joins.window.slice_files import FileStore
+from teacup.base.times import LATEST_MS
+from teacup.kafka.errors import OffsetOutOfRange
 from tests.support.making import join_spec, topic
 from tests.support.restoring import Copying, EmptyStore, Recorder, a_run, content, next_ticket
 
@@ -110,7 +110,7 @@ def test_a_window_whose_own_records_are_deleted_is_not_restored(tmp_path: Path):
 
 def test_what_kafka_has_deleted_comes_back_from_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """On a machine that lacks the files, of each part the records and the marks; not without copies."""
-    monkeypatch.setattr("joins.window.copied.EVERY_MS", 0)
+    monkeypatch.setattr("joins.window.covering.EVERY_MS", 0)
     run = a_run(tmp_path, parts=3, kind=Copying)
     (whole,) = Ticket.all_of(replace(run.between(), number=run.state.number + 1))
     for p, reading in run.state.buckets[0].right.items():  # where the last batch began, which copied

@@ -7,21 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datadelay.progress import UNKNOWN
-from joins.admission import passage, rules
-from joins.admission.bounds import low_end
-from joins.admission.evidence import Evidence
-from joins.admission.guard import is_whole
-from joins.admission.listing import list_ends
+from datadelay.watermark import UNKNOWN
+from joins.batch import rules
+from joins.batch.facts import low_end
+from joins.plan.log_checks import is_whole
+from joins.plan.readable import list_ends
+from joins.read import range_gate as passage
+from joins.read.range_gate import Evidence
 from joins.spec import JoinPath
 from joins.testing import oracle
-from joins.testing.cutting import Admit, Retry
 from joins.testing.history import History
+from joins.testing.play import Admit, Retry
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import BASE_MS, LONG_AFTER_MS, cuts
 from joins.window import restore
 from joins.window.window import Window
-from kafkaio.clock import ClockReading, Trust, WallClock
+from teacup.base.clock import ClockReading, Trust, WallClock
 from tests.support.canary import searched
 from tests.support.joinhistories import (
     check_rows_of_others,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from joins.spec import JoinSpec, Policy
 from joins.window import match, slices
 from joins.window.match import NONE, pick
-from kafkaio.times import EARLIEST_MS
+from teacup.base.times import EARLIEST_MS
 from tests.support.making import Record, frame, join_spec, rows, slice_of
 
 Pair = tuple[int, tuple[int, int] | None]

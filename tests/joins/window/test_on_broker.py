@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from joins import DataLoss, NotCoPartitioned, SpecChanged, window_join
-from joins.pathchoice import with_path
+from joins.plan.start.copartition import with_path
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
-from kafkaio.now import wall_ms
+from teacup.base.now import wall_ms
 from tests.support.driving import Driven, StoppedClock
 from tests.support.sparkjoin import Put, drained, history, produce, running
 from tests.support.waiting import run_to_its_end

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datadelay.progress import Idle
-from joins.admission.ticket import Ticket
+from datadelay.watermark import Idle
+from joins.batch.ticket import Ticket
 from joins.spec import JoinPath, Policy
 from joins.testing import oracle
-from joins.testing.cutting import Admit, Advance
 from joins.testing.history import History, TopicHistory
+from joins.testing.play import Admit, Advance
 from joins.testing.strategies import cuts, histories, specs
 from joins.window.covering import gaps
 from joins.window.restore import restore
@@ -56,8 +56,8 @@ def test_memory_files_copies_and_log_give_the_same_window(tmp_path_factory, data
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("joins.window.restore.SLICE_BYTES", data.draw(st.sampled_from([1, SLICE_BYTES])))
         patch.setattr("joins.window.window.SLICE_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
-        patch.setattr("joins.window.checkpointed.MERGED_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
-        patch.setattr("joins.window.copied.EVERY_MS", data.draw(st.sampled_from([0, 30, 200])))
+        patch.setattr("joins.window.backup.MERGED_BYTES", data.draw(st.sampled_from([1, 2_000, SLICE_BYTES])))
+        patch.setattr("joins.window.covering.EVERY_MS", data.draw(st.sampled_from([0, 30, 200])))
         run = Copying(history, spec).play(data.draw(cuts())).drain()
 
     assert run.sorted_results() == oracle.join(history, spec)

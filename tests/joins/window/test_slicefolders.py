@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from joins.admission.folders import generation_folder, own_folder
-from joins.window import slicefiles as store_module
+from joins.read.facts_files import generation_folder, own_folder
+from joins.window import slice_files as store_module
 from joins.window.restore import Joined
-from joins.window.slicefiles import FileStore, forget_other_generations
+from joins.window.slice_files import FileStore, forget_other_generations
 from tests.support.loglines import lines_of
 from tests.support.making import a_slice, covered
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.rows.records import ROW
+from joins.rows.frames import ROW
 from joins.spec import Policy
 from joins.window.window import TIER, JoinedRight, Window
-from kafkaio.times import EARLIEST_MS
+from teacup.base.times import EARLIEST_MS
 from tests.support.making import frame, join_spec, marked, rows, slice_of
 
 

@@ -1,0 +1,193 @@
+"""What a lookup join would meet in the store, and at the gate in front of it.
+
+The APIs of a feeder and a lookup join: whether they answer and accept the token; what a join would meet there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from types import MappingProxyType
+from typing import TypeVar
+
+import polars as pl
+
+from datadelay.errors import DelayError, DelayNotFound
+from datadelay.model import Delay
+from deploy.check.findings import Finding, error, from_error, ok, warning
+from joins.errors import JoinError
+from joins.lookup.feed.spec import FeedSpec
+from joins.lookup.key_lookup import (
+    DELAY_REFUSED,
+    REFUSED,
+    delay_client,
+    delay_refused,
+    read_right,
+    refused,
+    retained_from,
+    storage_client,
+)
+from joins.lookup.spec import STORE, LookupSpec, judge
+from joins.plan.start.startup_sample import ENOUGH, Sample
+from teacup.base.errors import ExitCode
+from teacup.base.times import iso, written
+from teacup.storage.client import StorageClient
+from teacup.storage.codecs.json import NamespaceBody
+from teacup.storage.errors import StorageError
+from teacup.storage.model import Keep
+
+
+def of_retention(namespace: NamespaceBody, needed_ms: int) -> Finding:
+    """Says whether right records live as long as the join needs them."""
+    kept_ms = namespace.retention_ms or 0
+    text = f"namespace {namespace.name!r} keeps records for {written(kept_ms)}"
+    if kept_ms >= needed_ms:
+        return ok("storage", text)
+    return error(
+        "storage",
+        f"{text}, and the join needs {written(needed_ms)}: use a namespace of another name, as no retention can be "
+        "raised",
+        ExitCode.DATA_LOSS,
+    )
+
+
+def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
+    """Says whether a right record replaces another one of its key."""
+    if namespace.keep is Keep.LATEST:
+        yield warning(
+            "storage.keep",
+            f"namespace {namespace.name!r} keeps only the latest right record of a key (`keep: latest`): if keys "
+            "repeat within the window, the one that a left record looks for may have been replaced; feed a namespace "
+            "with `keep: all`",
+        )
+
+
+def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterator[Finding]:
+    """Says whether the windows of the left records that are read next are still stored."""
+    wanted = sorted(
+        at - spec.before_ms
+        for p, keys in unread.keys.items()
+        for key, at in zip(keys, unread.times[p], strict=True)
+        if key is not None and at is not None
+    )
+    if not wanted:
+        return
+    gone = sum(at < retained_from_ms for at in wanted)
+    kept = f"right records are kept from {iso(retained_from_ms)} on"
+    if not gone:
+        yield ok("storage.retained", f"{kept}; the next left records look for them from {iso(wanted[0])} on")
+        return
+    text = f"{kept}, and {gone} of the next {len(wanted)} left records look for them from {iso(wanted[0])} on"
+    if spec.on_expired == "unmatched":
+        yield warning("storage.retained", f"{text}: they will be unmatched, with the reason no_longer_stored")
+        return
+    yield error(
+        "storage.retained",
+        f"{text}: feed a namespace of another name from as far back, and start a new checkpoint; or start later "
+        "(`start: TIME`); or have such left records written unmatched (`on_expired: unmatched`)",
+        ExitCode.DATA_LOSS,
+    )
+
+
+def of_stored_keys(namespace: str, asked: int, found: int) -> Iterator[Finding]:
+    """Says whether the store knows any key of the left records that are read next."""
+    text = f"of {asked} keys of the next left records {found} are stored in namespace {namespace!r}"
+    if found:
+        yield ok("storage.keys", text)
+    elif asked >= ENOUGH:
+        yield warning(
+            "storage.keys",
+            f"{text}: perhaps their right records are not fed yet; otherwise feeder and join have different keys "
+            "(`right.key`, `left.key`), or different namespaces",
+        )
+
+
+def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[str, object]) -> Finding:
+    """Says whether left may go.
+
+    store    the generation of the store; None: not known
+    pinned   the generations that the checkpoint began with; empty for a new one
+    """
+    if store is None:
+        store = delay.store_generation or ""
+        pinned = {name: value for name, value in pinned.items() if name != STORE}
+    verdict = judge(delay, store, pinned, spec.accepted_generations)
+    if verdict.shut:
+        return error("delay", f"left would wait for ever: {verdict.waits_for}", ExitCode.CHECKPOINT)
+    if verdict.waits_for is not None:
+        return warning("delay", f"left would wait: {verdict.waits_for}")
+    return ok("delay", f"{delay.consumer!r} has stored {delay.topic!r} up to {iso(verdict.frontier_ms)}")
+
+
+T = TypeVar("T")
+
+_A_KEY = b"teacup.check"
+
+
+def of_lookup(
+    spec: LookupSpec, pinned: Mapping[str, object] = MappingProxyType({}), unread: Sample | None = None
+) -> Iterator[Finding]:
+    """Looks at both APIs; `read` is needed at each.
+
+    pinned   the generations that the checkpoint began with; empty for a new one
+    unread   of left, what the join reads next; None: not known
+    """
+    unread = unread or Sample()
+    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
+        namespace = yield from _asked(spec.name, _namespace(spec, client, unread))
+        if namespace is not None:
+            yield from _asked(spec.name, _keys(spec, client, namespace, unread))
+    delay = spec.delay
+    with closing(delay_client(delay)) as delays:
+        try:
+            found = delays.read(delay.consumer, spec.right.topic)
+        except DelayNotFound as unknown:
+            yield warning("delay", f"{unknown}: the collector has not submitted it yet, and left would wait")
+        except DELAY_REFUSED as failed:
+            yield from_error("delay", delay_refused(spec.name, failed))
+        except DelayError as failed:
+            yield from_error("delay", failed)
+        else:
+            yield of_gate(spec, found, None if namespace is None else namespace.generation, pinned)
+
+
+def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
+    """Looks at the storage API; `write` is needed."""
+    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
+        yield from _asked(spec.name, _writable(spec, client))
+
+
+def _namespace(spec: LookupSpec, client: StorageClient, unread: Sample) -> Generator[Finding, None, NamespaceBody]:
+    namespace = client.namespace(spec.storage.namespace)
+    kept_from_ms = retained_from(namespace)
+    yield of_retention(namespace, spec.span_ms)
+    yield from of_keep(namespace)
+    yield from of_window(spec, kept_from_ms, unread)
+    return namespace
+
+
+def _keys(
+    spec: LookupSpec, client: StorageClient, namespace: NamespaceBody, unread: Sample
+) -> Generator[Finding, None, None]:
+    """Makes the join's own look-up, of the keys that it looks up next."""
+    keys = list(unread.distinct_keys)
+    right = read_right(spec, client, pl.Series(keys or [_A_KEY], dtype=pl.Binary), namespace.generation)
+    yield from of_stored_keys(namespace.name, len(keys), right["key"].n_unique())
+
+
+def _writable(spec: FeedSpec, client: StorageClient) -> Generator[Finding, None, None]:
+    namespace = client.namespace(spec.storage.namespace)
+    retained_from(namespace)
+    client.raise_retained_from(namespace.name, 0)  # which changes nothing: only `write` may
+    yield of_retention(namespace, 0)
+
+
+def _asked(name: str, look: Generator[Finding, None, T]) -> Generator[Finding, None, T | None]:
+    """Yields what `look` finds, and returns what it returns; None if the API or the join refuses."""
+    try:
+        return (yield from look)
+    except REFUSED as failed:
+        yield from_error("storage", refused(name, failed))
+    except (StorageError, JoinError) as failed:
+        yield from_error("storage", failed)
+    return None

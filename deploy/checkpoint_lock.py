@@ -1,0 +1,67 @@
+"""One process per checkpoint: a second one stops with an error before it reads anything.
+
+In a local folder a lock on the file `teacup.lock` is held while the job runs. The kernel releases it with the process,
+even after `kill -9`, so nothing is ever left to clean up. A checkpoint on remote storage has no such lock: there two
+processes race, until one of them finds a batch in Spark's logs that it did not write and ends.
+
+    exactly once     no harm to the rows: the later attempt at a batch fences the earlier one's producer and reads its
+                     receipt, as a retry does; the fenced process ends with an error that names a second job
+    at least once    rows that both delivered meanwhile are duplicates, as after a restart
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.errors import CheckpointInUse, CheckpointUnusable
+from teacup.base.fields import local_folder
+
+LOCK_FILE = "teacup.lock"
+
+
+@contextmanager
+def checkpoint_lock(checkpoint: str) -> Iterator[None]:
+    """Locks a local checkpoint; raises `CheckpointUnusable`. The folder is created if it is missing."""
+    folder = local_folder(checkpoint)
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK_FILE).open("a+")  # not inherited by the JVM, which may outlive us for a moment
+    except OSError as error:
+        raise CheckpointUnusable(
+            f"checkpoint {checkpoint!r} cannot be written to ({error.strerror}: {error.filename}); give the job a "
+            "folder that its user may write to"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise CheckpointInUse(
+                f"checkpoint {checkpoint!r} is in use by process {holder}; stop that one first, or give this job a "
+                "checkpoint of its own"
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def holder_of(folder: Path) -> str | None:
+    """Returns the process that holds the lock of a folder's checkpoint; None if there is none, or it cannot be seen."""
+    try:
+        with (folder / LOCK_FILE).open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read().strip() or "unknown"
+    except OSError:
+        return None
+    return None

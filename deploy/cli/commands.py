@@ -1,0 +1,80 @@
+"""A command that needs an optional part which is not installed says what to install, in one line.
+
+What commands log to standard error.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import sys
+from importlib.metadata import PackageNotFoundError, requires
+from typing import Any, TextIO
+
+import typer
+from typer.core import TyperGroup
+
+from teacup.base.errors import ExitCode
+from teacup.base.logs import Sparse, formatter
+
+DISTRIBUTION = "teacup-joins"
+
+
+class Commands(TyperGroup):
+    """The commands of `teacup`. A missing module of an extra ends a command with a line that names the extra."""
+
+    def invoke(self, ctx: Any) -> object:
+        """Runs the command. A missing module that belongs to no extra is an error like any other."""
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            module = (error.name or "").partition(".")[0]
+            extra = extra_of(module)
+            if extra is None:
+                raise
+            wanted = f"{DISTRIBUTION}[{extra}]"
+            typer.echo(f"{module} is not installed, and this command needs it: pip install '{wanted}'", err=True)
+            raise typer.Exit(ExitCode.BAD_JOB_FILE) from error
+
+
+def extra_of(module: str) -> str | None:
+    """Returns the extra of this distribution that brings a module; None if no extra does."""
+    try:
+        declared = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:  # run from its sources, without being installed
+        return None
+    for requirement in declared:
+        found = re.match(r"([A-Za-z0-9._-]+).*;.*\bextra == [\"'](\w+)[\"']", requirement)
+        if found and found[1].replace("-", "_").lower() == module:
+            return found[2]
+    return None
+
+
+def log_job(*, as_json: bool, progress: bool = True) -> None:
+    """Logs what needs a look, and of our own code also progress."""
+    handler = StandardError()
+    handler.setFormatter(formatter(as_json=as_json))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
+    handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's, too: it logs what it then raises
+
+
+def log_each_line_once(level: int) -> None:
+    """Logs each line of a library once: cron mails the output, and an unreachable broker would fill the screen."""
+    handler, once = logging.StreamHandler(), Sparse(period_s=math.inf)
+    ours = logging.Filter(logging.getLogger("teacup.datadelay").name)
+    handler.addFilter(lambda record: ours.filter(record) or once.filter(record))
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
+
+
+class StandardError(logging.StreamHandler[TextIO]):
+    """Looks for standard error at each line: a live status line on a terminal takes its place meanwhile."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]  # a property in place of an attribute
+        return sys.stderr

@@ -1,0 +1,69 @@
+"""`teacup delay`: the collector and the Data Delay API. Slow imports are left to the command that needs them.
+
+`teacup storage`: arguments in, one call, text out. Slow imports are left to the command.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from datadelay.errors import DelayError
+from deploy.cli.commands import log_each_line_once
+from teacup.base.errors import OF_COLLECTOR, SettingsInvalid, listed
+
+delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
+
+
+@delay_app.command("collect", epilog="Exit codes:\n\n" + listed(OF_COLLECTOR))
+def collect_command(
+    config: Annotated[Path, typer.Argument(help="collector.yaml")],
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="one line per topic, not only for problems")] = False,
+) -> None:
+    """Look at every consumer and topic once, and submit their delays; made for cron."""
+    from datadelay.collector.run import collect
+
+    log_each_line_once(logging.INFO if verbose else logging.WARNING)
+    raise typer.Exit(collect(config))
+
+
+@delay_app.command("serve")
+def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
+    """Serve the Data Delay API and its page until SIGTERM."""
+    from datadelay.api.app import DelayServeConfig, serve
+    from deploy.check.service_files import check_service
+    from teacup.http.server.serving import end_by_signals, log_to_standard_error
+
+    log_to_standard_error()
+    end_by_signals()
+    try:
+        check_service(config)
+        serve(DelayServeConfig.load(config))
+    except (DelayError, SettingsInvalid) as error:
+        typer.echo(f"{error}", err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
+
+
+@storage_app.command("serve")
+def storage_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
+    """Serve the storage API until SIGTERM; requests in progress are finished."""
+    from deploy.check.service_files import check_service
+    from teacup.base.errors import SettingsInvalid
+    from teacup.http.server.serving import end_by_signals, log_to_standard_error
+    from teacup.storage.api.serve import StorageServeConfig, serve
+    from teacup.storage.errors import StorageError
+
+    log_to_standard_error()
+    end_by_signals()
+    try:
+        check_service(config)
+        serve(StorageServeConfig.load(config))
+    except (StorageError, SettingsInvalid) as error:
+        typer.echo(f"{error}", err=True)
+        raise typer.Exit(error.exit_code) from error

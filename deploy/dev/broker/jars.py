@@ -1,0 +1,65 @@
+"""The jars of the development broker, or of another pom: found, or fetched once by Maven into a cache folder.
+
+The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It is built
+under a temporary name and renamed, behind a file lock: it is complete or absent, and only one process fetches it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from deploy.errors import JarsNotFetched
+from teacup.spark.errors import MissingTool
+from teacup.spark.java import cache_folder
+
+_PARTS = Path(__file__).parent
+POM = _PARTS / "pom.xml"
+LOG_CONFIG = _PARTS / "log4j2.properties"
+
+
+def kafka_version(pom: Path = POM) -> str:
+    """Returns the version in the pom. Raises ValueError if it names none."""
+    found = re.search(r"<kafka\.version>([^<]+)<", pom.read_text())
+    if found is None:
+        raise ValueError(f"{pom} names no kafka.version")
+    return found[1]
+
+
+def fetch_jars(pom: Path = POM) -> Path:
+    """Returns the folder with the jars; if it does not exist yet, Maven fetches them."""
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    root = cache_folder() / "broker"
+    folder = root / f"{kafka_version(pom)}-{digest}"
+    if folder.is_dir():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(prefix="fetching-", dir=root) as building:
+                jars = Path(building) / "jars"
+                _copy_dependencies(pom, jars)
+                jars.rename(folder)
+    return folder
+
+
+def _copy_dependencies(pom: Path, target: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise MissingTool(
+            "no Maven found (PATH has no mvn); it fetches Kafka's jars, once. "
+            "Debian, Ubuntu: apt-get install maven; macOS: brew install maven."
+        )
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    wanted = re.findall(r"<artifactId>(kafka[^<]*)<", pom.read_text())
+    if done.returncode != 0 or not all(any(target.glob(f"{name}-*.jar")) for name in wanted):
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
+        raise JarsNotFetched(f"{' '.join(command)} failed (exit code {done.returncode}):\n{tail}")

@@ -1,0 +1,112 @@
+"""The keys of a job that deduplicates one topic into another."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, WithJsonSchema
+
+from dedup.identity import Identity, Within
+from dedup.replay_range import DedupConfig
+from deploy.job import DedupJob
+from deploy.jobfile.job_keys import JobKeys, arguments, patient
+from deploy.jobfile.values import Topic, from_spec
+from teacup.base.config.keys import Keys, Properties, as_written
+from teacup.base.times import Duration
+from teacup.kafka.errors import ConfigError
+from teacup.kafka.headers import LEFT, RIGHT
+from teacup.kafka.records.record import HEADER, KAFKA, KeyOf
+
+_PART = r"^(positions|key|header:.+|\$.+)$"
+
+
+def identity_of(value: object) -> Identity:
+    """Reads an identity: `positions`, `key`, `header:NAME`, `$.path`, or a list of the last three.
+
+    A position is unique only within one generation of the job that wrote it; other ids are the user's.
+    """
+    parts = [value] if isinstance(value, str) else value
+    how = "give positions, key, header:NAME, a JSON path such as $.id, or a list of the last three"
+    if not isinstance(parts, list) or not all(isinstance(part, str) and re.match(_PART, part) for part in parts):
+        raise ValueError(how)
+    if "positions" in parts and len(parts) > 1:
+        raise ValueError("positions is an id by itself; it cannot be part of a list")
+    if len(parts) == 1 and (parts[0] == "positions" or parts[0].startswith(HEADER)):
+        header = None if parts[0] == "positions" else parts[0].removeprefix(HEADER)
+        return Identity(header, within=Within.GENERATION if header in (None, LEFT, RIGHT) else Within.ANYWHERE)
+    try:
+        return Identity(key=KeyOf.of([KAFKA if part == "key" else part for part in parts]))
+    except ConfigError as error:
+        raise ValueError(how) from error
+
+
+_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": _PART},
+        {"type": "array", "items": {"type": "string", "pattern": _PART}, "minItems": 1},
+    ]
+}
+Id = Annotated[Identity, PlainValidator(identity_of), WithJsonSchema(_SCHEMA)]
+
+
+class SourceKeys(Keys):
+    """The topic that is read."""
+
+    topic: Topic = Field(description="Kafka topic to read")
+
+
+class DedupOutputKeys(Keys):
+    """Where records go, unchanged, to the partition that they came from."""
+
+    topic: Topic = Field(description="Kafka topic to write; it needs as many partitions as the source")
+    kafka: Properties = from_spec(
+        DedupJob, "producer", description="librdkafka properties of the producer, over those of `kafka`"
+    )
+
+
+class DedupKeys(JobKeys):
+    """One topic deduplicated into another: a record whose id is already in the output is dropped."""
+
+    kind: Literal["dedup"] = Field(description="what the job is")
+    source: SourceKeys = Field(description="the topic that is read")
+    output: DedupOutputKeys = Field(description="where records go")
+    identity: Id = Field(
+        default=as_written("positions"),
+        alias="id",
+        description="`positions` (the headers `teacup.batch`, `teacup.left` and `teacup.right` of a join's "
+        "at-least-once output), `key` (Kafka's), `header:NAME`, a JSON path into the value (`$.id`), or a list of the "
+        "last three; records without an id go through and are counted",
+    )
+    window_ms: Duration = from_spec(
+        DedupJob,
+        "window_ms",
+        description="how long an id is remembered, in record times of the output; within one batch an id is written "
+        "once, whatever its times",
+    )
+    limit: int = from_spec(
+        DedupConfig,
+        "limit",
+        ge=4,  # one in each of the four parts of a window
+        description="the most ids remembered per partition; the oldest are forgotten first",
+    )
+    start: Literal["earliest", "latest"] = from_spec(DedupJob, "start", description="where a new checkpoint begins")
+
+    @property
+    def looks_back(self) -> bool:
+        """Always: what it wrote before a restart would be written again."""
+        return True
+
+    def to_job(self) -> DedupJob:
+        """Returns the job."""
+        producer, settle_ms = patient(self.kafka, self.output.kafka)
+        return DedupJob(
+            **arguments(DedupJob, self)
+            | self.common()
+            | {
+                "source": self.source.topic,
+                "output": self.output.topic,
+                "producer": producer,
+                "config": DedupConfig(limit=self.limit, settle_ms=settle_ms),
+            }
+        )

@@ -1,0 +1,53 @@
+"""The keys of a feeder: right records of a topic into the storage API."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from deploy.job import FeederJob
+from deploy.jobfile.job_keys import RightKeys, StorageKeys, TimedJobKeys, arguments
+from deploy.jobfile.values import Topic, from_spec
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
+from teacup.base.config.keys import Keys
+from teacup.base.times import Seconds
+
+
+class FeedStorageKeys(StorageKeys):
+    """The storage API that right records go to."""
+
+    items_per_request: int = from_spec(FeedStorage, "items_per_request", description="records written by one request")
+    unreachable_for_s: Seconds = from_spec(
+        FeedStorage,
+        "unreachable_for_s",
+        description="how long an unreachable store only holds the feeder before it fails",
+    )
+
+    def to_spec(self) -> FeedStorage:
+        """Returns where right records go."""
+        return FeedStorage(**dict(self))
+
+
+class FeederTopicsKeys(Keys):
+    """Topics for side outputs."""
+
+    dead_letter: Topic | None = from_spec(
+        FeedSpec,
+        "dead_letter",
+        description="records that cannot be stored (bad time, invalid JSON, rejected by the store) with reason and "
+        "position; without it such a record stops the job",
+    )
+
+
+class FeederKeys(TimedJobKeys):
+    """Right records of a topic into the storage API, for a lookup join."""
+
+    kind: Literal["feeder"] = Field(description="what the job is")
+    right: RightKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
+    storage: FeedStorageKeys = Field(description="where right records go")
+    topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
+
+    def to_job(self) -> FeederJob:
+        """Returns the job. Raises `SpecError` for what only the feeder itself rejects."""
+        return FeederJob(**self.common(), spec=FeedSpec(**arguments(FeedSpec, self, self.topics)))

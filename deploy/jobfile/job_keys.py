@@ -1,0 +1,286 @@
+"""What the keys of every kind of job are built on: the keys that all jobs have, and how keys become data.
+
+    JobKeys         every job
+      TimedJobKeys  jobs that read the event times of records
+
+A field has the name of the value that it becomes, an alias where the file calls it otherwise, and a description, from
+which the JSON schema, the table in the documentation and messages are made. Its default and bounds stand in the spec
+that it becomes a part of (`deploy.jobfile.values`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from dedup.replay_range import DedupConfig
+from dedup.restart.worker import location_problem
+from deploy.job import CommonJob
+from deploy.jobfile.values import (
+    KafkaProperties,
+    KeptParts,
+    KeyParts,
+    Name,
+    Namespace,
+    SparkProperties,
+    Start,
+    TimePath,
+    Topic,
+    from_spec,
+)
+from joins.lookup.spec import StoreAddress
+from joins.spec import Format, JoinSpec, OnDataLoss, Side
+from teacup.base.config.document import CaBundle
+from teacup.base.config.keys import ApiUrl, Keys, Properties, Text, Where, at_keys
+from teacup.base.times import Duration, Seconds
+from teacup.kafka.records.json_fields import TimeUnit
+from teacup.spark.conf import DEFAULT_MASTER, speculation_problems
+
+
+@runtime_checkable
+class Part(Protocol):
+    """Keys that become one value of a job."""
+
+    def to_spec(self) -> object:
+        """Returns the value."""
+        ...
+
+
+def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:
+    """Returns the arguments of a dataclass that keys have under the same names; later keys override earlier ones."""
+    wanted = {field.name for field in fields(kind)}
+    found = {name: value for keys in given for name, value in keys if name in wanted}
+    return {name: value.to_spec() if isinstance(value, Part) else value for name, value in found.items()}
+
+
+def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """Returns the properties of a producer that a restarted job must outwait, and how long it may still write (ms).
+
+    kafka, own   the properties of all clients, and those of the producer
+    """
+    names = ("delivery.timeout.ms", "message.timeout.ms")  # of one property
+    own = dict(own) if {*names} & {*kafka, *own} else {names[0]: str(DedupConfig().settle_ms), **own}
+    both = {**kafka, **own}
+    return own, next(int(both[name]) for name in names if name in both)
+
+
+class EveryKeys(Keys):
+    """A batch is tried at this interval."""
+
+    every: Duration = from_spec(
+        CommonJob,
+        "trigger_ms",
+        alias="every",
+        description="how often to run a batch; 0s: as soon as the last one is done",
+    )
+
+
+def _trigger_form(value: Any) -> str:
+    return "<word>" if isinstance(value, str) else "<mapping>"
+
+
+Trigger = Annotated[
+    Annotated[EveryKeys, Tag("<mapping>")] | Annotated[Literal["available_now"], Tag("<word>")],
+    Discriminator(_trigger_form),
+]
+
+
+class JobKeys(Keys):
+    """The keys of every job."""
+
+    name: Name = Field(
+        description="name of the job; a join and a feeder commit their positions to the consumer group of this name"
+    )
+    kind: str = Field(description="what the job is")
+    kafka: KafkaProperties = Field(
+        description="librdkafka properties for all topics; "
+        "`bootstrap.servers` is required; TLS and SASL properties are passed on"
+    )
+    max_records: int = from_spec(
+        JoinSpec,
+        "max_records",
+        alias="records_per_batch",
+        description="limit per batch; a join's is soft, for left and right together",
+    )
+    on_data_loss: OnDataLoss = from_spec(
+        JoinSpec,
+        "on_data_loss",
+        description="when records that are still needed are gone from Kafka; `continue` counts them and carries on",
+    )
+    trigger: Trigger = Field(
+        default=EveryKeys(),
+        description="`every`, or `available_now`: until the topic (of a join: left) is read to its present end, then "
+        "stop; right records that could still match then stay in the window for the next run. With `idle: hold`, left "
+        "records that still wait after right has brought nothing for ten seconds are left to the next run as well",
+    )
+    checkpoint: Text = Field(
+        description="folder or URL for positions and what the job is, used by this job only; where output is "
+        "deduplicated, a URL needs its fsspec driver (`s3fs` for `s3a://`), because Python reads it too"
+    )
+    spark: SparkProperties = Field(
+        default={"master": DEFAULT_MASTER},
+        description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried; "
+        "`spark.speculation` needs `delivery: exactly-once`, and copies a task after 30 s at the earliest",
+    )
+    log: Literal["text", "json"] = Field(
+        default="text", description="one line of text per batch, or one JSON object per line"
+    )
+
+    @property
+    def in_transactions(self) -> bool:
+        """Whether output is written in transactions, so that a copy of a task does no harm."""
+        return False
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the job reads its checkpoint from Python, to notice a restart."""
+        return False
+
+    @abstractmethod
+    def to_job(self) -> CommonJob:
+        """Returns the job. Raises `SpecError` for what only the job itself rejects."""
+
+    def common(self) -> dict[str, Any]:
+        """Returns the fields that every job has."""
+        return {
+            "kind": self.kind,
+            "checkpoint": self.checkpoint,
+            "trigger_ms": self.trigger.every if isinstance(self.trigger, EveryKeys) else None,
+            "spark": self.spark,
+            "json_log": self.log == "json",
+        }
+
+    @model_validator(mode="after")
+    def _fits_its_output(self) -> JobKeys:
+        problems: list[tuple[Where, str]] = []
+        if self.looks_back and (problem := location_problem(self.checkpoint)):
+            problems.append((("checkpoint",), problem))
+        if not self.in_transactions:
+            problems += [(("spark", key), what) for key, what in speculation_problems(self.spark)]
+        if problems:
+            raise at_keys(problems)
+        return self
+
+
+class TimedJobKeys(JobKeys):
+    """The keys of jobs that read event times."""
+
+    start: Start = from_spec(
+        JoinSpec,
+        "start",
+        description="where a new checkpoint begins: earliest, latest or an ISO-8601 time with a zone. A join: where "
+        "left does; right begins as far before it as matches need. A feeder: the store learns below which time nothing "
+        "was fed",
+    )
+    registry: Properties = from_spec(
+        JoinSpec,
+        "registry",
+        description="of the schema registry, where a side has `format: avro` or `protobuf`: `url` (required), "
+        "`basic.auth.user.info` (`${NAME}:${PASSWORD}`), `ssl.ca.location` and other properties of confluent-kafka's "
+        "`SchemaRegistryClient`",
+    )
+    max_future_skew_ms: Duration = from_spec(
+        JoinSpec,
+        "max_future_skew_ms",
+        description="a record further ahead of the clock goes to the dead-letter topic",
+    )
+
+
+class SideKeys(Keys):
+    """One topic with event times."""
+
+    topic: Topic = Field(description="Kafka topic")
+    key: KeyParts = from_spec(
+        Side,
+        "key",
+        description="join key: `kafka` is the record's key; else a JSON path into the value (`$.user.id`), "
+        '`header:NAME`, or a list of these; a number is its digits, so 7 and "7" are equal; a record without it '
+        "matches nothing",
+    )
+    time: TimePath = from_spec(
+        Side,
+        "time",
+        description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
+        "to a number since the epoch or ISO-8601 text with a zone",
+    )
+    time_unit: TimeUnit = from_spec(
+        Side,
+        "time_unit",
+        description="what a number under `time` counts since the epoch: `ms`, `s` (also fractions) or `us`",
+    )
+    disorder_ms: Duration = from_spec(
+        Side,
+        "disorder_ms",
+        description="how far below the largest time before it in its partition a record's time may lie; records "
+        "beyond it are late",
+    )
+    format: Format = from_spec(
+        Side,
+        "format",
+        description="what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "
+        "registry's frame) as JSON, `text` as text, `bytes` as base64",
+    )
+
+    def to_spec(self) -> Side:
+        """Returns the side of a join."""
+        return Side(**dict(self))
+
+    @model_validator(mode="after")
+    def _payload_is_json(self) -> SideKeys:
+        fields = {"time": self.time, "key": next((part for part in self.key if part.startswith("$")), "")}
+        for name, path in fields.items():
+            if path.startswith("$") and not self.format.is_json:
+                raise at_keys([("format", f"give json, avro or protobuf: a {name} in the value ({path}) needs it")])
+        return self
+
+
+class RightKeys(SideKeys):
+    """The topic that completes left, of which some is kept until left comes."""
+
+    keep: KeptParts | None = from_spec(
+        Side,
+        "keep",
+        description="what of a record is kept until it is joined, and written: a list of JSON paths (`$.price`), "
+        "`header:NAME`, `$` (the whole value) and `kafka` (Kafka's key, where `key` is another); null: everything",
+    )
+
+    @model_validator(mode="after")
+    def _kept_fields_are_json(self) -> RightKeys:
+        field = next((part for part in self.keep or () if part.startswith("$.")), None)
+        if field is not None and not self.format.is_json:
+            raise at_keys([("format", f"give json, avro or protobuf: to keep a field of the value ({field}) needs it")])
+        return self
+
+
+class ApiKeys(Keys):
+    """How an API is reached."""
+
+    url: ApiUrl = Field(description="`http(s)://host:port` of the API")
+    token: Text | None = from_spec(
+        StoreAddress, "token", description="bearer token; write `${NAME}`, never the token itself"
+    )
+    ca_bundle: CaBundle | None = from_spec(
+        StoreAddress,
+        "ca_bundle",
+        description="file of the certificates, in PEM, that the API's is signed by, on every machine; "
+        "null: those of the system",
+    )
+    connect_timeout_s: Seconds = from_spec(
+        StoreAddress, "connect_timeout_s", description="time-out of a connection attempt"
+    )
+    read_timeout_s: Seconds = from_spec(
+        StoreAddress, "read_timeout_s", description="time-out between two pieces of an answer"
+    )
+
+
+class StorageKeys(ApiKeys):
+    """The storage API, and the namespace in which right records are stored."""
+
+    namespace: Namespace = Field(
+        description="where the feeder, and nobody else, writes right records; it needs a retention"
+    )
+    requests_at_once: int = from_spec(StoreAddress, "requests_at_once", description="concurrent requests per task")

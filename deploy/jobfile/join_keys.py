@@ -1,0 +1,345 @@
+"""The keys of a join: of two topics in memory, or of a topic with right records that a feeder stores.
+
+What differs from the join that wrote a checkpoint, in the words of a job file: `join.before: 10m -> 30m`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from datadelay.watermark import Idle
+from dedup.replay_range import DedupConfig
+from deploy.job import Deduplicate, JoinJob, Output, Select
+from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
+from deploy.jobfile.values import Topic, from_spec, like
+from joins.checkpoint_identity import Wording
+from joins.lookup.spec import DelayAt, LookupSpec, OnExpired, StorageAt
+from joins.spec import JoinPath, JoinSpec, Policy, Wait
+from teacup.base.config.keys import Keys, Properties, Text, at_keys
+from teacup.base.fields import Count
+from teacup.base.times import Duration, Seconds, written
+from teacup.kafka.headers import PREFIX
+
+
+class MatchKeys(Keys):
+    """Which right records match: keys equal, right.time in [left.time - before, left.time + after]."""
+
+    before_ms: Duration = from_spec(
+        JoinSpec, "before_ms", description="how far before left's time right's may lie, both ends included"
+    )
+    after_ms: Duration = from_spec(
+        JoinSpec,
+        "after_ms",
+        description="how far after left's time right's may lie; left waits that long",
+    )
+    policy: Policy = from_spec(
+        JoinSpec,
+        "policy",
+        description="which of several matches: nearest in time, first or last give one row per left record; all gives "
+        "one row per pair",
+    )
+
+
+class WindowMatchKeys(MatchKeys):
+    """Also how records reach the task that joins them."""
+
+    path: JoinPath | None = from_spec(
+        JoinSpec,
+        "path",
+        description="`direct`: partition n of both topics is joined by one task, which takes topics that are "
+        "partitioned alike by the join key; `shuffled`: any topics, through a shuffle; null: direct where possible",
+    )
+    buckets: Annotated[int, like(Count)] | None = from_spec(
+        JoinSpec,
+        "buckets",
+        description="shuffled path: between how many tasks a batch is divided by key; null: as many as the larger "
+        "topic has partitions",
+    )
+
+
+class SelectKeys(Keys):
+    """Spark SQL expressions over the columns of `joins.window_join`, instead of the envelope."""
+
+    key: Text = Field(description="Spark SQL for the record's key: a string or binary")
+    value: Text = Field(description="Spark SQL for the record's value: a string or binary")
+    headers: dict[str, Text] = from_spec(
+        Select,
+        "headers",
+        description="header name to Spark SQL, strings or binary; names that begin with `teacup.` are reserved",
+    )
+
+    def to_spec(self) -> Select:
+        """Returns what is written instead of the envelope."""
+        return Select(**dict(self))
+
+    @model_validator(mode="after")
+    def _leave_ours_alone(self) -> SelectKeys:
+        for name in self.headers:
+            if name.startswith(PREFIX):
+                raise at_keys([(("headers", name), f"names that begin with {PREFIX!r} are ours; choose another one")])
+        return self
+
+
+class DeduplicateKeys(Keys):
+    """After a restart or a retry, results that are already in the output are recognised there and dropped."""
+
+    header: Text | None = from_spec(
+        Deduplicate,
+        "header",
+        description="header whose value identifies a result (one of `select.headers`). It must be unique: other rows "
+        "with the same value are dropped while filtering. Without it, the position of the left record is the id, with "
+        "`policy: all` those of both records. A row without a value is written and counted",
+    )
+    expression: Text | None = from_spec(
+        Deduplicate,
+        "expression",
+        description="instead of `header`: Spark SQL whose value is unique to a result, such as "
+        "`concat('clicks/', left_partition, ':', left_offset)`; written as the header `teacup.id`; needs `select`; a "
+        "row without a value is written and counted",
+    )
+    limit: int = from_spec(DedupConfig, "limit", description="the most ids to load, newest first")
+    lookback_ms: Duration = from_spec(
+        DedupConfig,
+        "lookback_ms",
+        description="how much further back than the replay range the output is read",
+    )
+    quiet_ms: Duration = from_spec(
+        DedupConfig, "quiet_ms", description="filtering ends after this long without a duplicate"
+    )
+
+    def to_spec(self, settle_ms: int) -> Deduplicate:
+        """Returns how repeated results are recognised.
+
+        settle_ms   how long records of an earlier producer may still arrive
+        """
+        config = DedupConfig(**arguments(DedupConfig, self), settle_ms=settle_ms)
+        return Deduplicate(header=self.header, expression=self.expression, config=config)
+
+
+class TopicsKeys(Keys):
+    """Topics for side outputs; without a topic such records are only counted."""
+
+    dead_letter: Topic | None = from_spec(
+        Output,
+        "dead_letter",
+        description="bad records (unparsable or future time, invalid JSON), and rows that cannot be written (too "
+        "large, a failing `select`), with reason and position; without it such a record stops the job",
+    )
+    late: Topic | None = from_spec(Output, "late", description="copies of records beyond their disorder")
+    unmatched: Topic | None = from_spec(Output, "unmatched", description="copies of left records without a match")
+    unjoined: Topic | None = from_spec(
+        Output, "unjoined", description="right records that expired and appear in no output row"
+    )
+
+
+class OutputKeys(Keys):
+    """Where joined rows go."""
+
+    topic: Topic = Field(description="Kafka topic for the rows")
+    kafka: Properties = from_spec(
+        Output, "kafka", description="librdkafka properties of the producer, over those of `kafka`"
+    )
+    delivery: Literal["exactly-once", "at-least-once"] = Field(
+        default="exactly-once",
+        description="exactly-once writes in transactions: readers with `isolation.level=read_committed` see every row "
+        "once; at-least-once writes rows again that a retry or restart repeats",
+    )
+    deduplicate: DeduplicateKeys | None = from_spec(
+        Output,
+        "deduplicate",
+        description="with `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults",
+    )
+    select: SelectKeys | None = from_spec(
+        Output, "select", description="Spark SQL for key, value and headers; without it the JSON envelope is written"
+    )
+
+    def to_spec(self, kafka: Mapping[str, str], topics: TopicsKeys) -> Output:
+        """Returns where rows go.
+
+        kafka, topics   the file's properties for all clients, and its side outputs
+        """
+        again = self.deduplicate
+        producer, settle_ms = (self.kafka, 0) if again is None else patient(kafka, self.kafka)
+        return Output(
+            topic=self.topic,
+            kafka=producer,
+            select=None if self.select is None else self.select.to_spec(),
+            exactly_once=self.delivery == "exactly-once",
+            deduplicate=None if again is None else again.to_spec(settle_ms),
+            **dict(topics),
+        )
+
+    @model_validator(mode="after")
+    def _deduplicate_fits(self) -> OutputKeys:
+        if (asked := self.deduplicate) is None:
+            return self
+        given = self.select.headers if self.select else {}
+        rules = (
+            (self.delivery != "at-least-once", "is for delivery: at-least-once; exactly-once output has no duplicates"),
+            (asked.header is not None and asked.expression is not None, "give header or expression, not both"),
+            (
+                asked.expression is not None and self.select is None,
+                "an expression needs select; the envelope is identified by positions",
+            ),
+            (
+                asked.header is not None and asked.header not in given,
+                f"{asked.header!r} is not one of select.headers; results would have no id",
+            ),
+        )
+        if broken := [("deduplicate", what) for is_broken, what in rules if is_broken]:
+            raise at_keys(broken)
+        return self
+
+
+class JoinKeys(TimedJobKeys):
+    """The keys of both joins."""
+
+    left: SideKeys = Field(description="the topic that loses no record")
+    right: RightKeys = Field(description="the topic that completes it")
+    join: MatchKeys = Field(description="which right records match")
+    producer_delay_ms: Duration = from_spec(
+        JoinSpec,
+        "producer_delay_ms",
+        description="the longest time between a record's event time and when it can be read; used for partitions read "
+        "to their end",
+    )
+    outliers: int = from_spec(
+        JoinSpec,
+        "outliers",
+        description="how many of 2n + 1 consecutive records may have a wrong time (late, or ahead of their neighbours) "
+        "without changing the rows of the others; 0: every record is believed",
+    )
+    idle: Idle = from_spec(
+        JoinSpec,
+        "idle",
+        description="a partition read to its end follows the clock (`advance`), or holds the join (`hold`: topics "
+        "replayed with old times)",
+    )
+    max_wait_ms: Annotated[Duration, like(Wait)] | None = from_spec(
+        JoinSpec,
+        "max_wait_ms",
+        description="left is written unmatched (`right_stalled`) when right makes no progress for this "
+        "long; null: never",
+    )
+    output: OutputKeys = Field(description="where rows go")
+    topics: TopicsKeys = Field(default=TopicsKeys(), description="side outputs")
+    window_folder: Path | None = from_spec(
+        JoinJob,
+        "window_folder",
+        description="where the window's slices are cached on each machine; null: a folder of the user in the "
+        "temporary folder; if it cannot be written to, restarts are slower, with a warning",
+    )
+    window_backup: bool | None = from_spec(
+        JoinJob,
+        "window_backup",
+        description="whether the window's slices are copied to the checkpoint, too: a machine that lacks them fetches "
+        "them, and reads less from Kafka; null: if the checkpoint is a URL",
+    )
+
+    @property
+    def in_transactions(self) -> bool:
+        """With exactly-once delivery only."""
+        return self.output.delivery == "exactly-once"
+
+    @property
+    def looks_back(self) -> bool:
+        """With deduplication only."""
+        return self.output.deduplicate is not None
+
+    def to_spec(self) -> JoinSpec:
+        """Returns what the join is."""
+        return JoinSpec(**arguments(JoinSpec, self, self.join))
+
+    def to_job(self) -> JoinJob:
+        """Returns the job. Raises `SpecError` for what only the join itself rejects."""
+        return JoinJob(
+            **self.common(),
+            spec=self.to_spec(),
+            output=self.output.to_spec(self.kafka, self.topics),
+            window_folder=self.window_folder,
+            window_backup=self.window_backup,
+        )
+
+
+class WindowJoinKeys(JoinKeys):
+    """An in-memory join of two topics to a third."""
+
+    kind: Literal["window-join"] = Field(description="what the job is")
+    join: WindowMatchKeys = Field(description="which right records match")
+
+
+class LookupStorageKeys(StorageKeys):
+    """The storage API that the feeder writes to."""
+
+    keys_per_request: int = from_spec(StorageAt, "keys_per_request", description="keys looked up by one request")
+    unreachable_for_s: Seconds = from_spec(
+        StorageAt,
+        "unreachable_for_s",
+        description="how long a task waits for a failing store before its batch fails",
+    )
+
+    def to_spec(self) -> StorageAt:
+        """Returns where right is stored."""
+        return StorageAt(**dict(self))
+
+
+class DelayKeys(ApiKeys):
+    """The Data Delay API that says how far the feeder is."""
+
+    consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
+    read_timeout_s: Seconds = from_spec(
+        DelayAt, "read_timeout_s", description="time-out between two pieces of an answer"
+    )
+
+    def to_spec(self) -> DelayAt:
+        """Returns who says how far the feeder is."""
+        return DelayAt(**dict(self))
+
+
+class LookupJoinKeys(JoinKeys):
+    """A join of a topic with right records that a feeder stores; keys as for the in-memory join, and where right is."""
+
+    kind: Literal["lookup-join"] = Field(description="what the job is")
+    storage: LookupStorageKeys = Field(description="where right is stored")
+    delay: DelayKeys = Field(description="which service says how far it is stored")
+    on_expired: OnExpired = from_spec(
+        LookupSpec,
+        "on_expired",
+        description="when left needs records older than the store keeps; `unmatched`: such rows get the reason "
+        "no_longer_stored",
+    )
+    accepted_generations: tuple[Text, ...] = from_spec(
+        LookupSpec,
+        "accepted_generations",
+        alias="accept_generations",
+        description="generations of feeder or store to accept besides those that the checkpoint began with",
+    )
+    window_folder: None = from_spec(
+        JoinJob, "window_folder", description="not supported for lookup joins: they keep no window"
+    )
+    window_backup: None = from_spec(
+        JoinJob, "window_backup", description="not supported for lookup joins: they keep no window"
+    )
+
+    def to_spec(self) -> LookupSpec:
+        """Returns what the join is, and where its right side is stored."""
+        judged = self.topics.unjoined is not None
+        return LookupSpec(**arguments(LookupSpec, self, self.join), right_is_judged=judged)
+
+
+_MS = "_ms"
+
+
+def in_file(name: str, value: object) -> tuple[str, str]:
+    """Returns the key of a value of a `JoinSpec`, and the value as a file has it."""
+    side, _, field = name.rpartition(".")
+    section = side or ("join" if field in WindowMatchKeys.model_fields else "")
+    shown = written(value) if field.endswith(_MS) and isinstance(value, int) else repr(value)
+    return ".".join(filter(None, (section, field.removesuffix(_MS)))), shown
+
+
+IN_FILE = Wording(in_file, "let a new checkpoint go on where this one is (`teacup move`)")

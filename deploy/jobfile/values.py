@@ -1,0 +1,166 @@
+"""Values of a job file: times, keys and properties as people write them -> what a job holds. Pure.
+
+Each function is a pydantic validator: it returns the value, or raises with what is allowed.
+
+Keys that become fields of a spec: their defaults, bounds and units are declared there, and only there. Pure.
+
+    producer_delay_ms: Duration = from_spec(JoinSpec, "producer_delay_ms", description="...")
+
+is the key `producer_delay`, with `10s` as its default, because `JoinSpec` says `producer_delay_ms: Millis = 10_000`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+
+from joins.duration_args import REQUIRED
+from joins.spec import JobName, TopicName
+from teacup.base.config.keys import Properties, at_keys
+from teacup.base.fields import INT64_MAX, Between, Rule, Spelling, declared, rule_of
+from teacup.base.times import millis_of, written
+from teacup.kafka.errors import ConfigError
+from teacup.kafka.records.record import KeptOf, KeyOf
+from teacup.spark import conf as sparkconf
+
+_UNITS_MS = {"_ms": 1, "_s": 1_000}
+
+
+def from_spec(spec: type[Any], name: str, **more: Any) -> Any:
+    """Returns `pydantic.Field` with the default and the bounds of a field of `spec`, and its name as the key.
+
+    more   other arguments of `pydantic.Field`; they override what the spec says
+
+    A key that may be null has its bounds in its own type instead, with `like`: pydantic would hold null to them, too.
+    """
+    (field,) = (field for field in fields(spec) if field.name == name)
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    unit = next((unit for unit in _UNITS_MS if name.endswith(unit)), None)
+    found = _limits(rule_of(declared(spec, name)))
+    if unit is not None:
+        found["alias"] = name.removesuffix(unit)
+    if default is not MISSING and default is not REQUIRED:
+        found["default"] = default if unit is None or default is None else _duration(default * _UNITS_MS[unit])
+    return Field(**(found | more))
+
+
+def like(kind: Any) -> Any:
+    """Returns `pydantic.Field` with the bounds of a declared type: `Annotated[str, like(TopicName)]`."""
+    return Field(**_limits(rule_of(kind)))
+
+
+def _duration(milliseconds: float) -> str:
+    """The duration as a file has it, with a unit also if it is 0."""
+    return written(round(milliseconds)) if milliseconds else "0s"
+
+
+def _limits(rule: Rule | None) -> dict[str, Any]:
+    """The bounds in pydantic's words; that a number has 64 bits is none of them."""
+    if isinstance(rule, Spelling):
+        return {"min_length": 1, "max_length": rule.longest, "pattern": rule.pattern}
+    if not isinstance(rule, Between):
+        return {}
+    limits = {"gt": rule.above, "ge": rule.least, "le": rule.most}
+    return {name: limit for name, limit in limits.items() if abs(limit) < INT64_MAX}
+
+
+_KEY_PART = r"^(kafka|\$.+|header:.+)$"
+
+
+def start_at(value: object) -> str | int:
+    """Returns `earliest`, `latest`, or the milliseconds of an ISO-8601 time with a zone."""
+    how = "give earliest, latest, or an ISO-8601 time with a zone such as 2026-01-31T12:00:00Z"
+    if value in ("earliest", "latest"):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(how)
+    try:
+        begin_ms = millis_of(value)
+    except ValueError as error:
+        raise ValueError(f"{how} ({error})") from error
+    if begin_ms < 0:
+        raise ValueError("give a time since 1970")
+    return begin_ms
+
+
+def time_path(value: str) -> str:
+    """Returns `kafka`, or a JSON path."""
+    if value != "kafka" and not value.startswith("$"):
+        raise ValueError("give kafka, or a JSON path into the value such as $.event.time")
+    return value
+
+
+def key_parts(value: object) -> tuple[str, ...]:
+    """Returns where a join key is, as the parts of a `KeyOf`."""
+    how = "give kafka, a JSON path such as $.user.id, header:NAME, or a list of these"
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        raise ValueError(how)
+    try:
+        return KeyOf.of(parts).parts
+    except ConfigError as error:
+        raise ValueError(how) from error
+
+
+def kept_parts(value: object) -> tuple[str, ...]:
+    """Returns what of a record is kept, as the parts of a `KeptOf`."""
+    how = "give a list of JSON paths outside arrays such as $.price, header:NAME, $ (the whole value) and kafka"
+    if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+        raise ValueError(how)
+    try:
+        return KeptOf(tuple(value)).parts
+    except ConfigError as error:
+        raise ValueError(how) from error
+
+
+def with_brokers(given: dict[str, str]) -> dict[str, str]:
+    """Returns the properties, with which a broker can be found."""
+    if not given.get("bootstrap.servers"):
+        raise at_keys([("bootstrap.servers", "is missing; give the brokers as host:port,host:port")])
+    return given
+
+
+def spark_properties(given: dict[str, str]) -> dict[str, str]:
+    """Returns `master` and any Spark property that does not break a job."""
+    if problems := list(sparkconf.problems(given)):
+        raise at_keys(problems)
+    return given
+
+
+Start = Annotated[
+    str | int,
+    BeforeValidator(start_at),
+    WithJsonSchema({"type": "string", "examples": ["earliest", "latest", "2026-01-31T12:00:00Z"]}),
+]
+Topic = Annotated[str, like(TopicName)]
+Name = Annotated[str, like(JobName)]
+Namespace = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._-]+$")]
+KeyParts = Annotated[
+    tuple[str, ...],
+    PlainValidator(key_parts),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": _KEY_PART},
+                {"type": "array", "items": {"type": "string", "pattern": _KEY_PART}, "minItems": 1},
+            ],
+            "examples": ["kafka", "$.user.id", "header:tenant", ["header:tenant", "$.user.id"]],
+        }
+    ),
+]
+KeptParts = Annotated[
+    tuple[str, ...],
+    PlainValidator(kept_parts),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "string", "pattern": r"^(kafka|\$.*|header:.+)$"},
+            "examples": [["$.campaign", "$.price.amount", "header:tenant"]],
+        }
+    ),
+]
+TimePath = Annotated[str, AfterValidator(time_path)]
+KafkaProperties = Annotated[Properties, AfterValidator(with_brokers)]
+SparkProperties = Annotated[Properties, AfterValidator(spark_properties)]

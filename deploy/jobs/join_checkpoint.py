@@ -1,0 +1,250 @@
+"""What a join's checkpoint says before Spark starts: its generation, and the batch that it planned last.
+
+The generation of a checkpoint without any batch is created here, and kept in the file `teacup.generation`: receipts
+carry it before the first batch is planned, and a start that dies in between is continued, not started over. The file
+`teacup.moved` says that such a checkpoint goes on where another one ended (`joins.plan.start.handover`). Both are JSON
+with a checksum.
+
+What Kafka alone can tell against a join, asked before Spark starts.
+
+    the topics        compaction leaves what the join needs; they are those of the checkpoint. An interrupted batch of
+                      topics that were given partitions since is completed; then the planner refuses the next one
+    a new checkpoint  both topics have keys in common
+
+The planner asks for the same again when it plans (`joins.plan`): by then the topics may have changed.
+
+Before Spark starts: the receipts in the output are compared with the checkpoint, then the job claims the output.
+
+So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
+runs) ends before it has fenced anything. See `teacup.kafka.delivery.claim`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any
+
+from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable, CheckpointUnreadable
+from deploy.job import JoinJob
+from deploy.jobfile.join_keys import IN_FILE
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
+from joins.items import Begin
+from joins.plan.log_checks import check_not_recreated, check_topics
+from joins.plan.reader import open_log
+from joins.plan.start.handover import Moved
+from joins.plan.start.startup_sample import compare
+from joins.spec import JoinSpec
+from joins.streaming import flavour_of
+from teacup.base import files as durable
+from teacup.base.fields import local_folder
+from teacup.base.files import check, checked_text, from_checked_text
+from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.delivery.receipt import Batch
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.spark.checkpoint import SparkLogs
+
+log = logging.getLogger("teacup.deploy.jobs.join_checkpoint")
+
+GENERATION = "teacup.generation"
+MOVED = "teacup.moved"
+
+
+def look_into(job: JoinJob) -> tuple[Admission | None, Moved | None]:
+    """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
+
+    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`beginning`).
+    Raises `SpecChanged`, `CheckpointUnreadable`.
+    """
+    try:
+        checkpoint = Checkpoint(job.checkpoint)
+        planned = checkpoint.planned(job.spec)
+    except CheckpointUnreadable as error:
+        log.warning("%s. Whether `teacup move` has written to it is not known: the job starts at `start`", error)
+        return None, None
+    return planned, checkpoint.moved() if planned is None else None
+
+
+class Checkpoint:
+    """A folder, or any URL that fsspec has a driver for. Calls raise `CheckpointUnreadable`."""
+
+    def __init__(self, location: str) -> None:
+        self._location, self._folder = location, local_folder(location)
+        try:
+            with self._reached(but=(ImportError, ValueError)):
+                self._logs = SparkLogs.at(str(self._folder) if self._folder else location)
+        except (ImportError, ValueError) as error:
+            raise CheckpointDriverMissing(
+                f"{self._cannot_be_read}: {error}. Receipts in Kafka are compared with it: install the fsspec driver "
+                "of its file system"
+            ) from error
+
+    def planned(self, spec: JoinSpec) -> Admission | None:
+        """Returns the batch that was planned last; None if none was. Raises `SpecChanged` for another join."""
+        admission = self.newest()
+        if admission is not None:
+            admission.check_belongs_to(spec, IN_FILE)
+        return admission
+
+    def newest(self) -> Admission | None:
+        """Returns the batch that was planned last, whichever join's it is; None if none was."""
+        data = self.newest_end()
+        return Admission.from_json(data) if data else None
+
+    def committed(self) -> Admission | None:
+        """Returns the batch that was carried out last; None if none was."""
+        data = self.committed_end()
+        return Admission.from_json(data) if data else None
+
+    def newest_end(self) -> dict[str, Any]:
+        """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
+        with self._reached():
+            planned = self._logs.planned()
+        return self._end(planned[-1]) if planned else {}
+
+    def committed_end(self) -> dict[str, Any]:
+        """Returns where the batch that was carried out last ends, whatever the job; empty if none was."""
+        with self._reached():
+            committed = self._logs.committed()
+        return self._end(committed[-1]) if committed else {}
+
+    def forget_newest(self) -> None:
+        """Removes the plan of the batch that was planned last, which was not carried out: it is planned again."""
+        with self._reached():
+            self._logs.forget_plan(self._logs.planned()[-1])
+        if self._folder is not None:
+            durable.sync(self._folder / "offsets")
+
+    def _end(self, batch: int) -> dict[str, Any]:
+        """Returns where a batch ends; empty also if the job was stopped before anything was planned."""
+        try:
+            with self._reached(but=ValueError):
+                end, *_ = self._logs.ends(batch)
+            found = {} if end is None else dict(json.loads(end))
+            check(found)
+            return found
+        except ValueError as error:
+            raise CheckpointInvalid(
+                f"{self._cannot_be_read}: `offsets/{batch}` is truncated or damaged ({error}), as after a power loss. "
+                f"Remove it, and `commits/{batch}` if that exists: at the next start the receipts in Kafka tell "
+                "whether anything of the batch is in the output"
+            ) from error
+
+    def is_committed(self) -> bool:
+        """Returns whether the batch that was planned last has been completed."""
+        with self._reached():
+            return self._logs.planned()[-1:] == self._logs.committed()[-1:]
+
+    def moved(self) -> Moved | None:
+        """Returns after which other checkpoint this one goes on; None: after none."""
+        data = self._kept(MOVED, "Remove it, and repeat `teacup move`")
+        return None if data is None else Moved.from_json(data)
+
+    def keep_moved(self, moved: Moved) -> None:
+        """Lets this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
+        self._keep(MOVED, moved.to_json())
+
+    def generation(self) -> str:
+        """Returns the generation of a checkpoint without any plan; created if missing. Durable when this returns."""
+        generation = self._kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
+        if generation is None:
+            generation = uuid.uuid4().hex
+            self._keep(GENERATION, generation)
+        return str(generation)
+
+    def _kept(self, name: str, remedy: str) -> Any:
+        """Returns the content of our own file beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
+        with self._reached(name):
+            try:  # asking first is no way: some drivers answer any error with "it does not exist"
+                content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
+            except FileNotFoundError:
+                return None
+        try:
+            return from_checked_text(content.decode().rstrip("\n"))
+        except ValueError as error:
+            raise CheckpointInvalid(
+                f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"
+            ) from error
+
+    def _keep(self, name: str, value: Any) -> None:
+        data = f"{checked_text(value)}\n".encode()
+        with self._reached(name):
+            if self._folder is not None:
+                durable.write(self._folder / name, data)
+            else:
+                self._logs.files.pipe_file(f"{self._logs.root}/{name}", data)
+
+    @contextmanager
+    def _reached(self, what: str = "", but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Raises the file system's errors (each has its own) as `CheckpointUnreachable`, except for `but`."""
+        try:
+            yield
+        except but:
+            raise
+        except Exception as error:
+            where = f"{what}: " if what else ""
+            raise CheckpointUnreachable(f"{self._cannot_be_read}: {where}{type(error).__name__}: {error}") from error
+
+    @property
+    def _cannot_be_read(self) -> str:
+        return f"checkpoint {self._location!r} cannot be read"
+
+
+Keys = tuple[bytes, bytes]
+
+
+def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
+    """Returns a key of each side, where both topics were compared. Warns if probably nothing will match.
+
+    planned   the batch that the checkpoint planned last; None for a new one
+
+    Raises `DataLoss`, `KafkaIOError`.
+    """
+    spec = job.spec
+    with ExitStack() as stack:
+        inputs = flavour_of(spec).inputs
+        logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in inputs}
+        if planned is not None:
+            check = check_topics if Checkpoint(job.checkpoint).is_committed() else check_not_recreated
+            check(spec, planned, {side: log.described() for side, log in logs.items()})
+            return None
+        if "right" not in logs:
+            return None
+        left, right = logs["left"], logs["right"]
+        return compare(spec, left, right)
+
+
+def take_output(job: JoinJob, *, take_over: bool, moved: Moved | None = None) -> str:
+    """Claims the output; returns the checkpoint's generation.
+
+    take_over   a new checkpoint may claim an output that another one has written to
+    moved       a new checkpoint may claim the output of the one that it goes on after
+
+    Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
+    """
+    checkpoint = Checkpoint(job.checkpoint)
+    admission = checkpoint.planned(job.spec)
+    planned: dict[int, Batch] = {}
+    if admission is None:
+        generation = checkpoint.generation()
+    else:
+        generation = admission.generation
+        for whole in Ticket.all_of(admission):
+            for ticket in whole.divided():
+                begun = Begin.of(ticket, job.spec)
+                planned[ticket.number_of_part] = Batch(generation, admission.number, begun.digest, begun.first)
+    kafka = {**job.spec.kafka, **job.output.kafka}
+    if flavour_of(job.spec).shuffles:
+        count = max(job.spec.buckets or 1, len(planned))  # those of a number of buckets that was larger before, too
+    else:
+        with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
+            count = left.partition_count()  # one bucket per partition of left; their number never falls
+    buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
+    after = None if moved is None else Batch(moved.generation, moved.number, "")
+    settling.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
+    return generation

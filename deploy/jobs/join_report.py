@@ -1,0 +1,240 @@
+"""What a join reports of a batch, over all its buckets. Pure.
+
+A join that matches nothing says so once: a wrong key, interval or topic gives rows like any other. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from datadelay.watermark import UNKNOWN
+from dedup.restart.states import FilterReport
+from deploy.output.accounts import DeliveredBatch, check_whole
+from joins.lookup.spec import LookupSpec
+from joins.read.summary import BucketSummary
+from joins.spec import JoinSpec
+from teacup.base.times import iso, written
+from teacup.kafka.headers import NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
+
+SIDES = ("left", "right")
+RANGES = 3
+"""How many deleted ranges a warning names."""
+_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
+
+
+@dataclass(slots=True)
+class BatchReport:
+    """One batch over all its buckets: counts by outcome and reason, and the smallest frontiers.
+
+    right_is_stored   a lookup join: right is neither read nor kept in a window
+    """
+
+    job: str
+    number: int
+    seconds: float
+    at_ms: int
+    read: dict[str, int]
+    rows: dict[str, int]
+    reasons: dict[str, int]
+    late: dict[str, int]
+    disorder_ms: dict[str, int]
+    frontier_ms: dict[str, int | None]
+    held_by: str
+    window_records: int
+    window_bytes: int
+    sent: dict[str, int]
+    restored: dict[str, int]
+    right_is_stored: bool = False
+    refused: dict[str, int] = field(default_factory=dict)
+    deduplicator: FilterReport = field(default_factory=FilterReport)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(self.read.values())
+
+    @property
+    def match_rate(self) -> float | None:
+        """Matched rows divided by the rows of left records; None without any."""
+        left = self.rows.get("matched", 0) + self.rows.get("unmatched", 0)
+        return self.rows.get("matched", 0) / left if left else None
+
+    @property
+    def behind_ms(self) -> int | None:
+        """How far left, in event time, is behind the clock; None if left has no frontier yet."""
+        left = self.frontier_ms["left"]
+        return None if left is None else max(self.at_ms - left, 0)
+
+    def usual(self) -> list[str]:
+        """Returns what matters of every batch, most important first."""
+        rate = self.records / self.seconds if self.seconds else 0.0
+        matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
+        behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
+        stored_ms = self.frontier_ms["right"]
+        right, window = [f"right {self.read['right']:,}"], f"window {self.window_records:,} ({_mb(self.window_bytes)})"
+        if self.right_is_stored:
+            right, window = [], f"right stored up to {'-' if stored_ms is None else iso(stored_ms)}"
+        return [
+            f"batch {self.number}",
+            f"left {self.read['left']:,}",
+            *right,
+            f"{rate:,.0f}/s",
+            f"matched {matched}",
+            f"behind {behind}",
+            f"held by {self.held_by}",
+            window,
+        ]
+
+    def rare(self) -> list[str]:
+        """Returns side outputs, and what the deduplicator did."""
+        parts = [f"{outcome} {self.rows[outcome]:,}" for outcome in _SIDE_OUTCOMES if self.rows.get(outcome)]
+        parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
+        if self.deduplicator != FilterReport():
+            parts.append(f"duplicates dropped {self.deduplicator.dropped:,}")
+            changes = {f"{change.state} ({change.reason})": None for change in self.deduplicator.changes}
+            parts += [f"deduplicator {change}" for change in changes]
+        return parts
+
+    def for_machines(self) -> dict[str, Any]:
+        """Returns all of it."""
+        return {
+            "event": "batch",
+            "number": self.number,
+            "at_ms": self.at_ms,
+            "seconds": round(self.seconds, 6),
+            "read": self.read,
+            "rows": self.rows,
+            "reasons": self.reasons,
+            "late": self.late,
+            "disorder_ms": self.disorder_ms,
+            "frontier_ms": self.frontier_ms,
+            "held_by": self.held_by,
+            "match_rate": self.match_rate,
+            "behind_ms": self.behind_ms,
+            "window_records": self.window_records,
+            "window_bytes": self.window_bytes,
+            "sent": self.sent,
+            "restored": self.restored,
+            "refused": self.refused,
+            "deduplicator": self._deduplicator(),
+            "warnings": self.warnings,
+        }
+
+    def _deduplicator(self) -> dict[str, Any]:
+        """Returns counts and changes of state in any worker; nothing while it is off."""
+        found = self.deduplicator
+        if found == FilterReport():
+            return {}
+        return {**asdict(found), "changes": [change.to_json(self.job) for change in found.changes]}
+
+
+def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
+    """Adds up one batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
+    summaries = [batch.summary for batch in batches]
+    check_whole([summary.bucket for summary in summaries], summaries[0].buckets if summaries else 1, "buckets")
+    slowest = min(summaries, key=lambda summary: summary.frontier_ms["right"])
+    report = BatchReport(
+        job=spec.name,
+        number=summaries[0].number,
+        seconds=seconds,
+        at_ms=at_ms,
+        read=_total(summary.read for summary in summaries),
+        rows=_total(summary.rows for summary in summaries),
+        reasons=_total(summary.reasons for summary in summaries),
+        late=_total(summary.late for summary in summaries),
+        disorder_ms={side: max(summary.disorder_ms[side] for summary in summaries) for side in SIDES},
+        frontier_ms={side: _known(min(summary.frontier_ms[side] for summary in summaries)) for side in SIDES},
+        held_by=slowest.held_by or f"{spec.right.topic}-{slowest.slowest['right']}",
+        window_records=sum(summary.window_records for summary in summaries),
+        window_bytes=sum(summary.window_bytes for summary in summaries),
+        restored=dict(Counter(summary.restored for summary in summaries)),
+        right_is_stored=isinstance(spec, LookupSpec),
+        sent=_total(batch.sent for batch in batches),
+        refused=_total(batch.refused for batch in batches),
+        deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
+    )
+    for side in SIDES:
+        topic = spec.side(side)
+        if report.disorder_ms[side] > topic.disorder_ms:
+            report.warnings.append(
+                f"{side}.disorder is {written(topic.disorder_ms)}, but {topic.topic!r} was out of order by "
+                f"{written(report.disorder_ms[side])}: {_late(report.late[side])}; set {side}.disorder higher"
+            )
+    deleted = sorted({gap for summary in summaries for gap in summary.deleted})
+    presumed = sum(summary.presumed for summary in summaries)
+    if presumed:
+        ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
+        more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
+        report.warnings.append(
+            f"of {presumed} right records in the window it is not known whether they were joined: this machine lacks "
+            f"the marks of some batches, and retention has deleted {', '.join(ranges[:RANGES])}{more}, from which they "
+            "could be rebuilt. They count as joined, so that `unjoined` may lack some; keep left longer than before "
+            "+ after, and right longer than twice that"
+        )
+    return report
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in counts:
+        total.update(part)
+    return dict(total)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _late(records: int) -> str:
+    """Says how many records were late. Late is measured by what was proved before a record, not by the largest time."""
+    if not records:
+        return "none of its records was late this time, but such records can be"
+    return f"{records} record{'s were' if records > 1 else ' was'} late"
+
+
+def _known(time_ms: int) -> int | None:
+    return None if time_ms <= UNKNOWN // 2 else time_ms
+
+
+ENOUGH = 1_000
+REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
+
+
+class NothingMatched:
+    """Counts the rows of left records since the process started, up to the first match.
+
+    keys   a key of each side, if they are known
+    """
+
+    def __init__(self, spec: JoinSpec, keys: tuple[bytes, bytes] | None = None) -> None:
+        self._spec, self._keys = spec, keys
+        self._unmatched, self._done = 0, False
+        self._reasons: Counter[str] = Counter()
+
+    def warning(self, rows: Mapping[str, int], reasons: Mapping[str, int]) -> str | None:
+        """Says what to check, with the first batch after which more than `ENOUGH` left records had no match; else None.
+
+        rows, reasons   of one batch, by outcome and by reason
+        """
+        if self._done or rows.get("matched"):
+            self._done = True
+            return None
+        self._unmatched += rows.get("unmatched", 0)
+        self._reasons.update({reason: reasons.get(reason, 0) for reason in REASONS})
+        if self._unmatched <= ENOUGH:
+            return None
+        self._done = True
+        spec = self._spec
+        ours, theirs = spec.left, spec.right
+        keys = "" if self._keys is None else f" (keys are such as {self._keys[0]!r} and {self._keys[1]!r})"
+        why = ", ".join(f"{reason} {count:,}" for reason, count in self._reasons.items() if count)
+        return (
+            f"none of {self._unmatched:,} left records has a match ({why}): check that `left.key` "
+            f"({ours.key_of} of {ours.topic!r}) and `right.key` ({theirs.key_of} of "
+            f"{theirs.topic!r}) name the same thing{keys}, that `left.time` and `right.time` are in the same unit and "
+            f"zone, and that `join.before` ({written(spec.before_ms)}) and `join.after` ({written(spec.after_ms)}) "
+            "reach from one to the other"
+        )

@@ -1,0 +1,103 @@
+"""`teacup move`: a new checkpoint of a join goes on where another one ended, though the join has changed.
+
+    move      notes in the new checkpoint where left goes on, and after which batch of which generation
+    started   what a job then starts with: left at those offsets, and the right to the output of that generation
+
+Only a checkpoint whose last batch was completed can be left: until then it is not known what of the batch
+is in the output. Neither Spark nor the output is touched; the first run claims the output (`beginning`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
+
+from deploy.checkpoint_lock import checkpoint_lock
+from deploy.errors import CheckpointUnreadable, CheckpointUnusable
+from deploy.job import JoinJob
+from deploy.jobs.join_checkpoint import Checkpoint
+from joins.batch.state import Admission
+from joins.errors import DataLoss
+from joins.plan.committed import state_after
+from joins.plan.reader import open_log
+from joins.plan.start.handover import Moved, as_it_was
+from joins.spec import JoinSpec
+from teacup.base.fields import local_folder
+
+log = logging.getLogger("teacup.deploy.jobs.move")
+
+
+def move(job: JoinJob, other: str) -> Moved:
+    """Lets the new checkpoint of a job go on after another one, which no job may be running on.
+
+    other   a folder or URL: the checkpoint that the job had until now
+
+    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    """
+    if job.checkpoint == other:
+        raise CheckpointUnusable(
+            f"checkpoint {other!r} is the one to move from: name a new one in the job file (`checkpoint`)"
+        )
+    if Checkpoint(other).newest() is None:
+        raise CheckpointUnusable(f"checkpoint {other!r} has no batch of a join: there is nothing to continue from")
+    with checkpoint_lock(other), checkpoint_lock(job.checkpoint):
+        new = Checkpoint(job.checkpoint)
+        if new.newest() is not None:
+            raise CheckpointUnusable(
+                f"checkpoint {job.checkpoint!r} has batches of its own already: give the job a new one (`checkpoint`)"
+            )
+        moved = Moved.of(_ended(job, other), other, job.spec, job.output.topic)
+        new.keep_moved(moved)
+    return moved
+
+
+@contextmanager
+def started(job: JoinJob, moved: Moved | None) -> Iterator[JoinSpec]:
+    """Yields the join as it starts: where another checkpoint ended if this one goes on after it. That one is locked.
+
+    Raises `CheckpointUnusable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    """
+    if moved is None:
+        yield job.spec
+        return
+    folder = local_folder(moved.checkpoint)
+    with checkpoint_lock(moved.checkpoint) if folder is None or folder.exists() else nullcontext():
+        _check_not_gone_on(moved)
+        with closing(open_log(job.spec, job.spec.left)) as left:
+            topic_id, partitions = left.topic_id(), left.partition_count()
+        spec = moved.apply(job.spec, job.output.topic, partitions)
+        if topic_id != moved.topic_id:
+            raise DataLoss(
+                f"left topic {job.spec.left.topic!r} was deleted and recreated (id {moved.topic_id} -> {topic_id}) "
+                "since the other checkpoint read it: give a new checkpoint and a `start`"
+            )
+        yield spec
+
+
+def _check_not_gone_on(moved: Moved) -> None:
+    """Checks that the other checkpoint has not gone on. With at least once no receipts would show it."""
+    try:
+        last = Checkpoint(moved.checkpoint).newest()
+    except CheckpointUnreadable as error:
+        log.warning("%s. Whether its job has gone on since `teacup move` is not known", error)
+        return
+    if last is not None and (last.generation, last.number) != (moved.generation, moved.number):
+        raise CheckpointUnusable(
+            f"this checkpoint goes on after batch {moved.number} of checkpoint {moved.checkpoint!r}, which has reached "
+            f"batch {last.number} since: stop that job, and repeat `teacup move`"
+        )
+
+
+def _ended(job: JoinJob, other: str) -> Admission:
+    """Returns the state after the last batch of a checkpoint that no job runs on."""
+    old = Checkpoint(other)
+    last = old.newest()
+    assert last is not None
+    if not old.is_committed():
+        raise CheckpointUnusable(
+            f"the last batch of checkpoint {other!r}, {last.number}, was not completed: start the job "
+            "once with the job file that it had, stop it with Ctrl-C if it goes on, and repeat this"
+        )
+    return state_after(as_it_was(job.spec, last), last, replace(job, checkpoint=other).facts_folders)

@@ -1,0 +1,136 @@
+"""With `on_data_loss: continue`: a batch that was planned, and can no longer be read, is planned again.
+
+Retention may delete what a batch is read from while the job is down. Its plan is in Spark's log, so Spark runs it again
+at each start, and it fails each time. It may be forgotten: the next plan goes on after the batch before it, skips what
+is gone, and counts it.
+
+    join        if nothing of it is in the output. Otherwise it is left as it is: another batch of the same number would
+                not be known from it
+    unjoined    the same, a slice at a time (`deploy.jobs.unjoined.run`)
+    feeder      always: what it stored of the batch is stored again, which changes nothing
+    dedup       its task reads what is left of a range (`dedup.topic.source`): nothing is planned again
+
+A batch whose records were truncated stops the job, whatever `on_data_loss` says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+
+from dedup.topic.source import Ranges, check_log
+from deploy.errors import CheckpointDriverMissing
+from deploy.job import DedupJob, FeederJob, JoinJob
+from deploy.jobs.join_checkpoint import Checkpoint
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
+from joins.lookup.feed.spec import Fed
+from joins.plan.log_checks import check_leaders, is_whole
+from joins.plan.readable import Listing
+from joins.plan.reader import open_log
+from joins.read.facts_files import known_facts
+from joins.streaming import flavour_of
+from teacup.kafka.delivery.fencing import OutputBucket, read_receipt, settle
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.losses import CONTINUE
+
+log = logging.getLogger("teacup.deploy.jobs.replan")
+
+
+def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
+    """Forgets the batch that was planned last, if it is to be planned again; returns whether it was.
+
+    The first batch of a checkpoint stays: no batch before it says where to go on. So does one whose predecessor's facts
+    are lost: where that one ended is only known from the plan.
+
+    Raises `DataLoss` for a truncated topic, `CheckpointUnreadable`, `KafkaIOError`.
+    """
+    spec, checkpoint = job.spec, Checkpoint(job.checkpoint)
+    if checkpoint.is_committed() or _is_whole(job, planned) or spec.on_data_loss != CONTINUE:
+        return False
+    done = checkpoint.committed()
+    if done is None or done.number != planned.number - 1:
+        return False
+    if len(known_facts(spec.name, done, job.facts_folders)) < len(done.buckets):
+        return False
+    if job.output.exactly_once and not _nothing_is_in(job, planned):
+        log.warning("%s: rows of batch %d are in the output: it is not planned again", spec.name, planned.number)
+        return False
+    return _forget(checkpoint, spec.name, planned.number)
+
+
+def forget_lost_feed(job: FeederJob) -> bool:
+    """Does the same for a feeder.
+
+    Raises `DataLoss` for a truncated topic, `SpecChanged`, `CheckpointUnreadable`, `KafkaIOError`.
+    """
+    spec = job.spec
+    try:
+        checkpoint = Checkpoint(job.checkpoint)
+    except CheckpointDriverMissing as error:  # a feeder runs without: only Spark reads its checkpoint then
+        log.warning("%s. A batch that retention has overtaken would not be planned again", error)
+        return False
+    end = checkpoint.newest_end()
+    if not end or checkpoint.is_committed():
+        return False
+    planned = Fed.from_json(end)
+    planned.check_belongs_to(spec)
+    with closing(BrokerLog(spec.right.topic, spec.kafka)) as right:
+        planned.check_topic(spec, right.topic_id())
+        ends = right.ends()
+        planned.check_leaders(spec, ends, right)
+        whole = planned.is_whole(spec, ends)
+    if whole or spec.on_data_loss != CONTINUE or not checkpoint.committed_end():
+        return False
+    return _forget(checkpoint, spec.name, planned.number)
+
+
+def _forget(checkpoint: Checkpoint, name: str, number: int) -> bool:
+    checkpoint.forget_newest()
+    log.warning("%s: retention has deleted records of batch %d: it is planned again", name, number)
+    return True
+
+
+def check_ranges(job: DedupJob, ranges: Ranges) -> None:
+    """Raises `RecordsGone` if an interrupted batch of a deduplicator was truncated."""
+    checkpoint = Checkpoint(job.checkpoint)
+    end = checkpoint.newest_end()
+    if end and not checkpoint.is_committed():
+        with closing(BrokerLog(job.source, job.kafka)) as source:
+            check_log(end, source.topic_id(), source.ends(), source, ranges)
+
+
+def _is_whole(job: JoinJob, planned: Admission) -> bool:
+    spec = job.spec
+    with ExitStack() as stack:
+        logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in flavour_of(spec).inputs}
+        ends = {side: topic_log.ends() for side, topic_log in logs.items()}
+        listing = Listing(0, ends["left"], ends.get("right", {}))
+        check_leaders(spec, planned, listing, logs)
+        return is_whole(spec, planned, listing)
+
+
+def _nothing_is_in(job: JoinJob, planned: Admission) -> bool:
+    parts = [part for ticket in Ticket.all_of(planned) for part in ticket.divided()]
+    buckets = [OutputBucket(job.spec.name, part.number_of_part, job.output.topic) for part in parts]
+    kafka = {**job.spec.kafka, **job.output.kafka}
+    return nothing_is_in(kafka, dict.fromkeys(buckets, planned.number), planned.generation)
+
+
+def nothing_is_in(kafka: Mapping[str, str], numbers: Mapping[OutputBucket, int], generation: str) -> bool:
+    """Returns whether no row of the batches with these numbers is in the output.
+
+    Looks before and after it fences earlier writers: a job that must not begin fences nobody.
+    """
+
+    def nothing() -> bool:
+        receipts = [(read_receipt(kafka, bucket)[0], number) for bucket, number in numbers.items()]
+        return all(
+            receipt and receipt.generation == generation and receipt.number < number for receipt, number in receipts
+        )
+
+    if not nothing():
+        return False
+    settle(kafka, [*numbers])
+    return nothing()

@@ -1,0 +1,209 @@
+"""Run `teacup unjoined`: once, made for cron; one slice after the other until none is left, then an exit code.
+
+    look      at the join, the output and right (`deploy.jobs.unjoined.look`)
+    plan      a slice, and save the plan before it is carried out; one that was saved but not finished comes first
+    carry out the slice as a Spark batch job (`deploy.jobs.unjoined.stage`); then save the positions
+
+Spark is started only if there is a slice to carry out. The first slice with room for all that was over when the run
+looked is its last: a join that goes on has more to judge by then, and the run would take as long as the join does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from datadelay.watermark import UNKNOWN
+from deploy.check.checks import Named, side_outputs
+from deploy.job import JoinJob
+from deploy.jobs.lines import Lines
+from deploy.jobs.query import failed
+from deploy.jobs.replan import nothing_is_in
+from deploy.jobs.runner import ready, spark_properties, with_lock
+from deploy.jobs.stopping import Stop
+from deploy.jobs.unjoined.look import (
+    Logs,
+    check_output,
+    committed_admission,
+    folder_of,
+    gathered,
+    load,
+    look,
+    save,
+    state_left_behind,
+)
+from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
+from deploy.output.accounts import check_whole
+from joins.lookup.unjoined.expired import (
+    Verdicts,
+    after_slice,
+    begin,
+    begin_ms_of,
+    over_until,
+    plan,
+    slice_is_whole,
+)
+from joins.lookup.unjoined.verdicts import SliceSummary
+from joins.plan.log_checks import check_compaction
+from joins.read.deserialize import wait_for_registry
+from teacup.base.errors import ExitCode
+from teacup.base.times import iso
+from teacup.kafka.client import committed_only
+from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.log.admin import wait_for_brokers
+from teacup.kafka.log.losses import CONTINUE
+from teacup.spark.java import check_java
+from teacup.spark.session import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("teacup")
+
+OFFSETS_AT_ONCE = 50_000_000
+"""The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
+
+
+def run_unjoined(
+    job: JoinJob,
+    lines: Lines,
+    stop: Stop,
+    start: str | int | None = None,
+    at_once: int = OFFSETS_AT_ONCE,
+) -> ExitCode:
+    """Judges all right records that can no longer match; one line per slice; returns the exit code.
+
+    stop     catches signals: the slice in progress is finished, and the next run goes on behind it
+    start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
+    at_once  offsets of a right partition per slice
+    """
+
+    def wait(stopped: Callable[[], bool]) -> None:
+        wait_for_brokers(job.spec.kafka, stopped)
+        wait_for_registry(job.spec.registry, [job.spec.right], stopped)
+
+    def work() -> ExitCode:
+        check_java()
+        if not ready(wait, _topics(job), stop):
+            return ExitCode.DONE
+        with closing(Logs.of(job)) as logs:
+            return _run(job, logs, lines, stop, start, at_once)
+
+    return with_lock(folder_of(job.checkpoint), work)
+
+
+def _topics(job: JoinJob) -> list[Named]:
+    spec, output = job.spec, job.output
+    return [
+        Named("right.topic", spec.right.topic, spec.kafka),
+        Named("output.topic", output.topic, spec.kafka),
+        *side_outputs({"unjoined": output.unjoined}, {**spec.kafka, **output.kafka}),
+    ]
+
+
+def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | None, at_once: int) -> ExitCode:
+    session: Session | None = None
+    check_compaction(job.spec, logs.right.topic, logs.right.config())
+    check_output(logs.output)
+    try:
+        while True:
+            state = load(job.checkpoint)
+            if state is not None and state.under_way is not None and _is_lost(job, state, logs):
+                state = replace(state, under_way=None)
+            left_behind = state is not None and state.under_way is not None
+            if not left_behind:
+                state = _planned(job, logs, state, start, at_once)
+            if state is None or state.under_way is None:
+                if session is None:
+                    _nothing(job, state, lines)
+                return ExitCode.DONE
+            if session is None and not stop.asked:
+                lines.opening(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
+                name = f"{job.spec.name}.unjoined"
+                session = Session(name, spark_properties(job), exactly_once=job.output.exactly_once)
+            if session is None or stop.asked:
+                return ExitCode.DONE
+            began = time.monotonic()
+            summaries = _delivered(session.spark, job, state)
+            reached = {summary.bucket: summary.reached for summary in summaries}
+            save(job.checkpoint, after_slice(state, reached))
+            lines.batch(gathered(summaries, state, time.monotonic() - began))
+            if not left_behind and state.under_way.had_room(reached, at_once):
+                return ExitCode.DONE
+    except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+        return failed((session and session.ended()) or error)
+    finally:
+        if session is not None:
+            session.close()
+
+
+def _planned(
+    job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None, at_once: int
+) -> Verdicts | None:
+    """Plans the next slice and saves the state; returns None if it is not known yet where to start."""
+    seen = look(job, logs)
+    if state is None:
+        begin_ms = begin_ms_of(job.spec, seen, start)
+        if begin_ms is None:
+            return None
+        state = begin(job.spec, seen, logs.right, logs.output, begin_ms, uuid.uuid4().hex, log.warning)
+        _claim(job, state)
+    state = plan(job.spec, state, seen, logs.right, at_once)
+    save(job.checkpoint, state)
+    return state
+
+
+def _claim(job: JoinJob, state: Verdicts) -> None:
+    """Lets new verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
+    settling.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
+
+
+def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
+    """Returns whether the slice under way is to be planned again, from what retention has left of it.
+
+    It is with `on_data_loss: continue`, and if nothing of it is written.
+    """
+    assert state.under_way is not None
+    if slice_is_whole(job.spec, state, logs.right.ends()) or job.spec.on_data_loss != CONTINUE:
+        return False
+    shares = state.under_way.right
+    numbers = {bucket: shares[p].number for p, bucket in _buckets(job, shares).items()}
+    lost = nothing_is_in(_kafka(job), numbers, state.generation)
+    log.warning(
+        "%s: retention has deleted right records of the slice under way: %s",
+        job.spec.name,
+        "it is planned again" if lost else "rows of it are written, so it is not planned again",
+    )
+    return lost
+
+
+def _kafka(job: JoinJob) -> dict[str, str]:
+    return {**committed_only(job.spec.kafka), **job.output.kafka}
+
+
+def _buckets(job: JoinJob, partitions: Iterable[int]) -> dict[int, OutputBucket]:
+    assert job.output.unjoined is not None
+    return {p: OutputBucket(verdicts_name(job.spec), p, job.output.unjoined) for p in partitions}
+
+
+def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[SliceSummary]:
+    """Delivers a slice; returns the summaries. Raises `AccountsDiffer` if one is missing or occurs twice."""
+    assert state.under_way is not None
+    summaries = [batch.summary for batch in deliver_slice(spark, Work.of(job, state))]
+    check_whole([summary.bucket for summary in summaries], len(state.under_way.right), "right partitions")
+    return summaries
+
+
+def _nothing(job: JoinJob, state: Verdicts | None, lines: Lines) -> None:
+    over_ms = over_until(state_left_behind(job, committed_admission(job)))
+    begun = state is not None and over_ms > UNKNOWN
+    line = "the join has not reached any right record yet"
+    if begun:
+        line = f"up to {iso(over_ms)} every right record has its verdict"
+    lines.idle(line, {"event": "nothing", "over_ms": over_ms if begun else None})

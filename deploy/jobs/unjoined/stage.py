@@ -1,0 +1,164 @@
+"""One slice of unjoined right records as a Spark batch job: an anti-join of a part of right with headers of the output.
+
+    pieces of the output  -> right positions in their headers    one Spark task per piece
+    by right partition    -> one bit per right record            a shuffle of positions, not of records
+    share of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
+
+Delivery is that of the join (`deploy.output.stage`): transactions with a receipt, one bucket per right partition, under
+names of its own, so that the job may run beside the join. A slice that runs again delivers only what is not yet in its
+topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from dedup.identity import Identity
+from deploy.errors import ForeignRow
+from deploy.job import JoinJob
+from deploy.jobs.query import summaries_of
+from deploy.output.accounts import DeliveredBatch
+from deploy.output.stage import deliver_stage
+from joins.errors import NO_RETRY_HELPS
+from joins.items import Batches, Begin, End, Item, Rows
+from joins.lookup.unjoined.expired import WAY_OUT, RightSlice, Verdicts, losses_of
+from joins.lookup.unjoined.verdicts import JoinedOffsets, PartitionVerdicts, SliceSummary
+from joins.read.deserialize import SideReader
+from joins.spec import JoinSpec
+from teacup.kafka.client import committed_only
+from teacup.kafka.delivery.receipt import digest_of
+from teacup.kafka.headers import LEFT, RIGHT
+from teacup.kafka.read.range_reader import open_reader
+from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Piece = tuple[int, int, int]
+PIECE = 2_000_000
+POSITION = pa.schema([("partition", pa.int32()), ("offset", pa.int64())])
+
+
+def verdicts_name(spec: JoinSpec) -> str:
+    """Returns the name under which the verdicts of a join are delivered, beside the join itself."""
+    return f"{spec.name}.unjoined"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """All that a task needs. `kafka` reads committed records, whatever the join's own properties say."""
+
+    spec: JoinSpec
+    job: JoinJob
+    right_slice: RightSlice
+    generation: str
+    begin_ms: int
+
+    @classmethod
+    def of(cls, job: JoinJob, state: Verdicts) -> Work:
+        """Returns the work for the slice that the state has under way."""
+        assert state.under_way is not None
+        spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
+        spec = replace(spec, name=verdicts_name(spec), kafka=committed_only(spec.kafka))
+        return cls(spec, job, state.under_way, state.generation, state.begin_ms)
+
+
+def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceSummary]]:
+    """Delivers all right partitions; returns what became of each. Raises `TaskEnded`."""
+    right_slice = work.right_slice
+    pieces = pieces_of(right_slice.output)
+    partitions = sorted(right_slice.right)
+    tasks = len(pieces) + 1
+
+    def positions(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if number == len(pieces):  # one row per share, so that each has a task
+                    yield pa.record_batch([pa.array(partitions, pa.int32()), [-1] * len(partitions)], schema=POSITION)
+                else:
+                    yield from joined_positions(work, pieces[number])
+
+    def judge(batches: Iterable[pa.RecordBatch]) -> Batches:
+        for partition, joined in _by_partition(right_slice, batches).items():
+            yield from summary_rows(judged(work, partition, joined), *NO_RETRY_HELPS)
+
+    found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
+    rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, SUMMARY_SCHEMA)
+    return summaries_of(rows, DeliveredBatch[SliceSummary])
+
+
+def pieces_of(output: Mapping[int, tuple[int, int]]) -> list[Piece]:
+    """Returns the ranges of the output, cut so that each fits a task."""
+    return [
+        (p, at, min(at + PIECE, end)) for p, (start, end) in sorted(output.items()) for at in range(start, end, PIECE)
+    ]
+
+
+def joined_positions(work: Work, piece: Piece) -> Batches:
+    """Yields the right positions in a piece of the output that lie in the slice."""
+    topic, (partition, start, end) = work.job.output.topic, piece
+    reader = open_reader(topic, work.spec.kafka)
+    inside = pl.lit(value=False)
+    for p, share in work.right_slice.right.items():
+        inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
+    with losses_of(work.spec).of_planned(WAY_OUT):
+        for batch in reader.read(partition, start, end):
+            found = positions_in(batch, topic)
+            yield from found.filter(inside).to_arrow().cast(POSITION).to_batches()
+
+
+def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
+    """Returns right positions in headers of output rows. Raises `ForeignRow` if another program wrote a row."""
+    headers = batch.column("headers")
+    left = Identity(LEFT).of_headers(headers)
+    right = Identity(RIGHT).of_headers(headers)
+    parts = right.cast(pl.String, strict=False).str.split_exact(":", 1).struct.unnest()
+    found = parts.select(
+        partition=pl.col("field_0").cast(pl.Int32, strict=False), offset=pl.col("field_1").cast(pl.Int64, strict=False)
+    )
+    unreadable = found["partition"].is_null() | found["offset"].is_null()
+    foreign = left.is_null() | (right.is_not_null() & unreadable)
+    if foreign.any():
+        row = int(foreign.arg_max() or 0)
+        raise ForeignRow(
+            f"the record at {topic}-{batch.column('partition')[row]} offset {batch.column('offset')[row]} lacks the "
+            f"headers {LEFT!r} and {RIGHT!r} of a row of this join: another program writes to the output, so it is "
+            "not known which records were joined. Give the join an output topic of its own"
+        )
+    return found.drop_nulls()
+
+
+def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[DeliveredBatch[SliceSummary]]:
+    """Judges one share of right and delivers its unjoined records."""
+    topic = work.job.output.unjoined
+    assert topic is not None
+    output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None, late=None)
+    return deliver_stage(work.spec, output)(_items(work, partition, joined))
+
+
+def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[SliceSummary]]:
+    share = work.right_slice.right[partition]
+    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.right_slice)})
+    yield Begin(partition, share.number, work.generation, digest)
+    verdicts = PartitionVerdicts(work.spec, work.right_slice, partition, work.begin_ms, joined)
+    reader = SideReader(work.spec.right, work.spec.kafka, work.spec.registry)
+    with losses_of(work.spec).of_planned(WAY_OUT):
+        yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
+    yield End(verdicts.summary)
+
+
+def _by_partition(right_slice: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
+    """Returns one bit per offset of the shares that came to this task."""
+    found: dict[int, JoinedOffsets] = {}
+    for batch in batches:
+        partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
+        for p in np.unique(partitions).tolist():
+            share = right_slice.right[p]
+            found.setdefault(p, JoinedOffsets(share.start, share.end)).add(offsets[partitions == p])
+    return dict(sorted(found.items()))

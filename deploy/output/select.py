@@ -1,0 +1,98 @@
+"""The user's expressions (`output.select`), each tried by itself, so that a row on which one fails harms no other row.
+
+An expression becomes a column of structs with one field, `v`. The struct is null if the expression failed, and holds a
+null if its value is null. It is evaluated for results only; for other rows, such as dead letters, it is null.
+
+Spark has SQL for "null if this fails" only for some functions (`try_divide`); `TryEval` is the expression behind them,
+and takes any expression. A condition is put around it: otherwise a part that several expressions share would be
+evaluated once before all of them, outside every try. Spark does not say which error it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from deploy.job import Select
+from joins.items import C, Item, Rows
+from joins.rows.frames import in_chunks
+from teacup.spark.errors import SessionRefused
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+PARTS = ("key", "value", "headers")
+RESULT = "outcome in ('matched', 'unmatched')"
+
+
+def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) -> DataFrame:
+    """Returns the rows with `out_key`, `out_value` and `out_headers`; added: more headers.
+
+    Raises `AnalysisException`; `SessionRefused` for an expression whose values are neither binary nor strings.
+    """
+    _check_types(frame, select, added)
+    headers = ", ".join(
+        f"named_struct('key', {_literal(name)}, 'value', cast({expression} as binary))"
+        for name, expression in {**select.headers, **added}.items()
+    )
+    none = "cast(null as array<struct<key:string,value:binary>>)"
+    expressions = {
+        "key": f"cast({select.key} as binary)",
+        "value": f"cast({select.value} as binary)",
+        "headers": f"array({headers})" if headers else none,
+    }
+    columns = (_tried(frame.sparkSession, expressions[part]).alias(f"out_{part}") for part in PARTS)
+    return frame.select("*", *columns)
+
+
+def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> None:
+    """Refuses other types: Spark's settings decide whether they are cast to binary, and a number becomes four bytes."""
+    from pyspark.sql.types import BinaryType, CharType, NullType, StringType, VarcharType
+
+    named = {"output.select.key": select.key, "output.select.value": select.value}
+    named |= {f"output.select.headers.{name}": expression for name, expression in select.headers.items()}
+    named |= {f"the expression of header {name!r}": expression for name, expression in added.items()}
+    for where, expression in named.items():
+        kind = frame.selectExpr(expression).schema[0].dataType
+        if not isinstance(kind, BinaryType | StringType | CharType | VarcharType | NullType):
+            raise SessionRefused(
+                f"{where}: {expression!r} is of type {kind.simpleString()}, and records hold bytes: make it a string, "
+                f"as in `cast({expression} as string)` (a struct, map or array by `to_json`), or binary"
+            )
+
+
+def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
+    """Yields items whose rows have come through the `select`, in bounded chunks."""
+    for item in items:
+        if isinstance(item, Rows):
+            yield from map(Rows, in_chunks(flattened(item.frame)))
+        else:
+            yield item
+
+
+def flattened(rows: pl.DataFrame) -> pl.DataFrame:
+    """Returns the values themselves, and which expression `failed`."""
+    columns = {part: pl.col(f"out_{part}") for part in PARTS}
+    result = pl.col("outcome").is_in(["matched", "unmatched"])
+    failed = pl.coalesce(*(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()))
+    return rows.with_columns(
+        failed=failed, **{f"out_{part}": column.struct.field("v") for part, column in columns.items()}
+    )
+
+
+def _tried(spark: SparkSession, expression: str) -> Column:
+    from pyspark.sql import functions
+    from pyspark.sql.classic.column import Column
+
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    value = functions.expr(f"case when {RESULT} then named_struct('v', {expression}) end")
+    tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(value._jc))
+    return Column(utils.column(tried))
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,7 @@
+"""What the driver and its tasks share about a batch: the rules, the state, the tickets, the results.
+
+facts.py   what a batch found out (pure)
+rules.py   how far right is complete, how far left may go, what expires (pure)
+state.py   the admission as data (pure)
+ticket.py  a bucket's share of an admission, as it travels from the driver to the task that carries it out (pure)
+"""

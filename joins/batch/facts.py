@@ -1,0 +1,206 @@
+"""What a batch found out: where it ended, and what its records prove. The next admission starts from it. Pure.
+
+Facts are a function of the admission and the log: reading the batch's ranges once more gives them again at any time
+(`joins.read.batch_reader.find_facts`). The task that carries out a batch keeps them beside its slices. A job's
+driver gets them in the summary and keeps them too. These files may be lost (`factsfolder`).
+
+What earlier batches saw in a partition, in a few numbers: from where a lost window must be read again. Pure.
+
+A partition is a sequence of segments; each covers the offsets that one or more batches read. A `Bound` ends a segment:
+
+    offset      the segment ends before it
+    below_ms    every record of the segment that took part has a time below it
+    future_ms   every record of the segment that was rejected as from the future has at least this time
+    expiry_ms   left only, if some records of the segment were late: right records below it were not candidates
+
+The task that read the records saw these times in them. Neighbours are merged only if the merged numbers still separate
+the records that took part from the rejected ones, and still say what they could be joined with. A window that is read
+again therefore holds exactly the records that it first held, with the same ones marked.
+
+A left partition with late records in every batch has one segment per batch, so each offset that Spark logs would be
+larger than the last. Beyond `MOST_SEGMENTS` these segments are merged too. Then, if marks are lost and recomputed, a
+right record that was joined only with a late left record may count as unjoined, or another one as joined. No row of a
+left record changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from datadelay.watermark import UNKNOWN
+from joins.spec import BothSides
+from teacup.base.times import EARLIEST_MS, LATEST_MS
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """One partition after a batch.
+
+    end          the next offset to read; for left at most the planned one
+    progress_ms  every record from `end` on has at least this time
+    tail         the times before `end` that do not fill a block yet
+    below_ms     the records of the batch that took part have times below it
+    future_ms    those that were rejected as from the future have at least this time
+    held_ms      left only: the time of the record at `end`, if it was held back
+    late         some records of the batch were late
+    schemas      the schemas with which records of the batch were decoded, each with the first offset (Avro, Protobuf)
+    """
+
+    end: int
+    progress_ms: int
+    tail: tuple[int, ...] = ()
+    below_ms: int = EARLIEST_MS
+    future_ms: int = LATEST_MS
+    held_ms: int | None = None
+    late: bool = False
+    schemas: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
+    """One bucket after a batch; `oldest_ms` is the smallest time in its window, None if the window is empty."""
+
+    left: Mapping[int, PartitionFacts] = field(default_factory=dict)
+    right: Mapping[int, PartitionFacts] = field(default_factory=dict)
+    frontier_ms: int = UNKNOWN
+    expiry_ms: int = UNKNOWN
+    oldest_ms: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the facts as summaries and files hold them."""
+        return {
+            "expiry": self.expiry_ms,
+            "frontier": self.frontier_ms,
+            "left": _rows(self.left),
+            "oldest": self.oldest_ms,
+            "right": _rows(self.right),
+        }
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[BucketFacts]) -> BucketFacts:
+        """Puts together what the parts of a bucket found out.
+
+        All found the same of its partitions, which the first part tells in full, and each of its own window.
+        """
+        first, *others = parts
+        oldest = [part.oldest_ms for part in (first, *others) if part.oldest_ms is not None]
+        return replace(first, oldest_ms=min(oldest, default=None))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> BucketFacts:
+        """Reads what `to_json` wrote."""
+
+        def partitions(rows: list[list[Any]]) -> dict[int, PartitionFacts]:
+            return {
+                p: PartitionFacts(end, progress, tuple(tail), below, future, held, late, pairs(schemas))
+                for p, end, progress, tail, below, future, held, late, schemas in rows
+            }
+
+        return cls(
+            partitions(data["left"]), partitions(data["right"]), data["frontier"], data["expiry"], data["oldest"]
+        )
+
+
+def pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
+    """Reads schemas and their first offsets from JSON."""
+    return tuple((number, first) for number, first in rows)
+
+
+def _rows(partitions: Mapping[int, PartitionFacts]) -> list[list[Any]]:
+    """Returns for each partition its number and the fields of its facts, in their order.
+
+    `asdict` takes ten times as long, and a batch may have thousands of partitions.
+    """
+    return [
+        [p, f.end, f.progress_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late, list(map(list, f.schemas))]
+        for p, f in sorted(partitions.items())
+    ]
+
+
+MOST_SEGMENTS = 100
+
+
+class Bound(NamedTuple):
+    """The end of a segment; the fields are in the module's docstring."""
+
+    offset: int
+    below_ms: int = EARLIEST_MS
+    future_ms: int = LATEST_MS
+    expiry_ms: int = EARLIEST_MS
+
+    def short(self) -> list[int]:
+        """Returns the fields for `Bound(*short)`, without the last two if nothing was rejected, or late."""
+        return list(self[:2] if self[2:] == (LATEST_MS, EARLIEST_MS) else self)
+
+
+Bounds = tuple[Bound, ...]
+"""Ascending by offset; the first one covers everything before it, which is no longer needed."""
+
+
+def low_end(bounds: Bounds, time_ms: int) -> int:
+    """Returns the largest known offset below which every record that took part has a time below `time_ms`."""
+    low = bounds[0].offset
+    for bound in bounds[1:]:
+        if bound.below_ms > time_ms:
+            break
+        low = bound.offset
+    return low
+
+
+def below_within(bounds: Bounds, start: int, end: int) -> int:
+    """Returns a time that every record of [start, end) that took part is below; `EARLIEST_MS`: none took part."""
+    below_ms, first = EARLIEST_MS, 0
+    for bound in bounds:
+        if first < end and bound.offset > start:
+            below_ms = max(below_ms, bound.below_ms)
+        first = bound.offset
+    return below_ms if first >= end else LATEST_MS
+
+
+def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
+    """Returns what a window from `needed_from_ms` on may need; merges segments less than the spacing apart."""
+    low = low_end(bounds, needed_from_ms)
+    too_many = len(bounds) > MOST_SEGMENTS
+    kept = [Bound(low)]
+    for bound in bounds:
+        if bound.offset <= low:
+            kept[0] = Bound(low, max(kept[0].below_ms, bound.below_ms))
+            continue
+        if len(kept) > 1 and (too_many or kept[-1].expiry_ms == bound.expiry_ms):
+            below_ms, future_ms = max(kept[-1].below_ms, bound.below_ms), min(kept[-1].future_ms, bound.future_ms)
+            merged = Bound(bound.offset, below_ms, future_ms, max(kept[-1].expiry_ms, bound.expiry_ms))
+            if merged.below_ms <= merged.future_ms and merged.below_ms - kept[-2].below_ms <= spacing_ms:
+                kept[-1] = merged
+                continue
+        kept.append(bound)
+    return tuple(kept)
+
+
+def starting_at(bounds: Bounds, start: int) -> Bounds:
+    """Returns the bounds without the offsets before `start`, which the log has lost."""
+    before = [bound.below_ms for bound in bounds if bound.offset <= start]
+    return (Bound(start, max(before, default=EARLIEST_MS)), *(bound for bound in bounds if bound.offset > start))
+
+
+def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns for each offset the time from which a record was rejected as from the future when it was read."""
+    return _of_segments(bounds, "future_ms", offsets, LATEST_MS)
+
+
+def expiry_at(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Returns for each left offset the time below which right records were not candidates; `EARLIEST_MS`: all were."""
+    return _of_segments(bounds, "expiry_ms", offsets, EARLIEST_MS)
+
+
+def _of_segments(
+    bounds: Iterable[Bound], name: str, offsets: npt.NDArray[np.int64], behind: int
+) -> npt.NDArray[np.int64]:
+    segments = tuple(bounds)
+    ends = np.array([bound.offset for bound in segments], dtype=np.int64)
+    values = np.array([*(getattr(bound, name) for bound in segments), behind], dtype=np.int64)
+    return values[np.searchsorted(ends, offsets, side="right")]

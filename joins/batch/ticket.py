@@ -1,0 +1,108 @@
+"""A bucket's share of an admission, as it travels from the driver to the task that carries it out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from datadelay.watermark import UNKNOWN
+from joins.batch.state import Admission, Bucket
+from teacup.kafka.delivery.receipt import digest_of
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A bucket's share of an admission: all that one task needs to know.
+
+    listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
+    right_bytes     at most this many bytes of right enter the window, plus one record
+    parts, part     shuffled path: into how many parts the bucket is divided, and which of them the ticket is for; the
+                    tickets of a bucket's parts differ in nothing else
+    left_since_ms   no left record of the admission, in any bucket, has a time below it, except late ones; None: unknown
+    """
+
+    generation: str
+    number: int
+    buckets: int
+    listed_ms: int
+    skew_ms: int
+    right_bytes: int
+    left_since_ms: int | None
+    bucket: Bucket
+    parts: int | None = None
+    part: int | None = None
+
+    @classmethod
+    def all_of(cls, admission: Admission) -> list[Ticket]:
+        """Makes a ticket for each bucket."""
+        since_ms = _left_since_ms(admission)
+        return [
+            cls(
+                generation=admission.generation,
+                number=admission.number,
+                buckets=admission.parts or len(admission.buckets),
+                listed_ms=admission.listed_ms,
+                skew_ms=admission.skew_ms,
+                right_bytes=admission.right_bytes,
+                left_since_ms=since_ms,
+                bucket=bucket,
+                parts=admission.parts,
+            )
+            for bucket in admission.buckets.values()
+        ]
+
+    def divided(self) -> list[Ticket]:
+        """Returns a ticket for each part; on the direct path the ticket itself."""
+        return [self] if self.parts is None else [replace(self, part=part) for part in range(self.parts)]
+
+    @property
+    def number_of_part(self) -> int:
+        """Returns the number of the bucket, or of the part: unique in the batch."""
+        return self.bucket.number if self.part is None else self.part
+
+    @property
+    def name_of_part(self) -> str:
+        """Names its folder: a bucket that was divided otherwise before has other parts."""
+        return str(self.bucket.number) if self.part is None else f"{self.part}-of-{self.parts}"
+
+    @property
+    def digest(self) -> str:
+        """Covers all but which part it is for: a batch planned again under the same number has another digest."""
+        return digest_of({**self.to_json(), "part": None})
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a task gets; equal tickets give equal JSON."""
+        return {
+            "bucket": self.bucket.to_json(),
+            "buckets": self.buckets,
+            "generation": self.generation,
+            "left_since_ms": self.left_since_ms,
+            "listed_ms": self.listed_ms,
+            "number": self.number,
+            "part": self.part,
+            "parts": self.parts,
+            "right_bytes": self.right_bytes,
+            "skew_ms": self.skew_ms,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Ticket:
+        """Reads what `to_json` wrote."""
+        return cls(
+            generation=data["generation"],
+            number=data["number"],
+            buckets=data["buckets"],
+            listed_ms=data["listed_ms"],
+            skew_ms=data["skew_ms"],
+            right_bytes=data["right_bytes"],
+            left_since_ms=data["left_since_ms"],
+            bucket=Bucket.from_json(data["bucket"]),
+            parts=data["parts"],
+            part=data["part"],
+        )
+
+
+def _left_since_ms(admission: Admission) -> int | None:
+    times = [left.progress_ms for bucket in admission.buckets.values() for left in bucket.left.values()]
+    earliest = min(times, default=UNKNOWN)
+    return None if earliest <= UNKNOWN // 2 else earliest

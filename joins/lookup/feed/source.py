@@ -1,0 +1,268 @@
+"""The Spark edge of the feeder: a streaming source that feeds while reading; its offsets are batches (`feed.Fed`).
+
+    latestOffset   the next batch: what Kafka holds, for the pinned store. Before the first one is logged, the store
+                   learns from which time on it is fed (`retained_from`)
+    read           on an executor: the range goes to the store, one summary row comes back
+    commit         the positions of a committed batch go to the consumer group that the collector watches
+
+An unreachable broker or store holds the feeder (`teacup.spark.stream_reader`); so does a clock that has jumped, or is
+behind the records: it would turn them into dead letters.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from datadelay.positions.group import note_of_store
+from joins.errors import ClockBehind, NoRetention, StoreUnreachable
+from joins.lookup.feed.spec import Fed, FedRange, FeedSpec, never_fed_below, proven_by
+from joins.lookup.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
+from joins.lookup.key_lookup import REFUSED, refused
+from joins.plan.clock_checks import PlanClock, look_at_clock
+from joins.plan.log_checks import LONGEST_DOWNTIME_MS, refuse_compaction
+from joins.read.deserialize import times_as_json
+from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.groups import GroupOffsets
+from teacup.kafka.log.losses import epochs_of
+from teacup.kafka.log.time_search import TimeFound, block_size, left_behind, look_back
+from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
+from teacup.spark.crossing import SUMMARY_SCHEMA
+from teacup.spark.source import pickled, stream_source
+from teacup.spark.stream_reader import ReaderControl, StreamReader
+from teacup.storage.client import StorageClient
+from teacup.storage.codecs.json import NamespaceBody
+from teacup.storage.errors import AnswerNotUnderstood
+
+log = logging.getLogger("teacup.joins.lookup.feed.source")
+
+STORE_LOOK_EVERY_S = 1.0
+ONE_TRY_S = 2.0
+
+
+def feed_source(spec: FeedSpec, control: ReaderControl) -> type[DataSource]:
+    """Returns a data source class for one feeder; its rows are summaries."""
+    return stream_source("feeder", spec.name, SUMMARY_SCHEMA, lambda: FeedReader(spec, control))
+
+
+class FeedReader(StreamReader):
+    """Plans batches of right records for the pinned store."""
+
+    def __init__(self, spec: FeedSpec, control: ReaderControl) -> None:
+        super().__init__(spec.name, control, pickled(lambda tickets: feed(spec, map(json.loads, tickets))))
+        self._spec = spec
+        self._clock = PlanClock(spec.name, control.anchor)
+        self._log: BrokerLog | None = None
+        self._client: StorageClient | None = None
+        self._store: NamespaceBody | None = None
+        self._looked_at_s = 0.0
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        try:
+            fed = self._next(start)
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
+        except (AnswerNotUnderstood, *UNREACHABLE) as error:  # a load balancer's page is not an answer either
+            raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
+        return None if fed is None else fed.to_json()
+
+    def holds_for_s(self, error: Exception) -> float | None:
+        """Holds also for an unreachable store, and for a clock that is behind the records."""
+        if isinstance(error, StoreUnreachable):
+            return self._spec.storage.unreachable_for_s
+        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
+
+    def tasks(self, end: dict[str, Any]) -> list[str]:
+        fed = Fed.from_json(end)
+        fed.check_belongs_to(self._spec)
+        namespace = self._namespace_waited_for()
+        fed.check_store(namespace.name, namespace.generation)
+        spans = {p: span for p, span in sorted(fed.spans.items()) if span.records}
+        tickets = [
+            FeedTicket(
+                partition=p,
+                start=span.start,
+                end=span.end,
+                newest_ms=span.newest_ms,
+                number=fed.number,
+                parts=len(spans),
+                ceiling_ms=fed.listed_ms + self._spec.max_future_skew_ms,
+                retention_ms=_retention(namespace),
+                store_generation=fed.store_generation,
+            )
+            for p, span in spans.items()
+        ]
+        return [json.dumps(asdict(ticket)) for ticket in tickets]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publishes positions for the collector. A failure is only logged: the checkpoint is the source of truth."""
+        if self.control.commit_group is None or not end:
+            return
+        try:
+            commit_fed(self._spec, self.control.commit_group, Fed.from_json(end))
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", self.control.commit_group, error)
+
+    def disconnect(self) -> None:
+        for connection in (self._log, self._client):
+            if connection is not None:
+                connection.close()
+        self._log = self._client = None
+
+    def _connected(self) -> BrokerLog:
+        spec = self._spec
+        if self._log is None:
+            self._log = BrokerLog(
+                spec.right.topic,
+                spec.kafka,
+                spec.right.time_of,
+                as_json=times_as_json(spec.right, spec.registry),
+            )
+            if spec.on_data_loss == "stop":  # records that compaction removes unread would never be stored
+                config, what = self._log.config(), "a day of downtime"
+                refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
+        return self._log
+
+    def _next(self, start: Mapping[str, Any]) -> Fed | None:
+        """Plans the batch after `start`; None when there is nothing to do."""
+        spec = self._spec
+        right = self._connected()
+        namespace = self._namespace()
+        state = Fed.from_json(start) if start else None
+        listed_ms = self._clock.now_ms(None if state is None else state.listed_ms)
+        if state is None:
+            right.partition_count()
+            ends = self.within_run(right.ends())
+            begun = begin(spec, namespace.generation, ends, right, listed_ms)
+            self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
+            # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
+            return begun
+        state.check_belongs_to(spec)
+        state.check_store(namespace.name, namespace.generation)
+        topic_id, _ = right.described()
+        state.check_topic(spec, topic_id)
+        ends = self.within_run(right.ends())
+        state.check_leaders(spec, ends, right)
+        after = state.after(spec, ends, listed_ms)
+        if after is None:
+            return None
+        if after.skipped > state.skipped:
+            reached = {p: span.end for p, span in state.spans.items()}
+            lost = {p: span.start for p, span in after.spans.items() if span.start > reached.get(p, 0)}
+            self._tell_the_start(lost, ends, right, listed_ms)
+        ceiling_ms = listed_ms + spec.max_future_skew_ms
+        read = {p: (span.start, span.end) for p, span in after.spans.items() if span.records}
+        look_at_clock(right, read, ceiling_ms, listed_ms)
+        reads = {p: span.start for p, span in after.spans.items() if span.records and span.start}
+        newest = right.newest(reads, ceiling_ms) if reads else {}
+        spans = {p: replace(span, newest_ms=newest.get(p)) for p, span in after.spans.items()}
+        return replace(after, spans=spans)
+
+    def _tell_the_start(
+        self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
+    ) -> None:
+        """Reports to whoever looks something up that right records before these offsets are not in the store."""
+        spec, ceiling_ms = self._spec, listed_ms + self._spec.max_future_skew_ms
+        begun = {p: at for p, at in starts.items() if at > 0}
+        if not begun:
+            return
+        below = {p: (0, at) for p, at in begun.items()}
+        look_at_clock(right, below, ceiling_ms, listed_ms)  # by a clock that is behind the time would be too low
+        block = block_size(right.outliers)
+        before = right.last_times(begun, ceiling_ms, block)
+        behind = right.valid_times({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms, block)
+        newest = {p: max((at for _, at in some), default=None) for p, some in before.items()}
+        above = {p: TimeFound(begun[p], ends[p].start, at + 1) for p, at in newest.items() if at is not None}
+        further = look_back(right, above, ceiling_ms)
+        newest |= {p: found.newest_ms for p, found in further.items() if found.whole_block}
+        first = {p: proven_by([at for _, at in some], block) for p, some in behind.items()}
+        below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
+        if below_ms is not None:
+            assert self._client is not None
+            self._client.raise_retained_from(spec.storage.namespace, below_ms)
+
+    def _namespace(self) -> NamespaceBody:
+        """Returns the namespace as it was at most a second ago."""
+        if self._client is None:
+            self._client = feed_client(self._spec, ONE_TRY_S)  # the reader itself logs and limits the waiting
+        if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
+            self._store = self._client.namespace(self._spec.storage.namespace)
+            self._looked_at_s = time.monotonic()
+            _retention(self._store)
+        return self._store
+
+    def _namespace_waited_for(self) -> NamespaceBody:
+        """Returns the same, but waits for an unreachable store, which the client logs.
+
+        At a restart Spark runs the last batch again without planning a new one, which would wait.
+        """
+        if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
+            return self._store
+        try:
+            with feed_client(self._spec) as patient:
+                namespace = patient.namespace(self._spec.storage.namespace)
+        except UNREACHABLE as error:
+            raise StoreUnreachable(
+                f"the storage API was unreachable for {self._spec.storage.unreachable_for_s:g} s: {error}"
+            ) from error
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
+        _retention(namespace)
+        return namespace
+
+
+def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:
+    """Returns the batch before the first one: nothing read, all positions set."""
+    if spec.start == "earliest":
+        at = {p: end.start for p, end in ends.items()}
+    elif spec.start == "latest":
+        at = {p: end.stable for p, end in ends.items()}
+    else:
+        margin = spec.right.disorder_ms
+        queries = {p: TimeQuery(int(spec.start), end.start, end.stable, margin) for p, end in ends.items()}
+        found = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms)
+        at = {p: answer.offset for p, answer in found.items()}
+        for text in left_behind(right, at, queries, listed_ms + spec.max_future_skew_ms):
+            log.warning(
+                "%s: %s: these are not fed. `right.disorder` (%s ms) is too small for them: raise it, and start a new "
+                "checkpoint",
+                spec.name,
+                text,
+                margin,
+            )
+    return Fed(
+        number=0,
+        listed_ms=listed_ms,
+        identity=spec.identity(),
+        topic_id=right.topic_id(),
+        store_generation=generation,
+        spans={p: FedRange(offset, offset) for p, offset in at.items()},
+        epochs=epochs_of(ends),
+    )
+
+
+def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
+    """Commits a batch's positions, and the store that they apply to, to a group; raises `KafkaIOError`."""
+    offsets = GroupOffsets(group, spec.kafka)
+    try:
+        positions = {(spec.right.topic, p): span.end for p, span in fed.spans.items()}
+        offsets.commit(positions, note_of_store(fed.store_generation))
+    finally:
+        offsets.close()
+
+
+def _retention(namespace: NamespaceBody) -> int:
+    if namespace.retention_ms is None:
+        raise NoRetention(
+            f"namespace {namespace.name!r} has no retention: how long right records live would be unknown to joins; "
+            "configure one of another name with `retention` at the storage API, and feed that"
+        )
+    return namespace.retention_ms

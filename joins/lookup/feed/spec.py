@@ -1,0 +1,238 @@
+"""What a feeder is, and its batches as data. Pure.
+
+    FeedSpec      right topic -> namespace of a storage API, and the limits
+    Fed           one batch, as it is in Spark's offset log: ranges of all partitions, the store's generation
+      FedRange    [start, end) of a partition, and the largest time known below `start`
+
+A batch reads from where the last one ended, up to the last stable offset, at most `max_records` in all; partitions
+share what others leave unused. Carrying it out again writes the same items, which changes nothing.
+
+The first batch pins the store's generation: what was acknowledged is in that store, and a store of another generation
+has lost it. `datadelay.positions.checkpoint` reads the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from typing import Any
+
+from joins.checkpoint_identity import check_identity, identity_of, in_python
+from joins.duration_args import DurationArgs
+from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
+from joins.lookup.spec import PerRequest, StoreAddress
+from joins.spec import JobName, JoinSpec, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
+from teacup.base.fields import Count, coerce_fields
+from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
+from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
+from teacup.kafka.records.record import typical
+
+FORMAT = 2
+REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
+WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` plans it again from what is left. Otherwise {REMEDY}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedStorage(StoreAddress):
+    """The storage API and the namespace that is fed.
+
+    items_per_request, requests_at_once   per task
+    unreachable_for_s   how long an unreachable or overloaded store merely holds a task before it fails
+    """
+
+    items_per_request: PerRequest = 5_000
+    unreachable_for_s: Timeout = 300.0
+    unreachable_for: InitVar[str | None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedSpec(DurationArgs):
+    """A feeder.
+
+    start         "earliest", "latest", or epoch milliseconds: where a new checkpoint starts
+    max_records   the limit of records per batch
+    on_data_loss  "stop", or "continue" with what is left of the log, with the loss counted
+    dead_letter   the topic for records that cannot be stored; None: such a record stops the feeder
+    """
+
+    name: JobName
+    right: Side
+    storage: FeedStorage
+    max_future_skew_ms: Millis = JoinSpec.max_future_skew_ms
+    max_future_skew: InitVar[str | None] = None
+    max_records: Count = JoinSpec.max_records
+    start: Start = "earliest"
+    on_data_loss: OnDataLoss = JoinSpec.on_data_loss
+    dead_letter: TopicName | None = None
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self, *durations: str | None) -> None:
+        self.take_texts(durations)
+        coerce_fields(self, SpecError)
+        check_registry(self.registry, self.right)
+        if self.dead_letter == self.right.topic:
+            raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; dead letters would be read again")
+
+    @property
+    def losses(self) -> Losses:
+        """Says what the feeder does about lost records."""
+        return Losses(DataLoss, REMEDY, self.on_data_loss == CONTINUE)
+
+    def identity(self) -> dict[str, object]:
+        """Returns what a checkpoint is bound to."""
+        return identity_of(self, ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace"))
+
+
+@dataclass(frozen=True, slots=True)
+class FedRange:
+    """A partition's offsets [start, end); newest_ms: the largest time known below `start`; None: none is known."""
+
+    start: int
+    end: int
+    newest_ms: int | None = None
+
+    @property
+    def records(self) -> int:
+        """How many offsets the range has."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """A batch of the feeder.
+
+    skipped   offsets that retention deleted before they were read, with `on_data_loss: continue`
+    epochs    the leader epochs when it was listed
+    """
+
+    number: int
+    listed_ms: int
+    identity: Mapping[str, Any]
+    topic_id: str
+    store_generation: str
+    spans: Mapping[int, FedRange]
+    skipped: int = 0
+    epochs: Epochs = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the batch as Spark's offset log holds it."""
+        return {
+            "buckets": [
+                {"bucket": p, "right": [[p, span.start, span.end, span.newest_ms]]}
+                for p, span in sorted(self.spans.items())
+            ],
+            "epochs": list(self.epochs),
+            "format": FORMAT,
+            "identity": dict(sorted(self.identity.items())),
+            "listed_ms": self.listed_ms,
+            "number": self.number,
+            "skipped": self.skipped,
+            "store_generation": self.store_generation,
+            "topic_id": self.topic_id,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Fed:
+        """Reads a batch. Raises `SpecChanged` if another version, or another kind of job, wrote it."""
+        if data.get("format") != FORMAT or "store_generation" not in data:
+            raise SpecChanged(
+                f"this is not a feeder's checkpoint in format {FORMAT} (it has {data.get('format')!r}): continue with "
+                f"the version that wrote it, or {REMEDY}"
+            )
+        rows = [row for bucket in data["buckets"] for row in bucket["right"]]
+        return cls(
+            number=data["number"],
+            listed_ms=data["listed_ms"],
+            identity=data["identity"],
+            topic_id=data["topic_id"],
+            store_generation=data["store_generation"],
+            spans={p: FedRange(start, end, newest) for p, start, end, newest in rows},
+            skipped=data["skipped"],
+            epochs=tuple(data["epochs"]),
+        )
+
+    def check_belongs_to(self, spec: FeedSpec) -> None:
+        """Raises `SpecChanged`, naming every value that differs from the feeder that wrote this."""
+        check_identity("feeder", spec.name, self.identity, spec.identity(), in_python(REMEDY))
+
+    def check_store(self, namespace: str, generation: str) -> None:
+        """Raises `StoreWiped` if the store that answers is not the one that was fed."""
+        if generation != self.store_generation:
+            raise StoreWiped(
+                f"namespace {namespace!r} is of generation {generation} now, and {self.store_generation} was fed: the "
+                f"store was wiped or replaced, or may have lost something. If the storage API was merely started with "
+                f"another store, start it with the right one, never with a copy of it; otherwise {REMEDY} that covers "
+                "what joins still need"
+            )
+
+    def check_topic(self, spec: FeedSpec, topic_id: str) -> None:
+        """Raises `DataLoss` if the topic was deleted and recreated."""
+        spec.losses.check_topic(f"right topic {spec.right.topic!r}", self.topic_id, topic_id)
+
+    def check_leaders(self, spec: FeedSpec, ends: Mapping[int, Ends], right: TopicLog) -> None:
+        """Raises `DataLoss` if a partition was truncated below the batch's end, even if it has grown again since."""
+        at = {p: span.end for p, span in self.spans.items()}
+        spec.losses.check_leaders(f"right partition {spec.right.topic}", right, at, self.epochs, ends)
+
+    def is_whole(self, spec: FeedSpec, ends: Mapping[int, Ends]) -> bool:
+        """Returns whether the log still holds what the batch reads. Raises `DataLoss` where it was truncated."""
+        losses = replace(spec.losses, continues=True)
+        return not any(
+            losses.of(f"right partition {spec.right.topic}-{p}", span.end, ends.get(p), span.start)
+            for p, span in self.spans.items()
+        )
+
+    def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
+        """Returns the next batch; None when there is nothing to read. New partitions are read from their start.
+
+        Raises `DataLoss` if unread records were deleted, or the log was truncated.
+        """
+        at: dict[int, int] = {}
+        skipped = self.skipped
+        for p in sorted({*ends, *self.spans}):
+            position = self.spans[p].end if p in self.spans else 0
+            lost = spec.losses.of(f"right partition {spec.right.topic}-{p}", position, ends.get(p))
+            skipped += lost.unread
+            at[p] = position + lost.unread
+        taken = fair_shares({p: max(ends[p].stable - at[p], 0) for p in at}, spec.max_records)
+        if not any(taken.values()):
+            return None
+        spans = {p: FedRange(at[p], at[p] + taken[p]) for p in at}
+        epochs = epochs_of(ends)
+        return replace(self, number=self.number + 1, listed_ms=listed_ms, spans=spans, skipped=skipped, epochs=epochs)
+
+
+def proven_by(times: Sequence[int], block: int) -> int | None:
+    """Returns a time that no earlier timely record exceeds by more than the disorder, although a few may be wrong.
+
+    With a whole block it is the typical time: at least one correct time of the block is at or below it. With fewer
+    records it is the largest time, since any of the others may be wrong. None if there are none.
+    """
+    if not times:
+        return None
+    return typical(times) if len(times) >= block else max(times)
+
+
+def never_fed_below(
+    starts: Mapping[int, int],
+    newest_before: Mapping[int, int | None],
+    first: Mapping[int, int | None],
+    disorder_ms: int,
+    ceiling_ms: int,
+) -> int | None:
+    """Returns the time below which a checkpoint that starts at `starts` may have skipped right records; None: none.
+
+    newest_before   the largest time of the last block of records below the start: no timely record below it is later
+                    than that plus the disorder
+    first           if retention has deleted all of those, what the first block from the start on proves
+                    (`proven_by`): no timely record before it is later than that plus the disorder
+
+    If a partition that starts at an offset above 0 has neither, it is the ceiling, above which nothing is stored.
+    """
+    bounds = []
+    for p, start in starts.items():
+        if start > 0:
+            known = newest_before[p] if newest_before[p] is not None else first[p]
+            bounds.append(ceiling_ms + 1 if known is None else min(known + disorder_ms, ceiling_ms) + 1)
+    return max(bounds, default=None)

@@ -1,0 +1,259 @@
+"""A feeder's task writes a range of right to the storage API, as items, in parallel requests of bounded size.
+
+The next records are fetched while the requests of the previous ones are in flight. The summary goes back only after
+every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
+topic, and the namespace still has the pinned generation. Each request names that generation, so that no
+acknowledgement comes from another store, or from one that is gone.
+
+A record without a key is counted but is not a dead letter: it can match nothing. One that has expired when it is read
+is counted and sent like any other, because the store's clock decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from datadelay.watermark import UNKNOWN
+from joins.errors import NO_RETRY_HELPS, NoDeadLetterTopic, StoreUnreachable, StoreWiped
+from joins.lookup.feed.spec import WAY_OUT, FeedSpec, FeedStorage
+from joins.lookup.key_lookup import REFUSED, refused, storage_client
+from joins.lookup.right_items import to_items
+from joins.read.deserialize import SideReader
+from joins.read.parse import take_in
+from joins.read.range_gate import lags_of
+from joins.rows.frames import RECORD, rows_about
+from joins.rows.outgoing import and_more, copies_of, position_of
+from teacup.base.now import wall_ms
+from teacup.base.process import PerProcess
+from teacup.kafka.delivery import failpoint
+from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.headers import REJECTED
+from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
+from teacup.kafka.write.writer import discard_writer, open_writer
+from teacup.spark.crossing import summary_rows
+from teacup.storage.client import StorageClient
+from teacup.storage.errors import GenerationChanged, ItemsUnsettled, RateLimited, ServerUnavailable
+from teacup.storage.model import Status
+
+UNREACHABLE = (ItemsUnsettled, RateLimited, ServerUnavailable)
+_PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
+
+
+@dataclass(frozen=True, slots=True)
+class FeedTicket:
+    """A task's input: the range, one of `parts` of its batch, and what was known when it was admitted."""
+
+    partition: int
+    start: int
+    end: int
+    newest_ms: int | None
+    number: int
+    parts: int
+    ceiling_ms: int
+    retention_ms: int
+    store_generation: str
+
+
+@dataclass(slots=True)
+class FeedSummary:
+    """Counts of one task's records. read = stored + conflict + null_key + dead (rejected ones are dead)."""
+
+    partition: int
+    number: int
+    parts: int
+    end: int
+    read: int = 0
+    stored: int = 0
+    conflict: int = 0
+    null_key: int = 0
+    expired: int = 0
+    late: int = 0
+    dead: dict[str, int] = field(default_factory=dict)
+    newest_ms: int | None = None
+    disorder_ms: int = 0
+
+
+class FeedTask:
+    """Carries out one ticket."""
+
+    def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
+        self._spec, self._ticket = spec, ticket
+        self._summary = FeedSummary(
+            ticket.partition, ticket.number, ticket.parts, ticket.end, newest_ms=ticket.newest_ms
+        )
+        self._store = store_of(spec)
+
+    def run(self) -> FeedSummary:
+        """Feeds the range. Raises `StoreUnreachable`, and what is in `NO_RETRY_HELPS`."""
+        spec, ticket, summary = self._spec, self._ticket, self._summary
+        reader = SideReader(spec.right, spec.kafka, spec.registry)
+        under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
+        failpoint.reach("before_produce")
+        try:
+            with spec.losses.of_planned(WAY_OUT):
+                for batch in reader.read(ticket.partition, ticket.start, ticket.end):
+                    records = self._taken_in(batch)
+                    self._settle(under_way)
+                    under_way = self._send(records)
+                    failpoint.reach("producing")
+            self._settle(under_way)
+        finally:
+            for _, future in under_way:
+                future.cancel()
+        self._flush_dead_letters()
+        failpoint.reach("after_commit")
+        self._store.check_generation(ticket.store_generation)
+        return summary
+
+    def _taken_in(self, batch: pa.RecordBatch) -> pl.DataFrame:
+        """Returns the records that can be stored, with `late`; counts the others, and writes dead letters."""
+        spec, summary = self._spec, self._summary
+        known = summary.newest_ms
+        summary.read += batch.num_rows
+        skew_ms = spec.max_future_skew_ms
+        taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
+        if len(taken.dead):
+            self._write_dead_letters(taken.dead)
+        times = taken.records["time"].to_numpy()
+        lags_ms, summary.newest_ms = lags_of(times, known)
+        summary.disorder_ms = max(summary.disorder_ms, int(lags_ms.max(initial=0)))
+        records = taken.records.with_columns(late=pl.Series(lags_ms > spec.right.disorder_ms))
+        summary.null_key += records["key"].null_count()
+        if records["key"].null_count():
+            records = records.filter(pl.col("key").is_not_null())
+        now_ms = wall_ms()
+        summary.late += int(records["late"].sum())
+        summary.expired += int((records["time"] + self._ticket.retention_ms <= now_ms).sum())
+        return records.cast(_PENDING)
+
+    def _send(self, records: pl.DataFrame) -> list[tuple[pl.DataFrame, Future[pa.Table]]]:
+        parts = records.iter_slices(self._spec.storage.items_per_request) if len(records) else ()
+        ticket = self._ticket
+        return [(part, self._store.write(part, ticket.retention_ms, ticket.store_generation)) for part in parts]
+
+    def _settle(self, under_way: list[tuple[pl.DataFrame, Future[pa.Table]]]) -> None:
+        """Waits until every item of these requests is acknowledged; sends rejected ones to the dead-letter topic."""
+        for part, future in under_way:
+            refused = pl.DataFrame(pl.from_arrow(future.result()))
+            rejected = refused.filter(pl.col("status") == Status.REJECTED.value)
+            conflicts = len(refused) - len(rejected)
+            self._summary.conflict += conflicts
+            self._summary.stored += len(part) - len(refused)
+            if len(rejected):
+                records = part[rejected["index"].to_list()]
+                reasons = pl.select(f"{REJECTED}: " + pl.lit(rejected["reason"])).to_series()
+                self._write_dead_letters(rows_about("right", records, "dead_letter", reasons, late=False))
+
+    def _write_dead_letters(self, rows: pl.DataFrame) -> None:
+        """Writes copies of right records, from rows (`joins.rows.frames.ROW`); they are safe only after the flush."""
+        spec, topic = self._spec, self._spec.right.topic
+        if spec.dead_letter is None:
+            raise NoDeadLetterTopic(
+                f"right {position_of(topic, 'right', rows, 0)}{and_more(rows)} cannot be stored "
+                f"({rows['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), fix the "
+                "producer, or raise the namespace's limits"
+            )
+        for reason in rows["reason"]:
+            kind = reason.partition(":")[0]
+            self._summary.dead[kind] = self._summary.dead.get(kind, 0) + 1
+        limits = limits_of(spec.kafka, [spec.dead_letter])[spec.dead_letter]
+        copies = copies_of(topic, "right", rows).restamped(limits, wall_ms())
+        copies = copies.shortened(limits, lambda i: f"the dead letter of {position_of(topic, 'right', rows, i)}")
+        kafka = self._producer_properties()
+        try:
+            open_writer(kafka).write(spec.dead_letter, copies.keys, copies.values, copies.headers, copies.times)
+        except KafkaIOError:
+            discard_writer(kafka)
+            raise
+
+    def _producer_properties(self) -> dict[str, str]:
+        """Returns the properties of the producer for dead letters."""
+        spec = self._spec
+        return within_limits(spec.kafka, limits_of(spec.kafka, [spec.dead_letter]))
+
+    def _flush_dead_letters(self) -> None:
+        if not self._summary.dead:
+            return
+        kafka = self._producer_properties()
+        try:
+            open_writer(kafka).flush()
+        except KafkaIOError:
+            discard_writer(kafka)
+            forget_limits(self._spec.kafka, limits_of(self._spec.kafka, [self._spec.dead_letter]))
+            raise
+
+
+class FeedStore:
+    """One process's access to the namespace: a client, and as many threads as concurrent requests are allowed."""
+
+    def __init__(self, spec: FeedSpec) -> None:
+        self._spec = spec
+        self._client = feed_client(spec)
+        self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="feed")
+
+    def write(self, records: pl.DataFrame, retention_ms: int, generation: str) -> Future[pa.Table]:
+        """Sends records to a store of this generation; the result has the items that are not kept (`write_table`)."""
+
+        def send() -> pa.Table:
+            items = to_items(records.drop("late"), records["late"], retention_ms)
+            with self._asking():
+                return self._client.write_table(self._spec.storage.namespace, items, generation)
+
+        return self._pool.submit(send)
+
+    def check_generation(self, fed: str) -> None:
+        """Raises `StoreWiped` if the namespace's data is of another generation; `StoreUnreachable`, `CallRefused`."""
+        with self._asking():
+            now = self._client.namespace(self._spec.storage.namespace).generation
+            if now != fed:
+                raise GenerationChanged(f"its generation is {now}, not {fed}")
+
+    def close(self) -> None:
+        """Cancels requests in progress, and closes the client."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        at = self._spec.storage
+        try:
+            yield
+        except UNREACHABLE as error:
+            raise StoreUnreachable(
+                f"namespace {at.namespace!r} of {at.url} accepted nothing for {at.unreachable_for_s:g} s "
+                f"({error}); start the storage API: the feeder then continues from its checkpoint"
+            ) from error
+        except GenerationChanged as error:
+            raise StoreWiped(
+                f"namespace {at.namespace!r} became another one while it was fed ({error}): the store was wiped or "
+                "replaced; feed again with a new checkpoint"
+            ) from error
+        except REFUSED as error:
+            raise refused(self._spec.name, error) from error
+
+
+def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
+    """Returns a client as patient as the feeder's configuration says; it logs what it waits for."""
+    patience_s = spec.storage.unreachable_for_s if give_up_after_s is None else give_up_after_s
+    return storage_client(spec.storage, attempts=1_000_000, give_up_after_s=patience_s)
+
+
+_stores: PerProcess[tuple[str, FeedStorage], FeedStore] = PerProcess(2, FeedStore.close)
+
+
+def store_of(spec: FeedSpec) -> FeedStore:
+    """Returns this process's store, kept open between tasks."""
+    return _stores.get((spec.name, spec.storage), lambda: FeedStore(spec))
+
+
+def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Feeds what the tickets (JSON objects) say; yields a row per ticket, its `FeedSummary`."""
+    summaries = (FeedTask(spec, FeedTicket(**ticket)).run() for ticket in tickets)
+    return summary_rows(summaries, *NO_RETRY_HELPS)

@@ -1,0 +1,211 @@
+"""Looks up keys: parallel pooled requests, with retries while the store fails.
+
+`RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
+records; in this order, so that nothing from that time on can have expired before the answers came. Each look-up names
+the generation that it relies on: several servers may answer, and one of them from a store that has lost something. If
+any part of an attempt fails, or the API's clock is ahead, the whole attempt is repeated, with growing pauses, until
+`unreachable_for_s`; each pause logs why.
+
+The clients of the two APIs that feeders and lookup joins call, as their specs say.
+
+An API refuses a job: which of its errors waiting does not help against, and what to correct.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from datadelay.client import DelayClient
+from datadelay.errors import DelayAccessDenied, DelayError, DelayWrongServer
+from joins.errors import CallRefused, ClockBehind, NoRetention, StoreChanged, StoreUnreachable
+from joins.lookup.batch import StoredRight
+from joins.lookup.right_items import from_items
+from joins.lookup.spec import DelayAt, LookupSpec, StoreAddress
+from joins.rows.frames import RECORD
+from teacup.base.now import wall_ms
+from teacup.base.times import iso
+from teacup.storage.client import StorageClient
+from teacup.storage.codecs.json import NamespaceBody
+from teacup.storage.errors import (
+    AccessDenied,
+    GenerationChanged,
+    NamespaceUnknown,
+    RequestInvalid,
+    StorageError,
+    WrongServer,
+)
+from teacup.storage.model import Keep
+
+
+def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, **more: Any) -> StorageClient:
+    """Returns a client that makes `attempts` at most, for `give_up_after_s` at most. more: as `StorageClient` takes."""
+    return StorageClient(
+        at.url,
+        at.token,
+        connect_timeout_s=at.connect_timeout_s,
+        read_timeout_s=at.read_timeout_s,
+        attempts=attempts,
+        give_up_after_s=give_up_after_s,
+        verify=at.ca_bundle or True,
+        **more,
+    )
+
+
+def delay_client(at: DelayAt) -> DelayClient:
+    """Returns a client with one retry: whoever waits for the delay asks again anyway."""
+    return DelayClient(
+        at.url,
+        at.token,
+        connect_timeout_s=at.connect_timeout_s,
+        read_timeout_s=at.read_timeout_s,
+        retries=1,
+        verify=at.ca_bundle or True,
+    )
+
+
+REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid, WrongServer)
+"""Errors of the storage API that waiting does not help against."""
+
+DELAY_REFUSED = (DelayAccessDenied, DelayWrongServer)
+"""The same of the Data Delay API."""
+
+
+def refused(name: str, error: StorageError) -> CallRefused:
+    """Returns the error for the storage API's answer to the job `name`, with what to do about it."""
+    if isinstance(error, WrongServer):
+        return CallRefused(f"no storage API for {name!r}: {error}; correct `storage.url`")
+    return CallRefused(
+        f"the storage API refuses {name!r}: {error}; correct `storage` (url, namespace, token), or what the API is "
+        "configured to allow"
+    )
+
+
+def delay_refused(name: str, error: DelayError) -> CallRefused:
+    """Returns the error for the Data Delay API's answer to the job `name`, with what to do about it."""
+    if isinstance(error, DelayWrongServer):
+        return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`")
+    return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")
+
+
+log = logging.getLogger("teacup.joins.lookup.key_lookup")
+
+CLOCK_TOLERANCE_MS = 60_000
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+_REMEDY = (
+    "the store was wiped or replaced, or may have lost something. If the storage API was merely started with another "
+    "store, start it with the right one, never with a copy of it; otherwise feed again, and start a new checkpoint at "
+    "a time (`start: TIME`)"
+)
+
+
+class RightStore:
+    """The namespace of one join, for any number of batches."""
+
+    def __init__(self, spec: LookupSpec, client: StorageClient) -> None:
+        self._spec, self._client = spec, client
+        self._generation = ""  # of the last attempt
+        self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
+
+    def close(self) -> None:
+        """Cancels requests in progress, and closes the client."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def look_up(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
+        """Returns what is stored for the keys (binary), in a store of one of these generations; waits while it fails.
+
+        Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `NoRetention`.
+        """
+        began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+        limit_s = self._spec.storage.unreachable_for_s
+        while True:
+            try:
+                return self._attempt(keys, generations)
+            except REFUSED as error:
+                raise refused(self._spec.name, error) from error
+            except (StorageError, StoreChanged, ClockBehind) as error:
+                waited_s = time.monotonic() - began_s
+                where = f"namespace {self._spec.storage.namespace!r} of {self._spec.storage.url}"
+                if waited_s + pause_s > limit_s:
+                    if isinstance(error, StoreChanged):
+                        raise
+                    raise StoreUnreachable(
+                        f"{where} gave no usable answer for {waited_s:.0f} s ({error}); {_remedy(error)}, then this "
+                        "job continues from its checkpoint"
+                    ) from error
+                log.warning(
+                    "%s waits for %s: %s (for %.0f s now; the batch fails after %.0f s)",
+                    self._spec.name,
+                    where,
+                    error,
+                    waited_s,
+                    limit_s,
+                )
+            time.sleep(pause_s * random.uniform(0.8, 1.2))
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _attempt(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
+        step, name = self._spec.storage.keys_per_request, self._spec.storage.namespace
+        relied_on = self._generation or self._client.namespace(name).generation
+        self._generation = ""
+        parts = [keys.slice(start, step) for start in range(0, len(keys), step)]
+        try:
+            read = partial(read_right, self._spec, self._client, generation=relied_on)
+            found = list(self._pool.map(read, parts))
+        except GenerationChanged as error:
+            raise StoreChanged(f"{error}: {_REMEDY}") from error
+        right = pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=RECORD)
+        namespace = self._client.namespace(name)
+        if namespace.generation != relied_on or (generations and relied_on not in generations):
+            raise StoreChanged(
+                f"namespace {name!r} has generation {namespace.generation} now, the checkpoint relies on "
+                f"{' or '.join(sorted(generations)) or relied_on}: {_REMEDY}"
+            )
+        if (reason := store_ahead(namespace, wall_ms())) is not None:
+            raise ClockBehind(reason)
+        self._generation = relied_on
+        return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST)
+
+
+def _remedy(error: Exception) -> str:
+    return "set the clock" if isinstance(error, ClockBehind) else "start the storage API"
+
+
+def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
+    """Returns the live right records (`records.RECORD`) of the keys (binary), in a store of this generation.
+
+    Raises `StorageError`, `RightRowUnreadable`.
+    """
+    found = pl.DataFrame(client.read_columns(spec.storage.namespace, keys.to_arrow(), generation).found)
+    own = keys.gather(found["index"])
+    keyed = not spec.right.key_of.is_kafkas
+    return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")
+
+
+def store_ahead(namespace: NamespaceBody, now_ms: int) -> str | None:
+    """Says why the API's clock, or ours, must be wrong: it would take live items for expired. None: it may be right."""
+    ahead_ms = 0 if namespace.now_ms is None else namespace.now_ms - now_ms
+    if ahead_ms <= CLOCK_TOLERANCE_MS:
+        return None
+    return (
+        f"the clock of the storage API is {ahead_ms / 1_000:.0f} s ahead of the clock of this machine ({iso(now_ms)}), "
+        "and may take live right records for expired: set the one that is wrong"
+    )
+
+
+def retained_from(namespace: NamespaceBody) -> int:
+    """Returns the time from which right records are kept; raises `NoRetention` for a namespace that promises none."""
+    if namespace.retained_from is None:
+        raise NoRetention(
+            f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "
+            "configure one of another name with `retention` at the storage API, and feed that"
+        )
+    return namespace.retained_from

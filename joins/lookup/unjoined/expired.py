@@ -1,0 +1,337 @@
+"""Which right records of a lookup join can no longer match, and where to look for rows in which they appear. Pure.
+
+The lookup join keeps no window, so nothing in it knows which right records appear in no output row. A job that runs
+periodically finds them, one *slice* of each right partition at a time. A slice reaches from where the last one ended up
+to the first record that may still be joined. Each record gets one verdict: it appears in an output row, or it is
+`unjoined`, or it could not take part.
+
+    over        right records with time < E can no longer match, E being the smallest expiry in the newest *committed*
+                batch of the join: every left record that may match them was looked up, and its row is in the output
+    late left   comes after that, and does not match anything below the expiry before its batch (see
+                `joins.lookup.batch`), so no verdict ever becomes wrong. This requires that the join runs with
+                `right_is_judged`
+    where rows  the row of a right record is written after the record. So a `Snapshot`, the output's ends listed
+    can be      *before* right's, bounds the search: records after right's ends have no row before the output's. Each
+                run leaves one; a slice is searched for from the newest snapshot before it. Times are not used
+
+The next step is saved before it is carried out (`Verdicts.under_way`), with everything it depends on. So doing it again
+gives the same rows in the same order, and ends at the same records.
+
+The first run has no snapshot yet. If it starts at the earliest record, it searches the whole output, which must be
+complete. If it starts at a time T, it searches from where Kafka's time index puts T less `after` and the clock skew,
+because a row carries the time of its left record, or that of its append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from datadelay.watermark import UNKNOWN
+from joins.batch.rules import earliest_left, earliest_right
+from joins.batch.state import Admission
+from joins.errors import DataLoss, SpecChanged
+from joins.spec import JoinSpec
+from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
+from teacup.kafka.log.time_search import left_behind
+from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
+
+FORMAT = 2
+SNAPSHOTS = 200
+REMEDY = "remove the folder `unjoined` of the checkpoint and start over at a time (`teacup unjoined --start TIME`)"
+
+WAY_OUT = (
+    "With `on_data_loss: continue` the next `teacup unjoined` plans it again from what is left of right, if nothing of "
+    f"it is written. Otherwise {REMEDY}"
+)
+
+
+def losses_of(spec: JoinSpec) -> Losses:
+    """Says what is done about lost records of right."""
+    return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
+
+
+def over_until(admission: Admission) -> int:
+    """Returns the time below which right records match no left record that is still unread, except late ones."""
+    return min((bucket.expiry_ms for bucket in admission.buckets.values()), default=UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a run finds: the join's committed batch, then the output's ends, then right's, in this order."""
+
+    admission: Admission
+    listed_ms: int
+    output: Mapping[int, Ends]
+    right: Mapping[int, Ends]
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Rows of right records at or after `right` are at or after `output`; partitions missing there start at 0."""
+
+    right: Mapping[int, int]
+    output: Mapping[int, int]
+
+    def lies_before(self, positions: Mapping[int, int]) -> bool:
+        """Returns whether all of right up to the snapshot is below these positions."""
+        return all(end <= positions.get(p, 0) for p, end in self.right.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A slice's part of one right partition: it ends at `end`, or at the first record that can still match.
+
+    number   counts the slices of the partition; the receipt names it
+    """
+
+    start: int
+    end: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RightSlice:
+    """A slice of right. output: where rows about it can be; records above `ceiling_ms` are from the future."""
+
+    over_ms: int
+    ceiling_ms: int
+    right: Mapping[int, Share]
+    output: Mapping[int, tuple[int, int]]
+
+    def had_room(self, reached: Mapping[int, int], most: int) -> bool:
+        """Returns whether no share ended at `most` offsets: then all that was over at the slice's plan is judged."""
+        return all(reached[p] - share.start < most for p, share in self.right.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What is kept between runs.
+
+    generation   new with every fresh start; `join` is that of the join's checkpoint
+    topics       the ids of right and output, to detect a recreated topic
+    begin_ms     records below it get no verdict: their rows are not searched for
+    positions    right records below them have their verdict; numbers: of the last slice of each partition
+    epochs       the leader epochs of right when it was last listed
+    """
+
+    generation: str
+    join: str
+    topics: Mapping[str, str]
+    begin_ms: int
+    positions: Mapping[int, int]
+    numbers: Mapping[int, int]
+    snapshots: tuple[Snapshot, ...]
+    under_way: RightSlice | None = None
+    skipped: int = 0
+    epochs: Epochs = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the state as the checkpoint holds it."""
+        under_way = self.under_way
+        return {
+            "begin_ms": self.begin_ms,
+            "epochs": list(self.epochs),
+            "format": FORMAT,
+            "generation": self.generation,
+            "join": self.join,
+            "right": [[p, at, self.numbers[p]] for p, at in sorted(self.positions.items())],
+            "skipped": self.skipped,
+            "snapshots": [[sorted(s.right.items()), sorted(s.output.items())] for s in self.snapshots],
+            "topics": dict(self.topics),
+            "under_way": under_way
+            and {
+                "ceiling_ms": under_way.ceiling_ms,
+                "output": [[p, *span] for p, span in sorted(under_way.output.items())],
+                "over_ms": under_way.over_ms,
+                "right": [[p, s.start, s.end, s.number] for p, s in sorted(under_way.right.items())],
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdicts:
+        """Reads the state from a checkpoint. Raises `SpecChanged` if another version wrote it."""
+        if data.get("format") != FORMAT:
+            raise SpecChanged(
+                f"the state of the unjoined records has format {data.get('format')!r}, this version reads {FORMAT}: "
+                f"continue with the version that wrote it, or {REMEDY}"
+            )
+        under_way = data["under_way"]
+        return cls(
+            generation=data["generation"],
+            join=data["join"],
+            topics=data["topics"],
+            begin_ms=data["begin_ms"],
+            positions={p: at for p, at, _ in data["right"]},
+            numbers={p: number for p, _, number in data["right"]},
+            snapshots=tuple(Snapshot(dict(right), dict(output)) for right, output in data["snapshots"]),
+            under_way=under_way
+            and RightSlice(
+                over_ms=under_way["over_ms"],
+                ceiling_ms=under_way["ceiling_ms"],
+                right={p: Share(*share) for p, *share in under_way["right"]},
+                output={p: (start, end) for p, start, end in under_way["output"]},
+            ),
+            skipped=data["skipped"],
+            epochs=tuple(data["epochs"]),
+        )
+
+
+def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> int | None:
+    """Returns the time from which right records get a verdict; UNKNOWN: all of them; None: not known yet.
+
+    start   of the verdicts: "earliest", "latest" (records that can still match), or a time; None: derived from the
+            join's own `start`
+    """
+    if start is None and isinstance(spec.start, int):
+        return earliest_right(spec, spec.start)
+    if start is None:
+        start = spec.start if isinstance(spec.start, str) else "latest"
+    if isinstance(start, int):
+        return start
+    if start == "earliest":
+        return UNKNOWN
+    over_ms = over_until(seen.admission)
+    return None if over_ms == UNKNOWN else over_ms
+
+
+def begin(
+    spec: JoinSpec,
+    seen: Seen,
+    right: TopicLog,
+    output: TopicLog,
+    begin_ms: int,
+    generation: str,
+    say: Callable[[str], None] = lambda _: None,
+) -> Verdicts:
+    """Returns the state before the first slice; raises `DataLoss` if rows that it needs may be gone from the output."""
+    start = {p: ends.start for p, ends in seen.right.items()}
+    low = {p: ends.start for p, ends in seen.output.items()}
+    if begin_ms > UNKNOWN:
+        margin = spec.right.disorder_ms
+        queries = {p: TimeQuery(begin_ms, e.start, e.stable, margin) for p, e in seen.right.items()}
+        found = right.first_at_or_after(queries, seen.listed_ms + spec.max_future_skew_ms)
+        start = {p: answer.offset for p, answer in found.items()}
+        for text in left_behind(right, start, queries, seen.listed_ms + spec.max_future_skew_ms):
+            say(f"{text}: these are never judged. `right.disorder` ({margin} ms) is too small for them")
+        earliest_row_ms = earliest_left(spec, begin_ms) - spec.max_future_skew_ms
+        index = output.estimate(dict.fromkeys(seen.output, earliest_row_ms))
+        low = {p: max(min(index[p], ends.high), ends.start) for p, ends in seen.output.items()}
+    cut = [p for p, ends in seen.output.items() if 0 < ends.start == low[p]]
+    if cut:
+        raise DataLoss(
+            f"retention has deleted rows of output {output.topic!r}, in partition {cut[0]} below offset {low[cut[0]]}: "
+            "right records that are in them would be reported as unjoined. Start with later right records: "
+            "`teacup unjoined --start TIME`, TIME at least `after` and `max_future_skew` later than the rows that are "
+            "left, or `--start latest`"
+        )
+    return Verdicts(
+        generation=generation,
+        join=seen.admission.generation,
+        topics=seen.topics,
+        begin_ms=begin_ms,
+        positions=start,
+        numbers=dict.fromkeys(start, 0),
+        snapshots=(Snapshot(start, low),),
+        epochs=epochs_of(seen.right),
+    )
+
+
+def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int) -> Verdicts:
+    """Returns the state with the next slice under way, at most `most` offsets per partition; none if it is empty.
+
+    Raises `SpecChanged` for another checkpoint of the join, `DataLoss` if records that are needed are gone.
+    """
+    _check_same(spec, state, seen)
+    state = _on_what_is_left(spec, state, seen, right)
+    state = replace(state, snapshots=_with(state, seen))
+    over_ms, ceiling_ms = over_until(seen.admission), seen.listed_ms + spec.max_future_skew_ms
+    if over_ms == UNKNOWN:
+        return state
+    # A hint: the reader ends the slice before the first record that can still match, so no margin is needed.
+    unread = {p: at for p, at in state.positions.items() if at < seen.right[p].stable}
+    queries = {p: TimeQuery(over_ms, at, seen.right[p].stable) for p, at in unread.items()}
+    found = right.first_at_or_after(queries, ceiling_ms) if queries else {}
+    ends = {p: min(answer.offset, state.positions[p] + most) for p, answer in found.items()}
+    if all(end <= state.positions[p] for p, end in ends.items()):
+        return state
+    low = state.snapshots[0].output
+    return replace(
+        state,
+        under_way=RightSlice(
+            over_ms,
+            ceiling_ms,
+            {p: Share(at, ends.get(p, at), state.numbers[p] + 1) for p, at in state.positions.items()},
+            {p: (low.get(p, 0), found.high) for p, found in seen.output.items()},
+        ),
+    )
+
+
+def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -> bool:
+    """Returns whether right still holds what the slice under way reads. Raises `DataLoss` where it was truncated."""
+    assert state.under_way is not None
+    losses = replace(losses_of(spec), continues=True)
+    return not any(
+        losses.of(f"right partition {spec.right.topic}-{p}", share.end, right.get(p), share.start)
+        for p, share in state.under_way.right.items()
+    )
+
+
+def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
+    """Returns the state after the slice under way, which ended at these positions."""
+    assert state.under_way is not None
+    return replace(
+        state,
+        positions={**state.positions, **reached},
+        numbers={p: share.number for p, share in state.under_way.right.items()},
+        under_way=None,
+    )
+
+
+def _newest_before(snapshots: tuple[Snapshot, ...], positions: Mapping[int, int]) -> Snapshot:
+    """Returns the newest snapshot before these positions. There is one: the first snapshot precedes every position."""
+    return next(snapshot for snapshot in reversed(snapshots) if snapshot.lies_before(positions))
+
+
+def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
+    """Returns the snapshots that a slice from here on may need, and a new one. To omit one only means more reading."""
+    first = state.snapshots.index(_newest_before(state.snapshots, state.positions))
+    now = Snapshot({p: ends.high for p, ends in seen.right.items()}, {p: ends.high for p, ends in seen.output.items()})
+    kept = [*(snapshot for snapshot in state.snapshots[first:] if snapshot != now), now]
+    return tuple(kept if len(kept) <= SNAPSHOTS else [kept[0], *kept[1:-1:2], kept[-1]])
+
+
+def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
+    if state.join != seen.admission.generation:
+        raise SpecChanged(
+            f"the verdicts are about a join of generation {state.join}, its checkpoint is of generation "
+            f"{seen.admission.generation}: {REMEDY}"
+        )
+    for side, known in state.topics.items():
+        losses_of(spec).check_topic(f"the {side} topic", known, seen.topics[side])
+
+
+def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog) -> Verdicts:
+    """Returns the state with positions that are in the log; new partitions start at 0."""
+    losses = losses_of(spec)
+    positions, skipped = dict(state.positions), state.skipped
+    for p in sorted({*positions, *seen.right}):
+        at = positions.get(p, 0)
+        lost = losses.of(f"right partition {spec.right.topic}-{p}", at, seen.right.get(p))
+        positions[p], skipped = at + lost.unread, skipped + lost.unread
+    losses.check_leaders(f"right partition {spec.right.topic}", right, state.positions, state.epochs, seen.right)
+    numbers = {p: state.numbers.get(p, 0) for p in positions}
+    epochs = epochs_of(seen.right)
+    state = replace(state, positions=positions, numbers=numbers, skipped=skipped, epochs=epochs)
+    low = _newest_before(state.snapshots, positions)
+    for p, ends in seen.output.items():
+        if not ends.start <= low.output.get(p, 0) <= ends.high:
+            raise DataLoss(
+                f"partition {p} of the output holds offsets {ends.start} to {ends.high}, and rows from "
+                f"{low.output.get(p, 0)} on are needed: retention has deleted them, or it was truncated. Its retention "
+                "must be longer than `before` and `after`, the join's lag, and the time between two runs of this; "
+                f"{REMEDY}"
+            )
+    return state

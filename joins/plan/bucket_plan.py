@@ -1,0 +1,216 @@
+"""One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns a `Plan`.
+
+A plan says how far to read. Which records may go is found by the task that reads them (`joins.window.bolt`). A search
+of the log may be wrong; the cost is only a batch that reads too little or too much. Everything worth reading is read in
+the end, because every planned range makes at least one more record known.
+
+How far right may be read without exceeding the batch's share of records: the search for the target time H. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from datadelay.watermark import UNKNOWN, Idle
+from joins.batch.facts import BucketFacts, PartitionFacts
+from joins.batch.rules import expiry, give_up, latest_right, left_limit, right_watermark
+from joins.batch.state import Bucket, Reading
+from joins.plan.readable import Answers, Ask, Asking, Expected, Listing, Readable, look, read_left, read_right
+from joins.spec import JoinSpec
+from teacup.base.times import LATEST_MS
+
+SHARE_MET = 0.6  # the search ends at a target that fills this part of the share
+SEARCH_ROUNDS = 5
+
+
+def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, share: int, cap: int) -> Asking[int]:
+    """Finds a target time H whose batch has at most `share` records, and not many fewer: secants over the index.
+
+    Half a share of each side is never too much, a whole share of each is enough: the target lies in between.
+    """
+
+    def reaching(answers: Answers) -> int:
+        newest = answers.newest  # of all buckets that asked in this round
+        times = [t for p in bucket.right if (t := newest["right"].get(p)) is not None]
+        left_times = [t for p in bucket.left if (t := newest["left"].get(p)) is not None]
+        return min([cap, *times, *(latest_right(spec, t) + right.disorder_ms + 1 for t in left_times)])
+
+    def ahead(records: int) -> Ask:
+        return Ask(
+            newest={
+                "left": _ahead(bucket.left, left.ends, records),
+                "right": _ahead(bucket.right, right.ends, records),
+            }
+        )
+
+    low = reaching((yield ahead(share // 2)))
+    high = reaching((yield ahead(share)))
+    low_count = yield from _count(spec, bucket, left, right, low)
+    high_count = yield from _count(spec, bucket, left, right, high)
+    if high_count <= share:
+        return high
+    for _ in range(SEARCH_ROUNDS):
+        if low_count >= SHARE_MET * share or high - low <= 1:
+            break
+        slope = (0.85 * share - low_count) / max(high_count - low_count, 1)
+        middle = min(max(low + int((high - low) * slope), low + 1), high - 1)
+        count = yield from _count(spec, bucket, left, right, middle)
+        if count <= share:
+            low, low_count = middle, count
+        else:
+            high, high_count = middle, count
+    return low
+
+
+def _ahead(readings: Mapping[int, Reading], ends: Mapping[int, int], records: int) -> dict[int, int]:
+    """Returns the offset that each partition with unread records reaches after its part of this many records."""
+    each = max(records // len(readings), 1)
+    return {p: min(r.end + each, ends[p]) for p, r in readings.items() if r.end < ends[p]}
+
+
+def _count(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, target: int) -> Asking[int]:
+    """Estimates how many records a batch with this target reads."""
+    reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
+    progress = [
+        max(r.progress_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
+        for p, r in bucket.right.items()
+    ]
+    limit = left_limit(spec, bucket.known_frontier_ms, right_watermark(progress, bucket.frontier_ms))
+    allowed = (yield Ask(estimate={"left": dict.fromkeys(bucket.left, limit.limit_ms)})).estimate["left"]
+    return _between(bucket.right, reached, right.ends) + _between(bucket.left, allowed, left.ends)
+
+
+def _between(readings: Mapping[int, Reading], offsets: Mapping[int, int], ends: Mapping[int, int]) -> int:
+    return sum(max(min(offsets[p], ends[p]) - r.end, 0) for p, r in readings.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A bucket's ranges, and the facts that are expected of them: the next plan may start from these.
+
+    ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
+    """
+
+    bucket: Bucket
+    expected: BucketFacts
+    ahead: frozenset[tuple[str, int]] = frozenset()
+
+    def expires(self) -> bool:
+        """Returns whether the window holds records that the batch is expected to expire."""
+        oldest_ms = self.bucket.oldest_ms
+        return oldest_ms is not None and oldest_ms < self.expected.expiry_ms
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPlanner:
+    """Plans one bucket's part of the next batch.
+
+    bucket            as the previous batch left it
+    share             how many records of this bucket the batch may read
+    waiting_since_ms  the wall clock time from which `max_wait` counts, unless the frontier has moved since
+    """
+
+    spec: JoinSpec
+    bucket: Bucket
+    listing: Listing
+    share: int
+    waiting_since_ms: int
+
+    def plan(self) -> Asking[Plan]:
+        """Plans how far each partition is read."""
+        spec, bucket, listing = self.spec, self.bucket, self.listing
+        left, right = yield from look(spec, bucket, listing, "left", "right")
+        cap = min(latest_right(spec, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
+        target = cap
+        if listing.unread(bucket) > self.share:
+            target = yield from search_target(spec, bucket, left, right, self.share, cap)
+
+        planned = yield from self._read_to(left, right, target)
+        if not planned.bucket.reads and target < cap:
+            # Disorder hid every unread record below the target: read a share of right, whatever its times are. A
+            # frontier that moved does not help: an admission with no records to read or to expire is discarded.
+            planned = yield from self._read_to(left, right, cap)
+        return self._suspecting(planned, left, right)
+
+    def plan_left(self, outside_ms: int) -> Asking[Plan]:
+        """Plans a bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
+        (left,) = yield from look(self.spec, self.bucket, self.listing, "left")
+        bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.frontier_ms))
+        planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
+        return self._suspecting(planned, left)
+
+    def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[Plan]:
+        """Plans for a target: right up to it, then left up to where right's frontier is expected to admit it."""
+        expected = yield from read_right(right, self.bucket.right, target, self.share)
+        bucket = replace(self.bucket, right={p: e.reading for p, e in expected.items()})
+        share = max(self.share - sum(r.records for r in bucket.right.values()), self.share // 2, 1)
+        at_end = all(reading.end >= right.ends[p] for p, reading in bucket.right.items())
+        return (yield from self._admit_left(bucket, expected, left, share, may_give_up=at_end))
+
+    def _admit_left(
+        self, bucket: Bucket, right: Mapping[int, Expected], left: Readable, share: int, *, may_give_up: bool
+    ) -> Asking[Plan]:
+        """Plans left up to where right's frontier admits it.
+
+        bucket       with the planned readings of right, or what a data delay says of it
+        may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
+        """
+        spec, now_ms = self.spec, self.listing.listed_ms
+        frontier_ms = right_watermark((e.progress_ms for e in right.values()), bucket.frontier_ms, bucket.outside_ms)
+        moved_ms = now_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
+        if may_give_up:
+            bucket = replace(bucket, give_up_ms=give_up(spec, now_ms, max(moved_ms, self.waiting_since_ms)))
+        limit = left_limit(spec, bucket.known_frontier_ms, frontier_ms, bucket.give_up_ms)
+        after = yield from read_left(left, bucket.left, limit.limit_ms, share)
+        return Plan(
+            replace(bucket, left={p: e.reading for p, e in after.items()}),
+            BucketFacts(
+                left={p: _facts(e) for p, e in after.items()},
+                right={p: _facts(e) for p, e in right.items()},
+                frontier_ms=frontier_ms,
+                expiry_ms=expiry(spec, (e.progress_ms for e in after.values()), bucket.expiry_ms),
+            ),
+        )
+
+    def _reach_of_left(self, left: Readable) -> int:
+        """Returns the time up to which left can be read at all: right is read only as far as these records need it.
+
+        A left partition that follows the clock has no bound: its progress expires the window. One that is held (an open
+        transaction, `idle: hold`) would let the window grow without limit.
+        """
+        readings = self.bucket.left
+        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in readings):
+            return LATEST_MS
+        newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
+        held = [reading.held_ms + 1 for reading in readings.values() if reading.held_ms is not None]
+        return max([*newest, *held], default=UNKNOWN)
+
+    def _suspecting(self, planned: Plan, *sides: Readable) -> Plan:
+        """Names the partitions whose newest records are ahead of the clock: if the clock is right, that is rare."""
+        ahead = [
+            (side.side, p)
+            for side in sides
+            for p, reading in planned.bucket.side(side.side).items()
+            if reading.records and ((newest := side.newest[p]) is None or newest > self.listing.listed_ms)
+        ]
+        return replace(planned, ahead=frozenset(ahead)) if ahead else planned
+
+
+def _facts(expected: Expected) -> PartitionFacts:
+    return PartitionFacts(expected.position, expected.progress_ms, held_ms=expected.held_ms)
+
+
+def rebased(planned: Bucket, state: Bucket) -> Bucket:
+    """Applies the ranges of a plan that was made with expected facts to `state`, which the previous batch left."""
+
+    def ranges(readings: Mapping[int, Reading], now: Mapping[int, Reading]) -> dict[int, Reading]:
+        return {p: now[p].to(readings[p].end, readings[p].claim_ms) for p in now}
+
+    return replace(
+        state,
+        left=ranges(planned.left, state.left),
+        right=ranges(planned.right, state.right),
+        outside_ms=planned.outside_ms,
+        give_up_ms=planned.give_up_ms,
+    )

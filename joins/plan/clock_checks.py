@@ -1,0 +1,98 @@
+"""Before a batch is logged, its records are checked against the clock.
+
+A clock that is behind would turn good records into dead letters: most of what a batch reads must not be ahead of the
+clock. A clock that is ahead would admit left before right has arrived: where brokers stamp records, those that arrive
+after a listing must not have been appended before it. A logged batch cannot be undone, so the join and the feeder hold.
+
+The wall clock as the planner of a join reads it: not at all while something contradicts it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from joins.errors import ClockBehind
+from joins.plan.readable import Listing
+from teacup.base.clock import Trust, WallClock, not_after, not_before
+from teacup.base.now import read_clocks
+from teacup.base.times import LATEST_MS
+from teacup.kafka.log.time_search import block_size
+from teacup.kafka.log.topic_log import Ends, TopicLog
+
+
+class BrokersClock:
+    """Compares each listing with the append times of the records that came after it."""
+
+    def __init__(self, logs: Mapping[str, TopicLog], tolerance_ms: int) -> None:
+        """Takes by side the topics whose event times are the broker's append times."""
+        self._logs, self._tolerance_ms = logs, tolerance_ms
+        self._before: Listing | None = None
+
+    def compare(self, listing: Listing) -> None:
+        """Raises `ClockBehind` if the previous listing's time is later than what was appended after it."""
+        before = self._before
+        if before is not None and listing.listed_ms >= before.listed_ms:  # else the clock has been set back
+            for side, log in self._logs.items():
+                self._compare(before, side, log, listing.side(side))
+        self._before = listing
+
+    def _compare(self, before: Listing, side: str, log: TopicLog, ends: Mapping[int, Ends]) -> None:
+        for p, known in before.side(side).items():
+            if ends[p].stable > known.high:  # one partition is enough
+                for _, appended_ms in log.valid_times({p: (known.high, ends[p].stable)}, LATEST_MS, 1)[p]:
+                    if (reason := not_after(before.listed_ms, appended_ms, self._tolerance_ms)) is not None:
+                        raise ClockBehind(f"{log.topic}-{p}: {reason}")
+                return
+
+
+def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_ms: int, clock_ms: int) -> None:
+    """Looks at the last records of the ranges [start, end) that are about to be read, by partition.
+
+    Raises `ClockBehind` if too many of them are ahead of the clock, and `KafkaIOError`.
+    """
+    lasts = log.last_times({p: end for p, (_, end) in ranges.items()}, LATEST_MS, block_size(log.outliers))
+    inside = {p: [at for offset, at in lasts[p] if offset >= start] for p, (start, _) in ranges.items()}
+    check_clock(inside, log.outliers, ceiling_ms, clock_ms)
+
+
+def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: int, clock_ms: int) -> None:
+    """Raises `ClockBehind` if in some partition more than `outliers` of the last records are from the future.
+
+    lasts   by partition, the times of the last block of records that are to be read, valid or not
+    """
+    for p, times in sorted(lasts.items()):
+        future = sorted(time for time in times if time > ceiling_ms)
+        if len(future) > outliers:
+            raise ClockBehind(
+                f"{len(future)} of the last {len(times)} records of partition {p} are up to "
+                f"{(future[-1] - clock_ms) / 1000:,.0f} s ahead of this machine's clock: they would be dead letters. "
+                "Correct the clock; or, if the records are really from the future, fix their producer, or raise "
+                "`max_future_skew`"
+            )
+
+
+log = logging.getLogger("teacup.joins.plan.clock_checks")
+
+
+class PlanClock:
+    """Reads the clock for one planner; `anchor` is a trusted reading of both clocks.
+
+    times_set   how often it was set: times before that are not comparable with later ones
+    """
+
+    def __init__(self, name: str, anchor: tuple[int, int]) -> None:
+        self._name, self._clock = name, WallClock(anchor)
+        self.times_set = 0
+
+    def now_ms(self, listed_ms: int | None = None) -> int:
+        """Returns the wall clock; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
+        reading = self._clock.look(*read_clocks())
+        if not reading.confirmed:
+            raise ClockBehind(str(reading.reason))
+        if reading.trust is Trust.ACCEPTED:
+            self.times_set += 1
+            log.warning("%s: %s", self._name, reading.reason)
+        if listed_ms is not None and (reason := not_before(reading.wall_ms, listed_ms)) is not None:
+            raise ClockBehind(reason)
+        return reading.wall_ms

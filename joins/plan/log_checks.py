@@ -1,0 +1,226 @@
+"""Nothing is skipped silently: checks that the log still holds what the next batch and the window need. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from datadelay.watermark import UNKNOWN
+from joins.batch.facts import Bound, low_end, starting_at
+from joins.batch.rules import left_watermark
+from joins.batch.state import Admission, Bucket, Reading
+from joins.errors import DataLoss, NotCoPartitioned
+from joins.plan.readable import Listing
+from joins.spec import JoinPath, JoinSpec
+from teacup.base.times import EARLIEST_MS
+from teacup.kafka.log.losses import CONTINUE, Losses
+from teacup.kafka.log.topic_log import TopicLog
+
+LONGEST_DOWNTIME_MS = 24 * 3_600_000
+REMEDY = "start a new checkpoint at a time (`start: TIME`)"
+WAY_OUT = (
+    "With `on_data_loss: continue` the next `teacup run` plans it again from what is left, if no row of it is in the "
+    "output. Otherwise start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`: rows from that "
+    "time on are then written again"
+)
+
+
+def losses_of(spec: JoinSpec) -> Losses:
+    """Returns what the join does about lost records."""
+    return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
+
+
+def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
+    """Raises `DataLoss` if a topic was recreated, or its number of partitions differs from the checkpoint's."""
+    check_not_recreated(spec, state, topics)
+    for side, (_, count) in topics.items():
+        name, known_count = spec.side(side).topic, state.topics[side][1]
+        if count != known_count and not (count > known_count and may_grow(spec, topics)):
+            raise DataLoss(
+                f"{side} topic {name!r} had {known_count} partitions, now {count}: keys belong elsewhere than before; "
+                f"let a new checkpoint go on where this one ended (`teacup move`), or {REMEDY}"
+            )
+
+
+def may_grow(spec: JoinSpec, topics: Iterable[str]) -> bool:
+    """Returns whether topics may get partitions while the join goes on: where a key may be in any of them anyway.
+
+    topics   the sides whose topics the join reads; a lookup join reads left alone
+    """
+    return spec.path is JoinPath.SHUFFLED or "right" not in topics
+
+
+def check_not_recreated(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
+    """Raises `DataLoss` if a topic was recreated. A batch that is only to be completed needs no other check."""
+    for side, (topic_id, _) in topics.items():
+        losses_of(spec).check_topic(f"{side} topic {spec.side(side).topic!r}", state.topics[side][0], topic_id)
+
+
+def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
+    """Returns the state with the partitions that were added since, where they may be (`may_grow`): read from the start.
+
+    What the batches before rested on holds for them, too: a right record below the frontier counts as late, and so does
+    a left record that may have matched right records that expired.
+    """
+    if "right" not in topics:
+        return _with_new_buckets(spec, state, topics)
+    if spec.path is not JoinPath.SHUFFLED:
+        return state
+    (bucket,) = state.buckets.values()
+    if all(len(bucket.side(side)) == count for side, (_, count) in topics.items()):
+        return state
+    added = {
+        side: replace(Reading.starting_at(0), progress_ms=progress_ms)
+        for side, progress_ms in (("left", left_watermark(spec, bucket.expiry_ms)), ("right", bucket.frontier_ms))
+    }
+    sides = {
+        side: {p: bucket.side(side).get(p, added[side]) for p in range(count)} for side, (_, count) in topics.items()
+    }
+    grown = replace(bucket, left=sides["left"], right=sides["right"])
+    return replace(state, topics=dict(topics), buckets={bucket.number: grown})
+
+
+def _with_new_buckets(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
+    """Adds buckets: a lookup join has one for each left partition, and a new one begins with the next batch."""
+    added = set(range(topics["left"][1])) - state.buckets.keys()
+    if not added:
+        return state
+    expiry_ms = min((bucket.expiry_ms for bucket in state.buckets.values()), default=UNKNOWN)
+    begun = {
+        p: Bucket(
+            number=p,
+            left={p: replace(Reading.starting_at(0), progress_ms=left_watermark(spec, expiry_ms))},
+            right={},
+            expiry_ms=expiry_ms,
+            moved_ms=state.listed_ms,
+            since=state.number + 1,
+        )
+        for p in sorted(added)
+    }
+    return replace(state, topics=dict(topics), buckets={**state.buckets, **begun})
+
+
+def different_counts(spec: JoinSpec, left: int, right: int) -> str | None:
+    """Says how many partitions the topics have, if they differ."""
+    if left == right:
+        return None
+    return f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}"
+
+
+def check_counts(spec: JoinSpec, left: int, right: int) -> None:
+    """Raises `NotCoPartitioned` if the topics' numbers of partitions differ."""
+    if (why := different_counts(spec, left, right)) is not None:
+        raise not_direct(spec, why)
+
+
+def not_direct(spec: JoinSpec, why: str) -> NotCoPartitioned:
+    """Returns the error of a join that asks for the direct path, and may not take it."""
+    keys = "" if spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas else ", with the join key as Kafka's key,"
+    return NotCoPartitioned(
+        f"topics {spec.left.topic!r} and {spec.right.topic!r} do not keep a join key in the same partition: {why}. "
+        f"Leave `join.path` out, for the shuffled path; or write both{keys} into as many partitions with the same "
+        "partitioner (librdkafka: `partitioner: murmur2_random` is Java's)"
+    )
+
+
+def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:
+    """Raises `DataLoss` if compaction may remove records that the join still needs.
+
+    A batch that runs again must see the same records, and a lost window is read again from the log. So compaction must
+    not touch records for the length of the window plus the longest downtime.
+    """
+    if spec.on_data_loss == "stop":
+        refuse_compaction(
+            topic, config, spec.span_ms + LONGEST_DOWNTIME_MS, "the join", "the window and a day of downtime"
+        )
+
+
+def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who: str, what: str) -> None:
+    """Raises `DataLoss` if compaction may remove records of a topic within `needed_ms`."""
+    if "compact" not in config.get("cleanup.policy", "delete").split(","):
+        return
+    lag_ms = int(config.get("min.compaction.lag.ms", "0"))
+    if lag_ms < needed_ms:
+        raise DataLoss(
+            f"topic {topic!r} is compacted (cleanup.policy={config['cleanup.policy']}) and min.compaction.lag.ms is "
+            f"{lag_ms}: records would be removed that {who} still needs. Set it to {needed_ms} or more ({what}), or go "
+            "on with what compaction leaves (`on_data_loss: continue`)"
+        )
+
+
+def check_leaders(spec: JoinSpec, state: Admission, listing: Listing, logs: Mapping[str, TopicLog]) -> None:
+    """Raises `DataLoss` if a partition was truncated below a reading's end, even if it has grown beyond it since."""
+    for side, log in logs.items():
+        ends = {p: reading.end for bucket in state.buckets.values() for p, reading in bucket.side(side).items()}
+        where = f"{side} partition {spec.side(side).topic}"
+        losses_of(spec).check_leaders(where, log, ends, state.epochs.get(side, ()), listing.side(side))
+
+
+def check_ends(spec: JoinSpec, state: Admission, listing: Listing, *, copied: bool = False) -> Admission:
+    """Returns the state as of this listing; `on_data_loss: continue` moves positions to what is left of the log.
+
+    `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
+    cannot be read again.
+
+    copied   the window is not only in the log: without `on_data_loss: continue`, the worker that lacks it finds out
+    """
+    losses, skipped = losses_of(spec), dict(state.skipped)
+    buckets = {}
+    for number, bucket in state.buckets.items():
+        sides: dict[str, dict[int, Reading]] = {}
+        for side in ("left", "right"):
+            sides[side] = {}
+            for p, reading in bucket.side(side).items():
+                ends = listing.side(side)[p]
+                is_window = side == "right" and (losses.continues or not copied)
+                low = low_end(reading.bounds, bucket.expiry_ms) if is_window else reading.end
+                where = f"{side} partition {spec.side(side).topic}-{p}"
+                if lost := losses.of(where, reading.end, ends, low, by="the window"):
+                    for what, offsets in ((side, lost.unread), ("window", lost.again)):
+                        if offsets:
+                            skipped[what] = skipped.get(what, 0) + offsets
+                    reading = _moved_to(side, reading, ends.start)
+                sides[side][p] = reading
+        buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
+    return replace(state, buckets=buckets, skipped=skipped, epochs=listing.epochs)
+
+
+def is_whole(spec: JoinSpec, planned: Admission, listing: Listing, *, copied: bool = False) -> bool:
+    """Returns whether the log still holds a planned batch and (unless it is `copied`) its window.
+
+    Raises `DataLoss` where it was truncated.
+    """
+    losses = replace(losses_of(spec), continues=True)
+    return not any(
+        losses.of(
+            f"{side} partition {spec.side(side).topic}-{p}",
+            reading.end,
+            listing.side(side).get(p),
+            min(low_end(reading.bounds, bucket.expiry_ms), reading.start)
+            if side == "right" and not copied
+            else reading.start,
+        )
+        for bucket in planned.buckets.values()
+        for side in ("left", "right")
+        for p, reading in bucket.side(side).items()
+    )
+
+
+def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
+    """Around what reads the records of a batch that was planned: raises `DataLoss` for those that are gone."""
+    return losses_of(spec).of_planned(WAY_OUT)
+
+
+def _moved_to(side: str, reading: Reading, start: int) -> Reading:
+    """Moves a reading to where the log starts now.
+
+    Left keeps its bounds: what was read still says which right records were joined. What is lost took no part: as if
+    all of it had been rejected, so that its segment is not merged with those whose marks may be needed.
+    """
+    end = max(reading.end, start)
+    held_ms = reading.held_ms if end == reading.end else None
+    bounds = (
+        starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end, future_ms=EARLIEST_MS))
+    )
+    return replace(reading, start=end, end=end, held_ms=held_ms, bounds=bounds)

@@ -1,0 +1,261 @@
+"""One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading. Pure.
+
+Plans that need look-ups in the log: a plan is a generator that yields an `Ask` and is sent the `Answers`. Pure.
+
+All plans run in lockstep, so that one call to the log serves all their partitions.
+
+How far both topics reach when a batch is planned. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from datadelay.watermark import UNKNOWN, Idle, caught_up
+from joins.batch.state import Bucket, Reading
+from joins.spec import BothSides, JoinSpec
+from teacup.base.times import LATEST_MS
+from teacup.kafka.log.losses import Epochs, epochs_of
+from teacup.kafka.log.time_search import block_size
+from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Look-ups in both topics that can be made at once; each maps a partition to its query."""
+
+    newest: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    estimate: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    find: Mapping[str, Mapping[int, TimeQuery]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers to an `Ask`, by topic and partition: newest times, estimated offsets, found offsets."""
+
+    newest: Mapping[str, Mapping[int, int | None]]
+    estimate: Mapping[str, Mapping[int, int]]
+    find: Mapping[str, Mapping[int, TimeAnswer]]
+
+
+Asking = Generator[Ask, Answers, T]
+
+
+def in_lockstep(plans: Mapping[int, Asking[T]], logs: Mapping[str, TopicLog], ceiling_ms: int) -> dict[int, T]:
+    """Returns what each plan returns, after rounds of merged look-ups; times above `ceiling_ms` are ignored."""
+    done: dict[int, T] = {}
+    asks: dict[int, Ask] = {}
+
+    def step(number: int, answers: Answers | None) -> None:
+        try:
+            asks[number] = plans[number].send(answers) if answers is not None else next(plans[number])
+        except StopIteration as stop:
+            done[number] = stop.value
+
+    for number in plans:
+        step(number, None)
+    while asks:
+        round_, asks = asks, {}
+        answers = _look_up(round_.values(), logs, ceiling_ms)
+        for number in round_:
+            step(number, answers)
+    return dict(sorted(done.items()))
+
+
+def _look_up(asks: Iterable[Ask], logs: Mapping[str, TopicLog], ceiling_ms: int) -> Answers:
+    merged: dict[str, dict[str, dict[int, Any]]] = {
+        kind: {"left": {}, "right": {}} for kind in ("newest", "estimate", "find")
+    }
+    for ask in asks:
+        for kind, of_kind in merged.items():
+            for side, wanted in getattr(ask, kind).items():
+                of_kind[side].update(wanted)
+    return Answers(
+        newest={s: logs[s].newest(w, ceiling_ms) if w else {} for s, w in merged["newest"].items()},
+        estimate={s: logs[s].estimate(w) if w else {} for s, w in merged["estimate"].items()},
+        find={s: logs[s].first_at_or_after(w, ceiling_ms) if w else {} for s, w in merged["find"].items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(BothSides[Mapping[int, Ends]]):
+    """The ends of both topics, and the wall clock time just before they were listed."""
+
+    listed_ms: int
+    left: Mapping[int, Ends]
+    right: Mapping[int, Ends]
+
+    @property
+    def epochs(self) -> dict[str, Epochs]:
+        """Returns per side the leader epochs."""
+        return {"left": epochs_of(self.left), "right": epochs_of(self.right)}
+
+    @property
+    def both_have_records(self) -> bool:
+        return all(any(ends.stable > ends.start for ends in self.side(side).values()) for side in ("left", "right"))
+
+    def unread(self, bucket: Bucket) -> int:
+        """Counts the offsets of a bucket's partitions, left and right, that are readable but not yet read."""
+        return sum(
+            max(self.side(side)[p].stable - reading.end, 0)
+            for side in ("left", "right")
+            for p, reading in bucket.side(side).items()
+        )
+
+
+def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> Listing:
+    """Asks both topics for their ends.
+
+    now_ms   the wall clock, read before: what becomes readable later has at least this time less the producer delay,
+             whichever topic is asked first
+    """
+    return Listing(now_ms, *left.ends_with(right))
+
+
+BLOCKS_AHEAD = 2
+"""How many blocks are read beyond the record that is searched for, for what they prove."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What can be read of one side, by partition.
+
+    ends        the last stable offsets
+    newest      about the time of the newest record below the end, None if there is none
+    claims      what the clock says about records after the end
+    look_ahead  how many offsets are read beyond the record that is searched for
+    """
+
+    disorder_ms: int
+    side: str
+    ends: Mapping[int, int]
+    newest: Mapping[int, int | None]
+    claims: Mapping[int, int]
+    look_ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A partition's range, and what is expected of it.
+
+    position  the next offset to read after the batch
+    held_ms   left only: the record there is expected to be held back, and has about this time
+    """
+
+    reading: Reading
+    progress_ms: int
+    position: int
+    held_ms: int | None = None
+
+
+def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Asking[list[Readable]]:
+    """Finds what can be read of these sides of a bucket, in one round of look-ups."""
+    ends = {side: {p: listing.side(side)[p].stable for p in bucket.side(side)} for side in sides}
+    newest = (yield Ask(newest=ends)).newest
+    return [
+        Readable(
+            side=side,
+            disorder_ms=spec.side(side).disorder_ms,
+            ends=ends[side],
+            newest={p: newest[side][p] for p in ends[side]},
+            claims={p: _claim(spec, side, p, listing) for p in ends[side]},
+            look_ahead=BLOCKS_AHEAD * block_size(spec.outliers),
+        )
+        for side in sides
+    ]
+
+
+def read_right(
+    right: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
+) -> Asking[dict[int, Expected]]:
+    """Reads each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
+
+    until_ms   `LATEST_MS`: no time is searched for
+    """
+    enough_ms = until_ms - right.disorder_ms
+    wanted = {p: r for p, r in readings.items() if r.end < right.ends[p] and r.progress_ms < enough_ms}
+    found: Mapping[int, TimeAnswer] = {}
+    if until_ms < LATEST_MS and wanted:
+        queries = {p: TimeQuery(until_ms, r.end, right.ends[p]) for p, r in wanted.items()}
+        found = (yield Ask(find={right.side: queries})).find[right.side]
+    after = {p: _left_alone(right, p, r) for p, r in readings.items()}
+    for p, reading in wanted.items():
+        answer = found.get(p)
+        if answer is not None and answer.reached:
+            after[p] = _up_to(right, p, reading, answer.offset + right.look_ahead, enough_ms)
+        else:
+            after[p] = _to_the_end(right, p, reading)
+    return (yield from _within_share(right, readings, after, share))
+
+
+def read_left(
+    left: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
+) -> Asking[dict[int, Expected]]:
+    """Reads each partition up to the first record at or above `until_ms`, and looks slightly further ahead.
+
+    A partition whose next record is known and may not go yet is not read.
+    """
+    after = {p: _left_alone(left, p, r) for p, r in readings.items()}
+    wanted = {p: r for p, r in readings.items() if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)}
+    queries = {p: TimeQuery(until_ms, r.end, left.ends[p]) for p, r in wanted.items() if until_ms > UNKNOWN}
+    found: Mapping[int, TimeAnswer] = {}
+    if queries:
+        found = (yield Ask(find={left.side: queries})).find[left.side]
+    for p, reading in wanted.items():
+        answer = found.get(p, TimeAnswer(reading.end, until_ms, True))
+        if not answer.reached:
+            after[p] = _to_the_end(left, p, reading)
+            continue
+        ahead = _up_to(left, p, reading, answer.offset + left.look_ahead, until_ms - left.disorder_ms)
+        after[p] = Expected(ahead.reading, ahead.progress_ms, min(answer.offset, ahead.position), until_ms)
+    return (yield from _within_share(left, readings, after, share))
+
+
+def _left_alone(side: Readable, p: int, reading: Reading) -> Expected:
+    claim_ms = _claim_at(side, p, reading.end)
+    return Expected(reading.to(reading.end, claim_ms), max(reading.progress_ms, claim_ms), reading.end, reading.held_ms)
+
+
+def _up_to(side: Readable, p: int, reading: Reading, end: int, progress_ms: int) -> Expected:
+    end = min(end, side.ends[p])
+    return Expected(reading.to(end, _claim_at(side, p, end)), max(progress_ms, reading.progress_ms), end)
+
+
+def _to_the_end(side: Readable, p: int, reading: Reading) -> Expected:
+    end, newest = max(side.ends[p], reading.end), side.newest[p]
+    shown = UNKNOWN if newest is None else newest - side.disorder_ms
+    return Expected(reading.to(end, side.claims[p]), max(side.claims[p], shown, reading.progress_ms), end)
+
+
+def _within_share(
+    side: Readable, readings: Mapping[int, Reading], after: dict[int, Expected], share: int
+) -> Asking[dict[int, Expected]]:
+    """Cuts ranges off so that no partition reads more than its part of the share."""
+    allowance = max(2 * share // len(readings), 1)
+    cut = {p: r.end + allowance for p, r in readings.items() if after[p].reading.records > allowance}
+    if not cut:
+        return after
+    newest = (yield Ask(newest={side.side: cut})).newest[side.side]
+    for p, end in cut.items():
+        known = newest[p]
+        shown = UNKNOWN if known is None else known - side.disorder_ms
+        whole = after[p]
+        progress_ms = max(min(shown, whole.progress_ms), readings[p].progress_ms)
+        held_ms = whole.held_ms if whole.position < end else None
+        after[p] = Expected(readings[p].to(end), progress_ms, min(whole.position, end), held_ms)
+    return after
+
+
+def _claim_at(side: Readable, p: int, end: int) -> int:
+    return side.claims[p] if end >= side.ends[p] else UNKNOWN
+
+
+def _claim(spec: JoinSpec, side: str, p: int, listing: Listing) -> int:
+    """Returns a time that no record is below that becomes readable after the listing; `UNKNOWN` if nothing says so."""
+    ends = listing.side(side)[p]
+    follows = spec.idle is Idle.ADVANCE and caught_up(ends.stable, ends.stable, ends.high)
+    return listing.listed_ms - spec.producer_delay_ms if follows else UNKNOWN

@@ -1,0 +1,222 @@
+"""The Spark reader of a join, whichever flavour: its offsets are admissions, its partitions tickets.
+
+    latestOffset   the next admission after `start`; `start` itself when there is nothing to do. What left waits for is
+                   logged once it has lasted longer than usual (`joins.plan.wait_reasons`)
+    tasks          one ticket per bucket: an admission itself says from where to where it reads. A Spark task of a small
+                   batch gets several: handing one to a worker costs more than joining a few hundred records, and where
+                   one worker has all buckets, it finds their windows, consumers and producers as it left them
+    commit         the positions of a committed batch go to a consumer group, for lag tools
+
+An admission is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
+ends, and the join that they belong to.
+
+How the planner of a join is controlled from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
+from joins.errors import ClockBehind
+from joins.plan.clock_checks import PlanClock, look_at_clock
+from joins.plan.committed import positions_of, state_after
+from joins.plan.log_checks import check_compaction
+from joins.plan.readable import Listing
+from joins.plan.sync_bolt import OneRun, Planned, Watch, of_one_run
+from joins.plan.wait_reasons import Held, Waited, for_people
+from joins.read.deserialize import times_as_json
+from joins.read.facts_files import known_facts
+from joins.spec import JoinSpec, Side
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.groups import LatestOffsets
+from teacup.kafka.log.topic_log import TopicLog
+from teacup.spark.stream_reader import ReaderControl, StreamReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinControl(ReaderControl):
+    """Controls the planner of a join. Beside what every reader has:
+
+    generation   of a new checkpoint, if it is known before the first admission; None: a new one
+    windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
+    facts        where the driver keeps them; None: in the same folder
+    copied       windows are copied to where all machines find them: the log may have lost what they hold
+    share_tasks  a Spark task may get several tickets of a small batch; a deduplicator waits for earlier writes at each
+    """
+
+    generation: str | None = None
+    windows: Path | None = None
+    facts: Path | None = None
+    copied: bool = False
+    share_tasks: bool = True
+
+    @property
+    def facts_folders(self) -> tuple[Path | None, ...]:
+        """Returns where the facts of a batch may be; None: this user's own folder."""
+        return tuple(dict.fromkeys((self.facts, self.windows)))
+
+
+log = logging.getLogger("teacup.joins.plan.reader")
+
+
+SMALL = 20_000
+"""Records; a batch that reads fewer is carried out by fewer tasks."""
+TOGETHER = 8
+"""How many tickets of a small batch a task gets: as many as a worker keeps consumers open."""
+
+
+class AdmissionReader(StreamReader):
+    """Plans the batches of a join for Spark. A flavour gives `admit` and `disconnect`."""
+
+    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
+        """stage: pickled (`teacup.spark.source.pickled`), from a ticket's JSON text to rows; none is needed for
+        planning."""
+        super().__init__(spec.name, control, stage)
+        self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
+        self._shares = control.share_tasks
+        self._clock = PlanClock(spec.name, control.anchor)
+        self._commits: LatestOffsets | None = None
+        self._watch: Watch | None = None
+        self._watch_set = 0
+        self._held: Held | None = None
+        self._waited = Waited()
+        self._last: tuple[Admission, Admission] | None = None
+        self._remarked: set[str] = set()
+        self._run: OneRun | None = None  # under `availableNow`
+
+    @abstractmethod
+    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+        """Returns the admission after `start`, or why there is none."""
+
+    def admitted(self, planned: Planned) -> None:
+        """Called when an admission is handed to Spark."""
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        found = self.admit(start)
+        if isinstance(found, Held):
+            self._held = found
+            self.say_why(found)
+            return None
+        if not start and self._generation is not None:
+            found = replace(found, admission=replace(found.admission, generation=self._generation))
+        # What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows.
+        if found.admission.skipped != (start["skipped"] if start else {}):
+            log.warning("%s continues without offsets that retention deleted: %s", self._name, found.admission.skipped)
+        self.admitted(found)
+        return found.admission.to_json()
+
+    def waits(self, start: dict[str, Any]) -> bool:
+        """Returns whether a run under `availableNow` waits: some left may not go yet, and the wait is not in vain."""
+        held = self._held
+        if self._run is None or not start or held is None or not held.left_waits:
+            return False
+        if not self._waited.waits_in_vain(self._spec, held):
+            return True
+        unread = sum(sum(waits.waiting.values()) for waits in held.waits)
+        self.remark(
+            f"this run ends, and leaves {unread} left records to the next one: by `idle: hold` they wait for right "
+            "records that have not come"
+        )
+        return False
+
+    def holds_for_s(self, error: Exception) -> float | None:
+        """Returns how long an error is waited for: a wrong clock, until it is set right.
+
+        A job that ended and was started again would trust it.
+        """
+        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
+
+    def tasks(self, end: dict[str, Any]) -> list[str]:
+        admission = Admission.from_json(end)
+        admission.check_belongs_to(self._spec)
+        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(admission)]
+
+    def together(self, end: dict[str, Any]) -> int:
+        return TOGETHER if self._shares and Admission.from_json(end).records < SMALL else 1
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publishes positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""
+        if self.control.commit_group is None or not end:
+            return
+        if self._commits is None:
+            self._commits = LatestOffsets(self.control.commit_group, self._spec.kafka)
+        admission = Admission.from_json(end)
+        facts = known_facts(self._spec.name, admission, self._facts_folders)
+        self._commits.put(positions_of(self._spec, admission, facts))
+
+    def state_after(self, admission: Admission) -> Admission:
+        """Returns the state that a committed batch left; computed once while nothing new is planned."""
+        if self._last is None or self._last[0] != admission:
+            admission.check_belongs_to(self._spec)
+            self._last = (admission, state_after(self._spec, admission, self._facts_folders))
+        return self._last[1]
+
+    def remark(self, warning: str) -> None:
+        """Logs a warning, once while it does not change: a plan that fails is tried again."""
+        if warning not in self._remarked:
+            self._remarked.add(warning)
+            log.warning("%s: %s", self._name, warning)
+
+    def now_ms(self, state: Admission | None = None) -> int:
+        """Returns the wall clock; raises `ClockBehind` if something contradicts it."""
+        return self._clock.now_ms(None if state is None else state.listed_ms)
+
+    def watch(self, now_ms: int) -> Watch:
+        """Returns what this process has seen since its first look, at `now_ms`.
+
+        It starts over when the clock was set: nobody has waited for as long as the clock has jumped.
+        """
+        if self._watch is None or self._watch_set != self._clock.times_set:
+            self._watch, self._watch_set = Watch(now_ms), self._clock.times_set
+        return self._watch
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        super().prepareForTriggerAvailableNow()
+        self._run, self._spec = OneRun(), of_one_run(self._spec)
+
+    def readable(self, listing: Listing, state: Admission | None = None) -> Listing:
+        """Returns what of a listing is read: under `availableNow`, up to where the run ends."""
+        return listing if self._run is None else self._run.cut(listing, state)
+
+    def say_why(self, held: Held) -> None:
+        """Logs what left waits for, where that has lasted longer than usual."""
+        since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
+        if waits:
+            self.say(for_people(self._spec, since_ms, waits))
+
+
+def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
+    """Returns the plan if most records that it reads are not ahead of the clock; otherwise raises `ClockBehind`."""
+    listed_ms, skew_ms = planned.admission.listed_ms, planned.admission.skew_ms
+    for side in {side for side, _ in planned.ahead}:
+        ranges = {
+            p: (reading.start, reading.end)
+            for bucket in planned.admission.buckets.values()
+            for p, reading in bucket.side(side).items()
+            if (side, p) in planned.ahead
+        }
+        look_at_clock(logs[side], ranges, listed_ms + skew_ms, listed_ms)
+    return planned
+
+
+def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
+    """Opens a topic of a join for its planner; raises `DataLoss` if compaction may remove what the join needs."""
+    log_ = BrokerLog(
+        side.topic,
+        spec.kafka,
+        side.time_of,
+        outliers=spec.outliers,
+        max_future_skew_ms=spec.max_future_skew_ms,
+        as_json=times_as_json(side, spec.registry),
+    )
+    check_compaction(spec, side.topic, log_.config())
+    return log_

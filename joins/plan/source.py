@@ -1,0 +1,213 @@
+"""The in-memory join as a streaming data source that emits tickets, not records (`joins.plan.reader`).
+
+A plan for the next batch, made while the current one runs, from the facts that the current one is expected to find.
+
+Ranges are only hints, and are applied to what the current batch really leaves (`Planned.rebased`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+from joins.batch.state import Admission
+from joins.errors import NotCoPartitioned
+from joins.plan.clock_checks import BrokersClock
+from joins.plan.log_checks import (
+    check_ends,
+    check_leaders,
+    check_topics,
+    is_whole,
+    not_direct,
+    with_new_partitions,
+)
+from joins.plan.readable import Listing, list_ends
+from joins.plan.reader import AdmissionReader, JoinControl, inside_the_clock, open_log
+from joins.plan.start import copartition
+from joins.plan.start.positions import begin
+from joins.plan.sync_bolt import Planned, SyncBolt
+from joins.plan.wait_reasons import Held
+from joins.spec import JoinPath, JoinSpec
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.spark.source import pickled, stream_source
+from teacup.spark.stream_reader import PartitionStage, StreamReader
+
+log = logging.getLogger("teacup.joins.plan.source")
+
+
+class PlanAhead:
+    """Holds at most one plan; it is made in a thread."""
+
+    def __init__(self) -> None:
+        self._begun: tuple[int, Future[Planned | None]] | None = None
+
+    def begin(self, number: int, make: Callable[[], Planned | None]) -> None:
+        """Begins to make the plan for the batch after batch `number`."""
+        future: Future[Planned | None] = Future()
+
+        def plan() -> None:
+            try:
+                future.set_result(make())
+            except Exception as error:  # noqa: BLE001 - planning in turn reports it
+                log.debug("the plan ahead failed: %s", error)
+                future.set_result(None)
+
+        self._begun = (number, future)
+        threading.Thread(target=plan, daemon=True).start()
+
+    def take(self, state: Admission) -> Planned | None:
+        """Returns the plan that was made ahead for `state`, if there is one and it still reads anything."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return None
+        number, future = begun
+        planned = future.result()
+        if planned is None or state.number != number:
+            return None
+        ahead = planned.admission
+        if ahead.topics != state.topics or ahead.skipped != state.skipped:
+            return None  # partitions were added, or offsets deleted, which the state does not know of
+        rebased = planned.rebased(state)
+        return rebased if any(bucket.reads for bucket in rebased.admission.buckets.values()) else None
+
+
+def ticket_source(
+    spec: JoinSpec,
+    control: JoinControl,
+    reader: Callable[..., StreamReader],
+    stage: PartitionStage,
+    schema: str,
+) -> type[DataSource]:
+    """Returns a data source class for one join.
+
+    reader  makes the planner from spec, control and the pickled stage (`joins.streaming`)
+    stage   carries out the tickets (JSON text) as they are read, and returns rows of `schema`
+    """
+    of_ticket = pickled(stage)
+    return stream_source("tickets", spec.name, schema, lambda: reader(spec, control, of_ticket))
+
+
+class TicketReader(AdmissionReader):
+    """Plans batches that read both topics, by what their logs prove."""
+
+    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
+        super().__init__(spec, control, stage)
+        self._copied = control.copied
+        self._logs: tuple[BrokerLog, BrokerLog] | None = None
+        self._brokers_clock: BrokersClock | None = None
+        self._ahead = PlanAhead()
+        self._quiet: tuple[Mapping[str, Any], Held] | None = None
+        self._began = False
+        self._knows_keys = spec.path is JoinPath.SHUFFLED
+
+    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+        if not start:
+            return self._first()
+        if self._quiet is not None and self._still_holds(start, *self._quiet):
+            return self._quiet[1]
+        state = self.state_after(Admission.from_json(start))
+        ahead = self._ahead.take(state)
+        found = ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
+        self._quiet = (start, found) if isinstance(found, Held) else None
+        return found
+
+    def admitted(self, planned: Planned) -> None:
+        """Plans the next batch while this one runs, if the join is whole batches behind."""
+        admission = planned.admission
+        if admission.records < max(self._spec.max_records // 2, 1):
+            return
+
+        def following() -> Planned | None:
+            found = self._next(admission.after(planned.expected, self._spec))
+            return found if isinstance(found, Planned) else None
+
+        self._ahead.begin(admission.number, following)
+
+    def disconnect(self) -> None:
+        for topic in self._logs or ():
+            topic.close()
+        self._logs = self._brokers_clock = self._quiet = None
+
+    def _first(self) -> Planned:
+        left, right = self._connected()
+        logs = {"left": left, "right": right}
+        spec, now_ms = self._spec, self.now_ms()
+        listed = list_ends(left, right, now_ms)
+        self._began = True
+        self._look_at_keys(listed, left, right)
+        listing = self.readable(listed)
+        begun = begin(spec, listing, left, right, self.remark)
+        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(begun, listing)
+        # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
+        planned = found if isinstance(found, Planned) else Planned.nothing(begun)
+        return inside_the_clock(planned, logs)
+
+    def _next(self, state: Admission) -> Planned | Held:
+        left, right = self._connected()
+        logs = {"left": left, "right": right}
+        spec = self._spec
+        topics = {"left": left.described(), "right": right.described()}
+        check_topics(spec, state, topics)
+        now_ms = self.now_ms(state)
+        listing = list_ends(left, right, now_ms)
+        self._compare_with_broker(listing, logs)
+        check_leaders(spec, state, listing, logs)
+        self._look_at_keys(listing, left, right)
+        state = check_ends(spec, with_new_partitions(spec, state, topics), listing, copied=self._copied)
+        listing = self.readable(listing, state)
+        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, listing)
+        return inside_the_clock(found, logs) if isinstance(found, Planned) else found
+
+    def _look_at_keys(self, listing: Listing, left: BrokerLog, right: BrokerLog) -> None:
+        """Checks on the direct path that both topics keep a key in the same partition, until there are enough records.
+
+        Topics are often empty when a join begins. Raises `NotCoPartitioned` before any of the records is joined. If
+        another process began the join, a few records prove nothing: they must not keep it from starting again.
+        """
+        partitions = len(listing.left)
+        if self._knows_keys or partitions == 1 or not listing.both_have_records:
+            return
+        samples = copartition.newest(self._spec, left, right)
+        self._knows_keys = copartition.are_enough(samples, partitions)
+        if (why := copartition.disagreement(samples, partitions)) is None:
+            return
+        message = f"{not_direct(self._spec, why)}. To go on from this checkpoint, use `teacup move`"
+        if self._began or copartition.is_plain(samples, partitions):
+            raise NotCoPartitioned(message)
+        log.warning("%s: %s", self._spec.name, message)
+        self._knows_keys = True
+
+    def _still_holds(self, start: Mapping[str, Any], known: Mapping[str, Any], held: Held) -> bool:
+        """Returns whether a plan would find what the last one found, after `known`. Asks only for the ends."""
+        if known != start or self._clock.now_ms(start["listed_ms"]) >= held.until_ms:
+            return False
+        left, right = self._connected()
+        highs = left.highs(right)
+        return held.highs == {"left": highs[left.topic], "right": highs[right.topic]}
+
+    def _is_whole(self, ahead: Planned) -> bool:
+        """Returns whether the log still holds what a plan needs that was made ahead, and has the same leaders."""
+        planned = ahead.admission
+        listing = list_ends(*self._connected(), planned.listed_ms)
+        return listing.epochs == planned.epochs and is_whole(self._spec, planned, listing, copied=self._copied)
+
+    def _compare_with_broker(self, listing: Listing, logs: Mapping[str, BrokerLog]) -> None:
+        spec = self._spec
+        if self._brokers_clock is None:
+            stamped = {
+                side: log
+                for side, log in logs.items()
+                if not spec.side(side).payload_time and log.config()["message.timestamp.type"] == "LogAppendTime"
+            }
+            self._brokers_clock = BrokersClock(stamped, spec.producer_delay_ms)
+        self._brokers_clock.compare(listing)
+
+    def _connected(self) -> tuple[BrokerLog, BrokerLog]:
+        if self._logs is None:
+            self._logs = open_log(self._spec, self._spec.left), open_log(self._spec, self._spec.right)
+        return self._logs

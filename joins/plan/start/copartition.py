@@ -1,0 +1,229 @@
+"""Whether both topics keep a join key in the same partition: checked on samples of records before a join starts.
+
+Of every partition there are two samples: the first records that the join reads, and the newest. A topic may have been
+given more partitions in between: then the newest are where their keys belong now, and the first ones are not.
+
+Two things would make a join silently miss pairs, and samples show both:
+
+1. A key that is in two partitions, of the two topics or of one.
+2. Keys that a well-known partitioner put where they are, and others that it did not: the topics have different
+   partitioners, or had fewer partitions when records were written. The Java client's is murmur2, librdkafka's own
+   (`consistent_random`) is CRC-32. A few keys are in the right place by chance, and prove nothing.
+
+Which path a join takes, and into how many buckets: decided once, before Spark plans the query.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from joins.batch.state import Admission
+from joins.plan.log_checks import different_counts, not_direct
+from joins.plan.readable import Listing
+from joins.plan.reader import open_log
+from joins.plan.start.handover import Moved
+from joins.plan.start.positions import first_read
+from joins.plan.start.startup_sample import NEWEST, sample_newest, sample_next
+from joins.spec import JoinPath, JoinSpec
+from teacup.base.now import wall_ms
+from teacup.kafka.log.topic_log import TopicLog
+
+BY_CHANCE = 1e-6  # a partitioner counts as in use if chance would place as many keys so with less than this probability
+
+STRAY = 3  # fewer keys in wrong partitions prove nothing about the others
+
+Keys = Mapping[int, Iterable[bytes]]
+"""Sampled join keys by partition."""
+Samples = Mapping[str, Sequence[Keys]]
+"""Samples by side."""
+Partitioner = Callable[[bytes], int]
+
+
+def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
+    """Finds what contradicts that both topics keep a join key in the same partition; None if nothing does.
+
+    Raises `DataLoss`, `KafkaIOError`.
+    """
+    partitions = left.partition_count()
+    if (why := different_counts(spec, partitions, right.partition_count())) is not None or partitions == 1:
+        return why
+    listing = Listing(wall_ms(), *left.ends_with(right))
+    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
+    logs = {"left": left, "right": right}
+    samples = newest(spec, left, right)
+    for side, starts in zip(logs, first_read(spec, listing, left, right), strict=True):
+        first = sample_next(spec.side(side), logs[side], spec.kafka, spec.registry, starts, ceiling_ms)
+        samples[side].append(first.given_keys)
+    return disagreement(samples, partitions)
+
+
+def newest(spec: JoinSpec, left: TopicLog, right: TopicLog) -> dict[str, list[Keys]]:
+    """Takes by side a sample of its newest records. Raises `KafkaIOError`."""
+    logs, ceiling_ms = {"left": left, "right": right}, wall_ms() + spec.max_future_skew_ms
+    return {
+        side: [sample_newest(spec.side(side), log, spec.kafka, spec.registry, ceiling_ms).given_keys]
+        for side, log in logs.items()
+    }
+
+
+def are_enough(samples: Samples, partitions: int) -> bool:
+    """Returns whether a sample of each side is large enough.
+
+    It is if it has so many keys that a partitioner shows, or so many records that more may not help: a topic may have
+    few keys.
+    """
+    return all(any(_is_enough(sample, partitions) for sample in some) for some in samples.values())
+
+
+def disagreement(samples: Samples, partitions: int) -> str | None:
+    """Finds what in some samples of each side contradicts co-partitioning; None if nothing does."""
+    seen: dict[bytes, tuple[str, int]] = {}
+    for side, some in samples.items():
+        for p, key in ((p, key) for sample in some for p, keys in sample.items() for key in keys):
+            where, was = seen.setdefault(key, (side, p))
+            if was != p:
+                return f"key {key!r} is in {where} partition {was} and in {side} partition {p}"
+    for name, partitioner in PARTITIONERS.items():
+        groups = {side: [_Group.of(sample, partitioner) for sample in some] for side, some in samples.items()}
+        every = [group for some in groups.values() for group in some if group.keys]
+        if all(group.fitting(partitions) == group.keys for group in every):
+            continue
+        for count in range(partitions, 0, -1):
+            if any(group.is_put(count, partitions) for group in every):
+                fits = " and ".join(
+                    f"{sum(group.fitting(count) for group in some)} of {sum(group.keys for group in some)} of {side}"
+                    for side, some in groups.items()
+                )
+                now = "" if count == partitions else f", and there are {partitions}"
+                return f"of the sampled keys, {fits} are where {name} puts them in {count} partitions{now}"
+    return None
+
+
+def is_plain(samples: Samples, partitions: int) -> bool:
+    """Returns whether more than a few stray records contradict co-partitioning.
+
+    Half of the keys that both sides have are in other partitions; or a partitioner put the keys of one side, and not
+    those of the other.
+    """
+    stands = {key: p for sample in samples["left"] for p, keys in sample.items() for key in keys}
+    right = [(p, set(keys)) for sample in samples["right"] for p, keys in sample.items()]
+    apart = [stands[key] != p for p, keys in right for key in keys & stands.keys()]
+    if sum(apart) >= STRAY and 2 * sum(apart) >= len(apart):
+        return True
+    for partitioner in PARTITIONERS.values():
+        shown = [sample for some in samples.values() for sample in some if _is_enough(sample, partitions)]
+        put = {_Group.of(sample, partitioner).is_put(partitions, partitions) for sample in shown}
+        if put == {True, False}:
+            return True
+    return False
+
+
+def _is_enough(sample: Keys, partitions: int) -> bool:
+    keys = [key for some in sample.values() for key in some]
+    return len(keys) >= NEWEST or float(partitions) ** -len(set(keys)) < BY_CHANCE
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The different keys of a sample: their hashes by a partitioner, and the partitions in which they are."""
+
+    hashes: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sample: Keys, partitioner: Partitioner) -> _Group:
+        places = {key: p for p, keys in sample.items() for key in keys}
+        return cls(np.array([*map(partitioner, places)], np.int64), np.array([*places.values()], np.int64))
+
+    @property
+    def keys(self) -> int:
+        return len(self.hashes)
+
+    def fitting(self, count: int) -> int:
+        """Counts the keys that are where the partitioner puts them in so many partitions."""
+        return int(np.count_nonzero(self.hashes % count == self.places))
+
+    def is_put(self, count: int, partitions: int) -> bool:
+        """Returns whether these are more of the keys than by chance. partitions: how many there are now."""
+        share, chance = self.fitting(count) / self.keys, 1 / count
+        if count == 1:  # any partitioner puts them there: it counts if all keys are in the first of several partitions
+            return share == 1 and float(partitions) ** -self.keys < BY_CHANCE
+        if share <= chance:
+            return False
+        missing = 0.0 if share == 1 else (1 - share) * math.log((1 - share) / (1 - chance))
+        return math.exp(-self.keys * (share * math.log(share / chance) + missing)) < BY_CHANCE  # Chernoff's bound
+
+
+def murmur2(key: bytes) -> int:
+    """Returns the hash of the Java client's default partitioner, made positive (`Utils.murmur2`, `toPositive`)."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(key)) & mask
+    whole = len(key) & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(key[i : i + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    if tail := key[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return (h ^ (h >> 15)) & 0x7FFFFFFF
+
+
+PARTITIONERS: Mapping[str, Partitioner] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}
+
+
+log = logging.getLogger("teacup.joins.plan.start.copartition")
+
+
+def with_path(spec: JoinSpec, planned: Admission | None = None, moved: Moved | None = None) -> JoinSpec:
+    """Returns the same join with its path, and on the shuffled one with its number of buckets.
+
+    planned   the newest admission of the checkpoint, whose path it continues; None: a new checkpoint
+    moved     what a new checkpoint knows of the one that it goes on after
+
+    Topics that are partitioned alike by Kafka's key, which is the join key, take the direct path, unless `spec.path`
+    says otherwise; others take the shuffled one, and the reason is logged. Raises `NotCoPartitioned` if the direct one
+    is asked for, `SpecError`, `DataLoss` and `KafkaIOError`.
+    """
+    path, buckets = spec.path, spec.buckets
+    if planned is not None:
+        path, buckets = path or (JoinPath.SHUFFLED if planned.parts else JoinPath.DIRECT), buckets or planned.parts
+    else:
+        with closing(open_log(spec, spec.left)) as left, closing(open_log(spec, spec.right)) as right:
+            if path is not JoinPath.SHUFFLED:
+                why = why_not_direct(spec, left, right, moved)
+                if why is not None and path is JoinPath.DIRECT:
+                    raise not_direct(spec, why)
+                path = JoinPath.DIRECT if why is None else JoinPath.SHUFFLED
+                if why is not None:
+                    log.info("%s takes the shuffled path: %s", spec.name, why)
+            if path is JoinPath.SHUFFLED:
+                buckets = buckets or max(left.partition_count(), right.partition_count())
+    return replace(spec, path=path, buckets=buckets)
+
+
+def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Moved | None = None) -> str | None:
+    """Says why the topics may not take the direct path; None if they may, as far as is known.
+
+    Unless it is asked for, the join key must be Kafka's, and left must not have more partitions than the checkpoint
+    that the join goes on after knew: right records that it needs may be where their keys belonged before.
+
+    Raises `DataLoss`, `KafkaIOError`.
+    """
+    partitions = left.partition_count()
+    if spec.path is None and not partitions == right.partition_count() == 1:
+        if not (spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas):
+            return "its join key is not Kafka's key on both sides"
+        if moved is not None and len(moved.left) < partitions:
+            return (
+                f"left topic {spec.left.topic!r} had {len(moved.left)} partitions before the move, and now {partitions}"
+            )
+    return why_not(spec, left, right)

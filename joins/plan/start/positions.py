@@ -1,0 +1,255 @@
+"""Where a new checkpoint starts: left as configured, right at the smallest left time less `before` and disorder. Pure.
+
+Every right record that a left record may match has a time >= (smallest left time) - before, so right starts at its
+first record at or above that. The smallest left time is that of the first block of left's records: if a record's time
+is wrong, right is at worst read from further back. If left has so few records that all of them may be wrong, the clock
+counts as well, as it does for records still to come; without the clock, right starts at the start of its log.
+
+If retention has already deleted such right records, left records near the start would be `unmatched` although their
+right record existed. This is refused, with the number of left records affected, unless `on_data_loss: continue` is set.
+Here a block's typical time counts, because a single wrong record must not stop a join.
+
+Records further out of order than the configured disorder may lie before a start that was found by a time, though they
+have reached it. Nothing reads them; so it is said (`say`, `teacup.kafka.log.time_search`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from datadelay.watermark import UNKNOWN, Idle
+from joins.batch.rules import earliest_right, latest_left
+from joins.batch.state import Admission, Bucket, Reading
+from joins.errors import DataLoss
+from joins.plan.log_checks import check_counts
+from joins.plan.readable import Listing
+from joins.spec import JoinPath, JoinSpec
+from teacup.base.times import iso
+from teacup.kafka.log.time_search import block_size, left_behind
+from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
+from teacup.kafka.records.record import proven, typical
+
+Say = Callable[[str], None]
+"""Takes a warning for people."""
+
+
+def nobody(_: str) -> None:
+    """Ignores a warning: for a look at where a join would start."""
+
+
+def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say: Say = nobody) -> Admission:
+    """Returns the admission before the first batch: nothing read, all positions set.
+
+    Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
+    """
+    shuffled = spec.path is JoinPath.SHUFFLED
+    if not shuffled:
+        check_counts(spec, len(listing.left), len(listing.right))
+    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
+    start = left_start(spec, listing, left, ceiling_ms, say)
+    if shuffled:  # the right record of a left one may be in any partition
+        start = start.alike(listing.right)
+    right_from = _right_start(spec, listing.right, right, start, ceiling_ms, say)
+    skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
+    first = first_admission(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
+    return replace(first, skipped={**start.skipped, **skipped})
+
+
+def first_admission(
+    spec: JoinSpec,
+    listing: Listing,
+    topics: Mapping[str, TopicLog],
+    left_from: Mapping[int, int],
+    right_from: Mapping[int, int],
+) -> Admission:
+    """Returns the admission of any join of which nothing is read; both starts by partition."""
+    shuffled = spec.path is JoinPath.SHUFFLED
+    divided = {0: (sorted(left_from), sorted(right_from))}
+    if not shuffled:
+        divided = {p: ([p], [p] if p in right_from else []) for p in sorted(listing.left)}
+    return Admission(
+        generation=uuid.uuid4().hex,
+        number=0,
+        listed_ms=listing.listed_ms,
+        skew_ms=spec.max_future_skew_ms,
+        right_bytes=spec.max_right_bytes,
+        identity=spec.identity(),
+        topics={side: (log.topic_id(), log.partition_count()) for side, log in topics.items()},
+        buckets={
+            number: Bucket(
+                number=number,
+                left={p: Reading.starting_at(left_from[p]) for p in left_partitions},
+                right={p: Reading.starting_at(right_from[p]) for p in right_partitions},
+                moved_ms=listing.listed_ms,
+            )
+            for number, (left_partitions, right_partitions) in divided.items()
+        },
+        parts=(spec.buckets or max(len(left_from), len(right_from))) if shuffled else None,
+        epochs=listing.epochs,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftStart:
+    """Where left starts.
+
+    offsets      the first offset of each left partition
+    smallest_ms  by right partition, a lower bound of the times of the left records that may match its records
+    typical_ms   by right partition, a typical time of these
+    skipped      the offsets that are lost, if any, as in `Admission.skipped`
+    """
+
+    offsets: Mapping[int, int]
+    smallest_ms: Mapping[int, int]
+    typical_ms: Mapping[int, int]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    def alike(self, right: Iterable[int]) -> LeftStart:
+        """Returns the same times for every right partition: those of all left partitions together."""
+        smallest_ms, typical_ms = min(self.smallest_ms.values()), min(self.typical_ms.values())
+        return replace(self, smallest_ms=dict.fromkeys(right, smallest_ms), typical_ms=dict.fromkeys(right, typical_ms))
+
+
+def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int, say: Say = nobody) -> LeftStart:
+    """Finds where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
+    stable = {p: ends.stable for p, ends in listing.left.items()}
+    if spec.start == "latest":
+        start = stable
+    elif spec.start == "earliest":
+        start = {p: ends.start for p, ends in listing.left.items()}
+    elif isinstance(spec.start, Mapping):
+        start = _given(spec, spec.start, listing.left)
+    else:
+        margin = spec.left.disorder_ms
+        queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
+        start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
+        setting = f"`left.disorder` ({margin} ms)"
+        _look_before(left, start, queries, ceiling_ms, say, "the join never reads these", setting)
+    spans = {p: (start[p], stable[p]) for p in start}
+    blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
+    lasts = left.last_times(stable, ceiling_ms, block_size(spec.outliers))
+    smallest, usual = {}, {}
+    for p, ends in listing.left.items():
+        times = [t for _, t in blocks[p]]
+        known_ms = [t - spec.left.disorder_ms for t in times]
+        if len(times) <= spec.outliers:
+            known_ms.append(_still_to_come(spec, listing, ends, [t for _, t in lasts[p]]))
+        smallest[p], usual[p] = min(known_ms), typical(known_ms)
+    lost = sum(start[p] - offset for p, offset in spec.start.items()) if isinstance(spec.start, Mapping) else 0
+    return LeftStart(start, smallest, usual, {"left": lost} if lost else {})
+
+
+def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends]) -> dict[int, int]:
+    """Returns the offsets that `start` names, and the first ones elsewhere. `DataLoss` if the log lacks some."""
+    topic = spec.left.topic
+    if unknown := sorted(offsets.keys() - left.keys()):
+        raise DataLoss(
+            f"start: left topic {topic!r} has {len(left)} partitions, and an offset is given for {unknown}: the topic "
+            "was recreated, or it is another one"
+        )
+    for p, offset in offsets.items():
+        ends = left[p]
+        if offset > ends.high:
+            raise DataLoss(
+                f"start: left partition {topic}-{p} ends at offset {ends.high}, before {offset}: the topic was "
+                "recreated or truncated, or the offsets are those of another one"
+            )
+        if offset < ends.start and spec.on_data_loss == "stop":
+            raise DataLoss(
+                f"start: retention has deleted {ends.start - offset} offsets of left partition {topic}-{p}, from "
+                f"{offset} on; continue with what is left of it (`on_data_loss: continue`)"
+            )
+    return {p: max(offsets.get(p, ends.start), ends.start) for p, ends in left.items()}
+
+
+def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[int]) -> int:
+    """Returns a lower bound of the times of timely records from the end on; `UNKNOWN` if nothing gives one."""
+    if spec.idle is Idle.ADVANCE and ends.settled:
+        return listing.listed_ms - spec.producer_delay_ms
+    reached_ms = proven(last_ms, spec.outliers)
+    return UNKNOWN if reached_ms is None else reached_ms - spec.left.disorder_ms
+
+
+def first_read(
+    spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog
+) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Finds where left and right partitions are read from, if the match of a left record may be in any partition.
+
+    Raises `DataLoss`.
+    """
+    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
+    start = left_start(spec, listing, left, ceiling_ms)
+    return start.offsets, _right_start(spec, listing.right, right, start.alike(listing.right), ceiling_ms)
+
+
+def _look_before(
+    log: TopicLog,
+    starts: Mapping[int, int],
+    queries: Mapping[int, TimeQuery],
+    ceiling_ms: int,
+    say: Say,
+    effect: str,
+    setting: str,
+) -> None:
+    """Warns of what lies before a start, and has reached the time of its query."""
+    if say is nobody:
+        return
+    for text in left_behind(log, starts, queries, ceiling_ms):
+        say(f"{text}: {effect}. {setting} is too small for them: raise it, and start a new checkpoint")
+
+
+def _right_start(
+    spec: JoinSpec,
+    ends: Mapping[int, Ends],
+    right: TopicLog,
+    start: LeftStart,
+    ceiling_ms: int,
+    say: Say = nobody,
+) -> dict[int, int]:
+    wanted = {p: max(earliest_right(spec, start.smallest_ms[p]), 0) for p in ends}
+    queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
+    starts = {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
+    setting = f"`right.disorder` ({spec.right.disorder_ms} ms)"
+    _look_before(right, starts, queries, ceiling_ms, say, "left records that match these will be unmatched", setting)
+    return starts
+
+
+def _never_readable(
+    spec: JoinSpec,
+    listing: Listing,
+    left: TopicLog,
+    right: TopicLog,
+    start: LeftStart,
+    right_from: Mapping[int, int],
+    ceiling_ms: int,
+) -> dict[str, int]:
+    """Counts left records that may miss right records deleted by retention; `DataLoss` unless the join may continue."""
+    cut = {p: (e.start, e.stable) for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
+    blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
+    firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
+    # Deleted records lie before the first remaining one: their times are at most the disorder above its time.
+    reach = {
+        p: latest_left(spec, (t if t is not None else listing.listed_ms) + spec.right.disorder_ms)
+        for p, t in firsts.items()
+    }
+    short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}
+    if not short:
+        return {}
+    of_left = dict.fromkeys(listing.left, max(short.values())) if spec.path is JoinPath.SHUFFLED else short
+    queries = {
+        p: TimeQuery(t, start.offsets[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in of_left.items()
+    }
+    affected = sum(a.offset - start.offsets[p] for p, a in left.first_at_or_after(queries, ceiling_ms).items())
+    if affected == 0:
+        return {}
+    if spec.on_data_loss == "continue":
+        return {"left_without_right": affected}
+    first = min((iso(t) for t in firsts.values() if t is not None), default="no record")
+    raise DataLoss(
+        f"retention of right topic {right.topic!r} does not reach back to the left records at the start: partitions "
+        f"{sorted(short)} begin at {first}, and about {affected} left records "
+        "may have had right records before that. Start later (`start: TIME`), or accept that these are unmatched "
+        "(`on_data_loss: continue`)"
+    )

@@ -1,0 +1,226 @@
+"""A look at some records of both topics before a join starts: their join keys and event times.
+
+It reads left's newest records, and of right those that they may match (`joins.plan.start.startup_sample`).
+
+What samples of both topics say about their join keys.
+
+Left's newest records are compared with the right records of their time: those that they may match. If hardly any of
+right's were sampled, that no key is common says nothing; so samples are compared only if at least `ENOUGH` common keys
+were to be expected, should every left key have a match.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence, Sized
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from joins.batch.rules import earliest_right, latest_right
+from joins.read.deserialize import decoder
+from joins.read.parse import find
+from joins.spec import JoinSpec, Side
+from teacup.base.now import wall_ms
+from teacup.kafka.log.point_reader import PointReader, Record
+from teacup.kafka.log.topic_log import TopicLog
+from teacup.kafka.read.fetch import SCHEMA
+
+ENOUGH = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some records of one topic, by partition and in the order of their offsets.
+
+    keys    join keys; None where a record has none
+    times   event times; None where a record has no valid one
+    out_of  how many offsets the ranges have that the records were taken from
+    faults  why values or keys cannot be used, and how often
+    """
+
+    keys: Mapping[int, Sequence[bytes | None]] = field(default_factory=dict)
+    times: Mapping[int, Sequence[int | None]] = field(default_factory=dict)
+    out_of: int = 0
+    faults: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Returns how many records were sampled."""
+        return sum(len(some) for some in self.keys.values())
+
+    @property
+    def valid_times(self) -> list[int]:
+        """Returns the valid times in ascending order."""
+        return sorted(at for some in self.times.values() for at in some if at is not None)
+
+    @property
+    def distinct_keys(self) -> dict[bytes, None]:
+        """Returns the keys, each once, in the order in which they were found."""
+        return {key: None for some in self.keys.values() for key in some if key is not None}
+
+    @property
+    def given_keys(self) -> dict[int, list[bytes]]:
+        """Returns the keys that records have, by partition."""
+        return {p: [key for key in some if key is not None] for p, some in self.keys.items()}
+
+    @property
+    def share(self) -> float:
+        """Returns which part of its ranges was sampled."""
+        return min(self.records / self.out_of, 1.0) if self.out_of else 0.0
+
+
+def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None:
+    """Says why probably nothing will match, with a key of each side; None if keys are common, or too few are known."""
+    ours, theirs = left.distinct_keys, right.distinct_keys
+    for name, side, found in (("left", spec.left, left), ("right", spec.right, right)):
+        if found.records and not found.distinct_keys:
+            return (
+                f"none of {found.records} sampled records of {name} {side.topic!r} has a join key at "
+                f"{str(side.key_of)!r}: they match nothing; correct {name}.key"
+            )
+    if not theirs or ours.keys() & theirs.keys() or len(ours) * right.share < ENOUGH:
+        return None
+    return (
+        f"no key of left occurs in right: {len(ours)} keys of left {spec.left.topic!r}, such as {next(iter(ours))!r}, "
+        f"and {len(theirs)} keys of right {spec.right.topic!r} of the same time, such as {next(iter(theirs))!r}. "
+        "If they name different things, nothing will match: say where the join key is, with `left.key` or `right.key` "
+        "(a field `$.path`, `header:NAME`)"
+    )
+
+
+def common_keys(left: Sample, right: Sample) -> int:
+    """Counts the keys that occur in both samples."""
+    return len(left.distinct_keys.keys() & right.distinct_keys.keys())
+
+
+def example(left: Sample, right: Sample) -> tuple[bytes, bytes] | None:
+    """Returns a key of each side."""
+    ours, theirs = left.distinct_keys, right.distinct_keys
+    return (next(iter(ours)), next(iter(theirs))) if ours and theirs else None
+
+
+log = logging.getLogger("teacup.joins.plan.start.startup_sample")
+
+NEWEST = 100
+AROUND = 500
+"""How many records are taken of each partition: left's newest, and right's of their time."""
+AT_MOST = 20_000
+"""Of all partitions of a topic, but at least ten of each."""
+
+
+def compare(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[bytes, bytes] | None:
+    """Returns a key of each side, if there are any; warns if probably nothing will match. Raises `KafkaIOError`."""
+    ours, theirs = sample_both(spec, left, right)
+    if (warning := nothing_in_common(spec, ours, theirs)) is not None:
+        log.warning("%s: %s", spec.name, warning)
+    return example(ours, theirs)
+
+
+def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample, Sample]:
+    """Returns left's newest records, and right's of the same time; right's newest if there are none."""
+    ceiling_ms = wall_ms() + spec.max_future_skew_ms
+    ours = sample_newest(spec.left, left, spec.kafka, spec.registry, ceiling_ms)
+    whole = {p: (ends.start, ends.stable) for p, ends in right.ends().items()}
+    spans = _of_their_time(spec, ours.valid_times, right, whole) or whole
+    return ours, _last(spec.right, right, spec.kafka, spec.registry, spans, AROUND, ceiling_ms)
+
+
+def sample_newest(
+    side: Side, topic: TopicLog, kafka: Mapping[str, str], registry: Mapping[str, str], ceiling_ms: int
+) -> Sample:
+    """Returns the newest records of each partition. ceiling_ms: no valid time is above it."""
+    spans = {p: (ends.start, ends.stable) for p, ends in topic.ends().items()}
+    return _last(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
+
+
+def sample_next(
+    side: Side,
+    topic: TopicLog,
+    kafka: Mapping[str, str],
+    registry: Mapping[str, str],
+    starts: Mapping[int, int],
+    ceiling_ms: int,
+) -> Sample:
+    """Returns the first records from these offsets on, of each partition. ceiling_ms: no valid time is above it."""
+    ends = topic.ends()
+    spans = {p: (start, ends[p].stable) for p, start in starts.items() if start < ends[p].stable}
+    return _first(side, topic, kafka, registry, spans, _at_most(NEWEST, spans), ceiling_ms)
+
+
+def _of_their_time(
+    spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Mapping[int, tuple[int, int]]
+) -> dict[int, tuple[int, int]]:
+    """Finds the right records that left records of these times may match. A few wrong times do not count."""
+    if not times:
+        return {}
+    tenth = len(times) // 10
+    lowest_ms, highest_ms = earliest_right(spec, times[tenth]), latest_right(spec, times[-1 - tenth])
+    first = right.estimate(dict.fromkeys(ends, lowest_ms))
+    last = right.estimate(dict.fromkeys(ends, highest_ms + 1))
+    spans = {p: (max(first[p], start), min(last[p], end)) for p, (start, end) in ends.items()}
+    return spans if any(start < end for start, end in spans.values()) else {}
+
+
+def _last(
+    side: Side,
+    topic: TopicLog,
+    kafka: Mapping[str, str],
+    registry: Mapping[str, str],
+    spans: Mapping[int, tuple[int, int]],
+    count: int,
+    ceiling_ms: int,
+) -> Sample:
+    """Reads the last `count` records, or fewer, of each of these ranges."""
+    count = _at_most(count, spans)
+    ends = {p: (max(start, end - count), end) for p, (start, end) in spans.items()}
+    found = _first(side, topic, kafka, registry, ends, count, ceiling_ms)
+    return replace(found, out_of=sum(max(end - start, 0) for start, end in spans.values()))
+
+
+def _first(
+    side: Side,
+    topic: TopicLog,
+    kafka: Mapping[str, str],
+    registry: Mapping[str, str],
+    spans: Mapping[int, tuple[int, int]],
+    count: int,
+    ceiling_ms: int,
+) -> Sample:
+    """Reads the first `count` readable records, or fewer, of each of these ranges."""
+    with closing(PointReader(topic.topic, kafka)) as reader:
+        records = reader.take(spans, count)
+    return sample_of(side, registry, records, sum(max(end - start, 0) for start, end in spans.values()), ceiling_ms)
+
+
+def _at_most(count: int, partitions: Sized) -> int:
+    return max(min(count, AT_MOST // max(len(partitions), 1)), 10)
+
+
+def sample_of(
+    side: Side, registry: Mapping[str, str], records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int
+) -> Sample:
+    """Finds the join keys and event times of records, by partition."""
+    keys: dict[int, list[bytes | None]] = {}
+    times: dict[int, list[int | None]] = {}
+    decode = decoder(side, registry)
+    for p, some in records.items():
+        batch = _batch(some) if decode is None else decode(_batch(some))
+        found = find(side, batch)
+        keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
+        times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
+    return Sample(keys, times, out_of)
+
+
+def _batch(records: Sequence[Record]) -> pa.RecordBatch:
+    columns = [
+        [record.partition for record in records],
+        [record.offset for record in records],
+        [-1 if record.timestamp_ms is None else record.timestamp_ms for record in records],
+        [record.timestamp_type for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [record.headers or None for record in records],
+    ]
+    return pa.record_batch([pa.array(c, part.type) for c, part in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)

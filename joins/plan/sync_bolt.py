@@ -1,0 +1,232 @@
+"""SyncBolt: what a batch may read. Pure: state and ends in, admission out; it queries the log through `Ask`s.
+
+One bucket, one batch, with H a target time and D the disorder of a side:
+
+    right partition    is read until its records prove that H is reached, and its progress is H - D; one that has no
+                       such record is read to its end, and its progress is what its records and the clock prove
+    right frontier     the minimum of right's progress
+    left               goes up to the limit that this frontier allows: each partition up to its first record at or above
+    left progress      of the records from there on: no timely one has a smaller time
+    expiry             follows from left's progress
+
+`joins.batch.rules` has the formulas, and why they prevent the deadlock. The driver plans ranges by asking the log
+where times begin. That is a hint. The frontier, the expiry, the progress and where left stops are what the task finds
+in the records (`joins.window.bolt`); they come back as facts, and the next plan starts from them.
+
+H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
+is never read further than left needs it. The plan of a bucket is a generator (`joins.plan.bucket_plan`); all of them
+run in lockstep.
+
+How long a look that found nothing to do stays right, as long as the ends of the topics stay where they are. Pure.
+
+With the same ends only the clock can lead to a batch, at a time that is known:
+
+    left waits      its next record goes once the clock proves right beyond it: time + after + producer delay
+    the window      expires once the clock proves left beyond its oldest record: time + before + producer delay; batches
+                    that only expire it keep their distance
+    anything else   a topic that was recreated or cut off, new partitions, the daily batch: looked for every second
+
+Where more than the clock decides, each look makes a plan: right is not read to its end, a transaction is open, left's
+next record is not known, `max_wait` runs, another system says how far right is stored.
+
+What a run under `availableNow` reads, and so when it ends. Pure.
+
+    left   up to the ends that the first look found; records after them count as not yet readable
+    right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
+           look, so that retention does not overtake a right topic whose left is silent
+
+With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
+a line (`holding.Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest.
+
+No batch is made that reads nothing and only expires the window: the run is over when both are read. Right records that
+have not expired by then stay in the window, and the next run matches them or reports them unjoined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from datadelay.watermark import UNKNOWN
+from joins.batch.facts import BucketFacts
+from joins.batch.rules import latest_left, latest_right
+from joins.batch.state import Admission, Bucket
+from joins.plan.bucket_plan import BucketPlanner, Plan, rebased
+from joins.plan.readable import Asking, Listing, in_lockstep
+from joins.plan.wait_reasons import Held, unread_left, why_left_waits
+from joins.spec import JoinSpec
+from teacup.base.times import LONGEST_MS
+from teacup.kafka.log.topic_log import Ends, ListedEnds, TopicLog, fair_shares
+
+PLAN_EVERY_MS = 1_000
+
+
+def quiet_until(spec: JoinSpec, listing: Listing, plans: Iterable[Plan], expires_from_ms: int) -> int:
+    """Returns until when planning would find nothing to read, as these plans did; at least the listing's time.
+
+    expires_from_ms   when the next batch that only expires the window may run
+    """
+    due = [time_ms for plan in plans for time_ms in _due(spec, listing, plan, expires_from_ms)]
+    return max(min([*due, listing.listed_ms + PLAN_EVERY_MS]), listing.listed_ms)
+
+
+def highs_of(listing: Listing) -> dict[str, dict[int, int]]:
+    """Returns where both topics end, by side and partition: while that is the same, nothing was written to them."""
+    return {side: {p: ends.high for p, ends in listing.side(side).items()} for side in ("left", "right")}
+
+
+def _due(spec: JoinSpec, listing: Listing, plan: Plan, expires_from_ms: int) -> list[int]:
+    """Returns when time may lead to a batch of one bucket."""
+    bucket, now_ms = plan.bucket, listing.listed_ms
+    right = [(reading.end, listing.right[p]) for p, reading in bucket.right.items()]
+    waiting = [reading.held_ms for p, reading in bucket.left.items() if reading.end < listing.left[p].stable]
+    ends: list[Ends] = [*(ends for _, ends in right), *(listing.left[p] for p in bucket.left)]
+    if any(end < ends.stable for end, ends in right) or not all(partition.settled for partition in ends):
+        return [now_ms]
+    if waiting and (spec.max_wait_ms is not None or bucket.outside_ms is not None):
+        return [now_ms]
+    clock_ms = spec.producer_delay_ms + 1
+    due = [now_ms if held_ms is None else latest_right(spec, held_ms) + clock_ms for held_ms in waiting]
+    if bucket.oldest_ms is not None:
+        expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + clock_ms
+        due.append(max(expires_ms, expires_from_ms))
+    return due
+
+
+RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the offsets of groups for seven days
+
+
+@dataclass(slots=True)
+class Watch:
+    """Remembers since when right has made no progress, as one process has seen it: `max_wait` counts from there.
+
+    A frontier that follows the clock over an idle topic moves at each look, although it leads to no admission. Time
+    before the process started to look does not count.
+    """
+
+    started_ms: int
+    _moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def since_ms(self, bucket: int) -> int:
+        """Returns since when (ms) right has made no progress in a bucket."""
+        return self._moved[bucket][1] if bucket in self._moved else self.started_ms
+
+    def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, Plan], now_ms: int) -> None:
+        """Notes which frontiers the plans of one look (by bucket) advance, at `now_ms`."""
+        for number, plan in plans.items():
+            known_ms = self._moved[number][0] if number in self._moved else state[number].frontier_ms
+            if plan.expected.frontier_ms > known_ms:
+                self._moved[number] = (plan.expected.frontier_ms, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The next admission, and the facts that are expected of it, by bucket.
+
+    ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
+    """
+
+    admission: Admission
+    expected: Mapping[int, BucketFacts]
+    ahead: frozenset[tuple[str, int]] = frozenset()
+
+    @classmethod
+    def nothing(cls, begun: Admission) -> Planned:
+        """Returns the first batch of a join with nothing to read yet."""
+        return cls(replace(begun, number=begun.number + 1), {})
+
+    def rebased(self, state: Admission) -> Planned:
+        """Applies these ranges, planned with expected facts, to the `state` that the previous batch really left."""
+        buckets = {n: rebased(self.admission.buckets[n], bucket) for n, bucket in state.buckets.items()}
+        return replace(self, admission=replace(self.admission, buckets=buckets))
+
+
+@dataclass(frozen=True, slots=True)
+class SyncBolt:
+    """Plans the batches of a join, so that left advances in step with right.
+
+    logs   the topics that the batches read, by side: both, or left alone if a feeder reads right
+    watch  remembers looks that led to no admission; without it, `max_wait` counts from the last admission
+    """
+
+    spec: JoinSpec
+    logs: Mapping[str, TopicLog]
+    watch: Watch = field(default_factory=lambda: Watch(UNKNOWN))
+
+    def plan(self, state: Admission, listing: Listing) -> Planned | Held:
+        """Returns the admission after `state`; with nothing to read and nothing to expire, what left waits for.
+
+        state  as the previous batch left it (`Admission.after`)
+        """
+        plans = {n: planner.plan() for n, planner in self._planners(state, listing).items()}
+        return self._next_admission(state, listing, plans)
+
+    def plan_left(self, state: Admission, listing: Listing, stored_ms: int) -> Planned | Held:
+        """Does the same for a right topic that a feeder stores: up to `stored_ms`, `UNKNOWN` if that is not known."""
+        plans = {n: planner.plan_left(stored_ms) for n, planner in self._planners(state, listing).items()}
+        return self._next_admission(state, listing, plans)
+
+    def _planners(self, state: Admission, listing: Listing) -> dict[int, BucketPlanner]:
+        """Returns a planner for each bucket, with its share of the records that the batch may read: at least one."""
+        shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, self.spec.max_records)
+        return {
+            n: BucketPlanner(self.spec, bucket, listing, max(shares[n], 1), self.watch.since_ms(n))
+            for n, bucket in state.buckets.items()
+        }
+
+    def _next_admission(self, state: Admission, listing: Listing, plans: Mapping[int, Asking[Plan]]) -> Planned | Held:
+        """Makes the plans with the logs' answers.
+
+        A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
+        """
+        spec = self.spec
+        made = in_lockstep(plans, self.logs, listing.listed_ms + spec.max_future_skew_ms)
+        self.watch.saw(state.buckets, made, listing.listed_ms)
+        reads = any(plan.bucket.reads for plan in made.values())
+        waited_ms = listing.listed_ms - state.listed_ms
+        expires = waited_ms >= spec.frontier_every_ms and any(plan.expires() for plan in made.values())
+        renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
+        if not (reads or expires or renews):
+            return self._held(state, listing, made)
+        admission = replace(
+            state,
+            number=state.number + 1,
+            listed_ms=listing.listed_ms,
+            skew_ms=spec.max_future_skew_ms,
+            right_bytes=spec.max_right_bytes,
+            buckets={number: plan.bucket for number, plan in made.items()},
+            parts=state.parts and (spec.buckets or state.parts),
+        )
+        ahead = frozenset().union(*(plan.ahead for plan in made.values()))
+        return Planned(admission, {number: plan.expected for number, plan in made.items()}, ahead)
+
+    def _held(self, state: Admission, listing: Listing, made: Mapping[int, Plan]) -> Held:
+        waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
+        until_ms = quiet_until(self.spec, listing, made.values(), state.listed_ms + self.spec.frontier_every_ms)
+        return Held(listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing))
+
+
+class OneRun:
+    """Remembers the ends of both topics at the first look."""
+
+    def __init__(self) -> None:
+        self._left, self._right = ListedEnds(), ListedEnds()
+
+    def cut(self, listing: Listing, state: Admission | None = None) -> Listing:
+        """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
+        left, right = self._left.cut(listing.left), self._right.cut(listing.right)
+        cut = replace(listing, left=left)
+        buckets = () if state is None else state.buckets.values()
+        if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
+            return cut
+        read = {p: reading.end for bucket in buckets for p, reading in bucket.right.items()}
+        beyond = {
+            p: replace(ends, stable=min(max(right[p].stable, read.get(p, 0)), ends.stable))
+            for p, ends in listing.right.items()
+        }
+        return replace(cut, right=beyond)
+
+
+def of_one_run(spec: JoinSpec) -> JoinSpec:
+    """Returns the join without batches that only expire the window."""
+    return replace(spec, frontier_every_ms=LONGEST_MS)

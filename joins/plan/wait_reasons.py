@@ -1,0 +1,188 @@
+"""Why nothing may be read now: what left waits for, by bucket. Pure.
+
+    unread            a right partition is not read to its end, and may not be read further yet
+    open transaction  it is read to its last stable offset, and an open transaction hides what is behind that
+    idle hold         it is read to its end, and by `idle: hold` its next records are waited for
+    clock             it is read to its end, and its progress follows the clock: soon left may go
+    data delay        the feeder has stored right only up to a time            (lookup join)
+    delay unknown     up to which time right is stored is not known, or no longer true
+
+A bucket waits for its slowest right partition. Each cause but the clock is logged once it has lasted longer than it
+usually does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeVar
+
+from datadelay.watermark import UNKNOWN, Idle
+from joins.batch.facts import BucketFacts
+from joins.batch.state import Bucket
+from joins.plan.readable import Listing
+from joins.spec import JoinSpec
+from teacup.base.times import iso
+from teacup.kafka.log.time_search import block_size
+
+T = TypeVar("T")
+
+SHOWN = 10
+
+
+class Cause(StrEnum):
+    """What is in the way."""
+
+    UNREAD = "unread"
+    OPEN_TRANSACTION = "open transaction"
+    IDLE_HOLD = "idle hold"
+    CLOCK = "clock"
+    DATA_DELAY = "data delay"
+    DELAY_UNKNOWN = "delay unknown"
+
+
+USUAL_MS: dict[Cause, float] = {
+    Cause.UNREAD: 10_000,
+    Cause.OPEN_TRANSACTION: 10_000,
+    Cause.IDLE_HOLD: 10_000,
+    Cause.CLOCK: math.inf,
+    Cause.DATA_DELAY: 90_000,  # collectors run once a minute
+    Cause.DELAY_UNKNOWN: 0,
+}
+"""How long left may wait for each before it is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftWaits:
+    """Says what the left of one bucket waits for. Equal values name the same thing.
+
+    partition, offset  the right partition that is waited for, and up to where it is read
+    stored_ms          data delay: every right record below it is stored
+    waiting            how many left records wait, by partition
+    end                the right partition's last stable offset
+    detail             data delay: the consumer whose delay it is; delay unknown: why
+    """
+
+    cause: Cause
+    bucket: int | None = None
+    partition: int | None = None
+    offset: int | None = None
+    stored_ms: int | None = None
+    waiting: Mapping[int, int] = field(default_factory=dict, compare=False)
+    end: int | None = field(default=None, compare=False)
+    detail: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Says that nothing may be read now: there is no admission.
+
+    waits     empty where left is read to its end
+    until_ms  no plan before this time finds anything, unless a topic has grown (`joins.plan.sync_bolt`)
+    highs     where the topics ended, by side and partition
+    """
+
+    listed_ms: int
+    waits: tuple[LeftWaits, ...] = ()
+    until_ms: int = UNKNOWN
+    highs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+    @property
+    def left_waits(self) -> bool:
+        """Returns whether left has unread records that may not go yet."""
+        return any(waits.waiting for waits in self.waits)
+
+
+def unread_left(bucket: Bucket, listing: Listing) -> dict[int, int]:
+    """Counts the readable left records that a bucket has not read yet, by partition."""
+    return {p: listing.left[p].stable - r.end for p, r in bucket.left.items() if listing.left[p].stable > r.end}
+
+
+def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listing: Listing) -> LeftWaits | None:
+    """Finds what the left of a bucket that may read nothing waits for; None if its left is read to its end."""
+    waiting = unread_left(bucket, listing)
+    if not waiting:
+        return None
+    if bucket.outside_ms is not None:
+        return LeftWaits(Cause.DATA_DELAY, bucket.number, stored_ms=expected.frontier_ms, waiting=waiting)
+    p, _ = min(expected.right.items(), key=lambda item: item[1].progress_ms)
+    ends, offset = listing.right[p], bucket.right[p].end
+    if offset < ends.stable:
+        cause = Cause.UNREAD
+    elif not ends.settled:
+        cause = Cause.OPEN_TRANSACTION
+    elif spec.idle is Idle.HOLD:
+        cause = Cause.IDLE_HOLD
+    else:
+        cause = Cause.CLOCK
+    return LeftWaits(cause, bucket.number, p, offset, waiting=waiting, end=ends.stable)
+
+
+class Waited:
+    """Remembers since when each bucket's left has waited for the same thing, as one process has seen it."""
+
+    def __init__(self) -> None:
+        self._since: dict[int | None, tuple[LeftWaits, int]] = {}
+
+    def unusual(self, held: Held, *, all_causes: bool = False) -> tuple[int, list[LeftWaits]]:
+        """Returns since when (wall clock) something lasts longer than usual, and what; all_causes: whatever lasts."""
+        known, now_ms = self._since, held.listed_ms
+        self._since = {
+            waits.bucket: (waits, known[waits.bucket][1] if known.get(waits.bucket, (None,))[0] == waits else now_ms)
+            for waits in held.waits
+        }
+        long = [
+            (since_ms, waits)
+            for waits, since_ms in self._since.values()
+            if all_causes or now_ms - since_ms >= USUAL_MS[waits.cause]
+        ]
+        return min((since_ms for since_ms, _ in long), default=now_ms), [waits for _, waits in long]
+
+    def waits_in_vain(self, spec: JoinSpec, held: Held) -> bool:
+        """Returns whether all left that waits has waited in vain.
+
+        It has waited longer than usual for records that may never come (`idle: hold`). `unusual` has seen `held`. With
+        `max_wait` left goes by itself.
+        """
+        waiting = [waits for waits in held.waits if waits.waiting]
+        if not waiting or spec.max_wait_ms is not None:
+            return False
+        return all(
+            waits.cause is Cause.IDLE_HOLD and held.listed_ms - self._since[waits.bucket][1] >= USUAL_MS[waits.cause]
+            for waits in waiting
+        )
+
+
+def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
+    """Writes one line: since when how many left records wait, and for what."""
+    left = {p: records for bucket in waits for p, records in bucket.waiting.items()}
+    shown, more = _few(sorted(left))
+    which = f"{sum(left.values())} left records in partitions {shown}{more} wait for right; " if left else ""
+    reasons, others = _few(list(dict.fromkeys(_reason(spec, bucket) for bucket in waits)))
+    return f"holds since {iso(since_ms)}: {which}{'; '.join(reasons)}{others}"
+
+
+def _few(things: list[T]) -> tuple[list[T], str]:
+    """Returns the first things, and how many more there are: there may be thousands of partitions."""
+    return things[:SHOWN], f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
+
+
+def _reason(spec: JoinSpec, waits: LeftWaits) -> str:
+    right = f"{spec.right.topic}-{waits.partition}"
+    match waits.cause:
+        case Cause.UNREAD:
+            return f"{right}: it is read to offset {waits.offset} of {waits.end}"
+        case Cause.OPEN_TRANSACTION:
+            return f"{right}: an open transaction holds its end at offset {waits.offset}"
+        case Cause.IDLE_HOLD:
+            block = f"{block_size(spec.outliers)} to a block"
+            return f"{right}: it is read to its end, and by `idle: hold` its next records are waited for, {block}"
+        case Cause.CLOCK:
+            return f"{right}: it is read to its end, offset {waits.offset}, and left may go as time passes"
+        case Cause.DATA_DELAY:
+            stored = f"{waits.detail!r} has stored {spec.right.topic!r} only up to {iso(waits.stored_ms or 0)}"
+            return f"{stored}: does the feeder run?"
+        case Cause.DELAY_UNKNOWN:
+            return waits.detail

@@ -1,0 +1,151 @@
+"""The facts of batches as files: a cache, since the log gives them again.
+
+    <generation>/<bucket>/facts-<number>-<digest>.json   beside the slices, by the task: of the batch with this number,
+                                                         carried out by the ticket with this digest
+    <generation>/facts-<number>.json                     by the driver: of all buckets, each with its ticket's digest
+
+Each file is JSON with a checksum. One that was changed or cut off counts as lost.
+
+A checkpoint that was restored from a copy plans other batches under numbers that were already used. Their facts differ
+from the old ones: the ticket's digest says which batch a file belongs to.
+
+Where a machine keeps the files of a join's batches: slices, marks, facts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from joins.batch.facts import BucketFacts
+from joins.batch.state import Admission
+from joins.batch.ticket import Ticket
+from joins.read.summary import BucketSummary
+from teacup.base.files import checked_text, from_checked_text
+from teacup.base.logs import sparse
+
+
+def own_folder() -> Path:
+    """Returns the default folder for windows on this machine: a folder of this user, because everybody shares /tmp."""
+    return Path(tempfile.gettempdir()) / f"teacup-windows-{os.getuid()}"
+
+
+def generation_folder(windows: Path, join: str, generation: str) -> Path:
+    """Returns where a join keeps the windows of one checkpoint's generation."""
+    return windows / f"{join}-{generation}"
+
+
+def bucket_folder(windows: Path | None, join: str, generation: str, bucket: str) -> Path:
+    """Returns where a join keeps the files of one bucket; windows=None: this user's own folder."""
+    return generation_folder(windows or own_folder(), join, generation) / bucket
+
+
+log = sparse("teacup.joins.read.facts_files")
+
+KEPT = 3
+"""Batches whose facts are kept: the last one, and those that may run at the same time."""
+NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
+
+
+class FactsFolder:
+    """The facts of one bucket's last batches, as files in a folder. It may lose some, but never returns wrong ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, number: int, digest: str, facts: BucketFacts) -> None:
+        """Keeps the facts of batch `number`, and removes old ones. If this fails, they are only read again later."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path = self._path(number, digest)
+            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+            temporary.write_text(checked_text(facts.to_json()))
+            temporary.replace(path)
+            for name in os.listdir(self._folder):
+                match = NAME.fullmatch(name)
+                if match and int(match[1]) <= number - KEPT:
+                    (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
+
+    def load(self, number: int, digest: str) -> BucketFacts | None:
+        """Returns the facts of a batch; None if they are lost, or the file is damaged."""
+        try:
+            return BucketFacts.from_json(from_checked_text(self._path(number, digest).read_text()))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            log.warning("%s: the facts of batch %d cannot be read: %s", self._folder, number, error)
+            return None
+
+    def _path(self, number: int, digest: str) -> Path:
+        return self._folder / f"facts-{number}-{digest}.json"
+
+
+def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary]) -> None:
+    """Keeps the facts in the summaries of a batch where the driver finds them when it plans the next one."""
+    for number, generation in {(summary.number, summary.generation) for summary in summaries}:
+        content = _by_bucket(summaries)
+        folder = generation_folder(windows or own_folder(), job, generation)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = folder / ".facts.json.new"
+            temporary.write_text(checked_text(content))
+            temporary.replace(_of_all(folder, number))
+            _of_all(folder, number - KEPT).unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s: the facts of batch %d are not kept (%s); they are read again", folder, number, error)
+
+
+def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:
+    """Returns the digest and the facts of each ticket; of a divided one those of all its parts together."""
+    if not any(summary.is_part for summary in summaries):
+        return {str(summary.bucket): [summary.ticket, summary.facts.to_json()] for summary in summaries}
+    parts = sorted(summaries, key=lambda summary: summary.bucket)
+    return {"0": [parts[0].ticket, BucketFacts.of_parts(part.facts for part in parts).to_json()]}
+
+
+def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
+    """Finds the facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
+    found: dict[int, BucketFacts] = {}
+    missing = Ticket.all_of(admission)
+    for windows in folders:
+        folder = generation_folder(windows or own_folder(), job, admission.generation)
+        kept = _loaded(_of_all(folder, admission.number)) if missing else {}
+        for ticket in missing:
+            facts = kept.get((ticket.bucket.number, ticket.digest)) or _by_tasks(folder, ticket)
+            if facts is not None:
+                found[ticket.bucket.number] = facts
+        missing = [ticket for ticket in missing if ticket.bucket.number not in found]
+    return found
+
+
+def _by_tasks(folder: Path, ticket: Ticket) -> BucketFacts | None:
+    """Loads the facts that tasks on this machine have kept; None if those of a part are missing."""
+    parts = []
+    for part in ticket.divided():
+        facts = FactsFolder(folder / part.name_of_part).load(part.number, part.digest)
+        if facts is None:
+            return None
+        parts.append(facts)
+    return BucketFacts.of_parts(parts)
+
+
+def _of_all(folder: Path, number: int) -> Path:
+    return folder / f"facts-{number}.json"
+
+
+def _loaded(path: Path) -> dict[tuple[int, str], BucketFacts]:
+    """Loads facts by bucket and digest; nothing if the file is lost or damaged."""
+    try:
+        content = from_checked_text(path.read_text())
+        return {(int(bucket), digest): BucketFacts.from_json(facts) for bucket, (digest, facts) in content.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        log.warning("%s cannot be read: %s", path, error)
+        return {}

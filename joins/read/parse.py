@@ -1,0 +1,257 @@
+"""Which of the records that were read take part, and which go to the dead-letter topic, with the reason. Pure.
+
+What a side finds in its records: event times, join keys, and why a value or a key cannot be used. Pure.
+
+Knows which schemas the registry had when a record was read: if its schema came later, it stays a dead letter. Pure.
+
+`Known` says from which offset of a partition on each schema was known. It grows by the schemas of a topic, of which
+there are few; those that are named and do not exist, which may be many, are not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from joins.errors import DataLoss
+from joins.rows.frames import OWN_KEY, RECORD, Bools, constant, empty_rows, frame_of, rows_about
+from joins.spec import Format, Side
+from teacup.base.times import LATEST_MS, UNLIMITED_MS
+from teacup.kafka.headers import FUTURE_TIME, INVALID_JSON, INVALID_KEY, INVALID_TEXT, NO_TIME, UNKNOWN_SCHEMA
+from teacup.kafka.records.framed import schema_ids
+from teacup.kafka.records.json_fields import JsonFields, json_fields, text_of
+from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid, valid_or_null
+
+RAW, UNREADABLE = "raw", "unreadable"
+"""Columns of a batch whose values became JSON when they were read: the bytes as they were, and why there is no JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found in one batch, as columns.
+
+    times    int64 ms UTC; null if a record has none, or one before 1970
+    keys     the join keys (binary), null where there is none; None: the records' own keys
+    reasons  why a value or a key cannot be used; None if all can, which is the usual case
+    kept     JSON objects of the fields that the side keeps; None: it keeps no fields, or the whole value
+    """
+
+    times: pa.Array
+    keys: pa.Array | None
+    reasons: pl.Series | None
+    kept: pa.Array | None
+
+
+def find(side: Side, batch: pa.RecordBatch) -> Found:
+    """Reads a batch in the schema of `teacup.kafka.read.range_reader`, of which partition and offset are not needed."""
+    key_of, values = side.key_of, batch.column("value")
+    fields = None
+    if side.has_json:
+        keep = None if side.kept is None else side.kept.paths
+        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths, keep, side.time_unit)
+    times = batch.column("timestamp") if fields is None or fields.time is None else fields.time
+    keys = None
+    if not key_of.is_kafkas:
+        keys = key_of.keys(batch.column("key"), batch.column("headers"), () if fields is None else fields.keys)
+    reasons = _reasons(values, fields) if fields is not None else None
+    if UNREADABLE in batch.schema.names and (unread := batch.column(UNREADABLE)).null_count < len(batch):
+        undecoded = pl.Series(pl.from_arrow(unread))
+        reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
+    if side.format is Format.TEXT:
+        reasons = _worded({INVALID_TEXT: _not_text(values)})
+    return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)
+
+
+def _reasons(values: pa.Array, fields: JsonFields) -> pl.Series | None:
+    if pc.all(fields.json).as_py() is not False and not pc.any(fields.odd).as_py():
+        return None
+    not_text = _not_text(values)
+    return _worded({INVALID_TEXT: not_text, INVALID_JSON: pc.invert(fields.json), INVALID_KEY: fields.odd})
+
+
+def _not_text(values: pa.Array) -> pa.Array:
+    return pc.and_(text_of(values).is_null(), values.is_valid())
+
+
+def _worded(masks: Mapping[str, pa.Array]) -> pl.Series | None:
+    """Returns for each record the name of the first mask that holds; null if none does."""
+    if not any(pc.any(mask).as_py() for mask in masks.values()):
+        return None
+    frame = pl.DataFrame({name: pl.Series(pl.from_arrow(mask)) for name, mask in masks.items()})
+    return frame.select(reason=pl.coalesce(pl.when(pl.col(name)).then(pl.lit(name)) for name in masks))["reason"]
+
+
+Known = Mapping[int, int]
+"""The id of a schema -> the first offset whose record was decoded with it."""
+
+
+def known_in(batch: pa.RecordBatch) -> dict[int, int]:
+    """Returns those of the schemas that a batch of one partition names that the registry has."""
+    if RAW not in batch.schema.names:
+        return {}
+    ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
+    decoded = (ids >= 0) & ~_is_unknown(batch)
+    numbers, first = np.unique(ids[decoded], return_index=True)
+    return dict(zip(numbers.tolist(), offsets[decoded][first].tolist(), strict=True))
+
+
+def as_first_read(batch: pa.RecordBatch, known: Known, where: str) -> pa.RecordBatch:
+    """Makes dead letters of the records whose schema was unknown when they were first read.
+
+    where   names the partition in messages. Raises `DataLoss` if the registry has lost a schema
+    """
+    if RAW not in batch.schema.names:
+        return batch
+    ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
+    was_known = np.zeros(len(ids), np.bool_)
+    for number, first in known.items():
+        was_known |= (ids == number) & (offsets >= first)
+    unknown = _is_unknown(batch)
+    if (lost := was_known & unknown).any():
+        raise DataLoss(
+            f"the registry no longer has schema {int(ids[lost][0])}, with which the record at offset "
+            f"{int(offsets[lost][0])} of {where} was read before: restore it in the registry"
+        )
+    later = (ids >= 0) & ~was_known & ~unknown
+    if not later.any():
+        return batch
+    at = batch.schema.get_field_index(UNREADABLE)
+    reasons = pl.Series(pl.from_arrow(batch.column(UNREADABLE))).scatter(np.flatnonzero(later), UNKNOWN_SCHEMA)
+    return batch.set_column(at, batch.schema.field(at), reasons.to_arrow().cast(batch.schema.field(at).type))
+
+
+def _is_unknown(batch: pa.RecordBatch) -> np.typing.NDArray[np.bool_]:
+    found: np.typing.NDArray[np.bool_] = pc.fill_null(
+        pc.equal(batch.column(UNREADABLE), UNKNOWN_SCHEMA), False
+    ).to_numpy(zero_copy_only=False)
+    return found
+
+
+CLOCKS_DIFFER_MS = 1_000
+"""How far ahead of the broker's clock, or of ours, a producer's clock may be while its records still prove progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """One batch of one partition, checked and sorted.
+
+    records    in the schema of `records.RECORD`; late: one flag each
+    proves     per record, whether it can have been appended at its time, by clocks that differ a little
+    dead       rows of the dead letters
+    schemas    the schemas that the registry had, of those that values name, each with its first offset
+    """
+
+    side: str
+    records: pl.DataFrame
+    late: pl.Series
+    proves: Bools
+    dead: pl.DataFrame
+    ceiling_ms: int
+    schemas: Known = field(default_factory=dict)
+
+    @property
+    def future_ms(self) -> int:
+        """The smallest time that the clock rejected, above those of all records; `LATEST_MS` if it rejected none."""
+        if self.dead.is_empty():
+            return LATEST_MS
+        times = self.dead[f"{self.side}_time"].filter(self.dead["reason"] == FUTURE_TIME)
+        beyond = times.filter(times > self.ceiling_ms)
+        return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
+
+    def split(self, offset: int) -> tuple[Intake, Intake]:
+        """Returns the part below an offset, and the rest."""
+        at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
+        dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
+        below, rest = self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
+        return replace(below, schemas={n: first for n, first in self.schemas.items() if first < offset}), rest
+
+    def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> Intake:
+        return replace(
+            self,
+            records=self.records[start:end],
+            late=self.late[start:end],
+            proves=self.proves[start:end],
+            dead=self.dead[dead_start:dead_end],
+        )
+
+
+def take_in(
+    name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, progress_before_ms: int
+) -> Intake:
+    """Separates good records from dead letters in one Arrow batch of one partition (schema of
+    `teacup.kafka.read.fetch`).
+
+    Good records are reduced to what the side keeps; dead letters are as they were read.
+
+    name       "left" or "right"
+    listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
+    """
+    timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
+    found = find(side, batch)
+    times_read = found.times
+    ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
+    columns = {name: _column(times_read if name == "time" else batch.column(name), name) for name in RECORD}
+    if found.keys is not None:
+        columns |= {"key": _column(found.keys, "key"), OWN_KEY: columns["key"]}
+    as_read = frame = frame_of(columns)
+    if side.kept is not None:
+        columns["value"] = _column(side.kept.values(batch.column("value"), found.kept), "value")
+        columns["headers"] = side.kept.headers(columns["headers"])
+        if found.keys is not None and not side.kept.own_key:
+            columns[OWN_KEY] = constant(None, pl.Binary, len(frame))
+        frame = frame_of(columns)
+    reason = _dead_reasons(frame["time"], found.reasons, valid(times_read, ceiling))
+    dead = empty_rows()
+    proves = _proves(side, times_read, timestamps, kinds, listed_ms)
+    if reason is not None:
+        bad = reason.is_not_null()
+        if RAW in batch.schema.names:
+            as_read = as_read.with_columns(pl.Series("value", batch.column(RAW)))
+        dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
+        frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
+    late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
+    return Intake(name, frame, late, proves, dead, listed_ms + skew_ms, known_in(batch))
+
+
+def _column(values: pa.Array, name: str) -> pl.Series:
+    """Returns the values as a column of `records.RECORD`."""
+    column = pl.Series(name, values)
+    return column if column.dtype == RECORD[name] else column.cast(RECORD[name])
+
+
+def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:
+    """Returns whether each time is not after the append: by the broker's clock if the topic has it, otherwise by ours.
+
+    Producers' clocks may be slightly ahead of that clock. If none of their records proved anything, left would depend
+    on the clock alone.
+    """
+    appended = pa.scalar(listed_ms, pa.int64())
+    if side.payload_time and pc.any(by_broker := pc.equal(kinds, LOG_APPEND_TIME)).as_py():
+        appended = pc.if_else(by_broker, timestamps, appended)
+    latest = pc.add(appended, pa.scalar(CLOCKS_DIFFER_MS, pa.int64()))
+    proves: Bools = pc.fill_null(pc.less_equal(times, latest), False).to_numpy(zero_copy_only=False)
+    return proves
+
+
+def _dead_reasons(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array) -> pl.Series | None:
+    """Returns why each record does not take part; None when all of them do, which is the usual case and cheap."""
+    if unusable is None and pc.all(valid_times).as_py() is not False:
+        return None
+    none = pl.repeat(None, len(time), dtype=pl.String, eager=True)
+    frame = pl.DataFrame(
+        {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
+    )
+    # Where there is no time because the value cannot be read, the value is the reason.
+    unread = (pl.col("why") != INVALID_KEY).fill_null(value=False)
+    return frame.select(
+        reason=pl.when(pl.col("time").is_null() & ~unread)
+        .then(pl.lit(NO_TIME))
+        .when(pl.col("time").is_not_null() & ~pl.col("valid"))
+        .then(pl.lit(FUTURE_TIME))
+        .otherwise(pl.col("why"))
+    )["reason"]

@@ -1,0 +1,105 @@
+"""What the join has done with a bucket's batch: typed from the task up to the line that is printed. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Self
+
+import polars as pl
+
+from joins.batch.facts import BucketFacts
+from joins.batch.ticket import Ticket
+from joins.read.parse import Intake
+from joins.read.range_gate import lags_of
+from teacup.kafka.delivery.receipt import digest_of
+
+Deleted = tuple[str, int, int, int]
+"""Side, partition, and the offsets [start, end) that retention has deleted."""
+
+Newest = dict[tuple[str, int], int]
+"""Per side and partition the largest time read so far, kept by the worker to measure the disorder."""
+
+ENDS_CHARACTERS = 100
+"""How far many partitions went is said by a digest."""
+
+
+@dataclass(slots=True)
+class BucketSummary:
+    """Says what a bucket's batch did; one goes back to the driver per bucket and batch.
+
+    rows        by outcome; `late` counts copies of late right records
+    read, late  records by side; disorder_ms: the largest disorder seen, by side
+    frontier_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
+    held_by     what bounds left, if it is not right's slowest partition
+    window_*    of the window after the batch
+    buckets     how many summaries the batch has
+    deleted     what the marks of a restored window needed, and retention has deleted
+    presumed    how many right records of that window count as joined for that reason
+    facts       what the next admission starts from; ticket: the digest of the ticket that they belong to
+    is_part     of a ticket that was divided: only the facts of part 0 are about the partitions
+    """
+
+    bucket: int
+    number: int
+    buckets: int
+    generation: str = ""
+    read: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
+    late: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
+    disorder_ms: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
+    rows: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
+    frontier_ms: dict[str, int] = field(default_factory=dict)
+    slowest: dict[str, int] = field(default_factory=dict)
+    held_by: str = ""
+    window_records: int = 0
+    window_bytes: int = 0
+    restored: str = ""
+    deleted: list[Deleted] = field(default_factory=list)
+    presumed: int = 0
+    facts: BucketFacts = field(default_factory=BucketFacts)
+    ticket: str = ""
+    is_part: bool = False
+
+    @classmethod
+    def of(cls, ticket: Ticket) -> Self:
+        """Returns an empty summary of a ticket."""
+        summary = cls(ticket.number_of_part, ticket.number, ticket.buckets, ticket.generation)
+        summary.ticket, summary.is_part = ticket.digest, ticket.part is not None
+        return summary
+
+    @property
+    def lefts_read(self) -> int:
+        """Returns how many left records the rows are about."""
+        return self.read["left"]
+
+    @property
+    def ended(self) -> str:
+        """Returns how far left went."""
+        ends = {str(p): facts.end for p, facts in sorted(self.facts.left.items())}
+        named = ", ".join(f"{p}:{end}" for p, end in ends.items())
+        return f"left up to {named if len(named) <= ENDS_CHARACTERS else digest_of(ends)}"
+
+    def count(self, rows: pl.DataFrame) -> None:
+        """Counts rows by outcome."""
+        for total, column in ((self.rows, rows["outcome"]), (self.reasons, rows["reason"])):
+            for value, records in column.value_counts().iter_rows():
+                if value is not None:
+                    total[value] = total.get(value, 0) + records
+
+    def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
+        """Counts the records written in this batch."""
+        side, times = taken.side, taken.records["time"].to_numpy()
+        lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
+        if newest_ms is not None:
+            newest[side, partition] = newest_ms
+        self.read[side] += len(taken.records) + len(taken.dead)
+        self.late[side] += int(taken.late.sum())
+        self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
+
+    def note(self, facts: BucketFacts) -> None:
+        """Takes frontiers and slowest partitions from the facts of the batch, and keeps these."""
+        for side, partitions in (("left", facts.left), ("right", facts.right)):
+            if partitions:
+                self.slowest[side] = min(partitions, key=lambda p: partitions[p].progress_ms)
+                self.frontier_ms[side] = partitions[self.slowest[side]].progress_ms
+        self.facts = BucketFacts(oldest_ms=facts.oldest_ms) if self.is_part and self.bucket else facts

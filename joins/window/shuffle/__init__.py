@@ -1,0 +1,13 @@
+"""The shuffled path of the in-memory join: any two topics, whatever their partitions and keys.
+
+pieces.py  what goes through the shuffle, and how a part's records are put together again (pure)
+source.py  the Spark edge of what is fetched
+
+Each partition that has something to read gets a task, which fetches its range, and divides the records by the bucket
+of their key. Spark's shuffle brings the pieces of a bucket together, and the same JoinBolt as on the direct path joins
+them.
+
+The partitions of both sides are one bucket of the admission. Facts are about partitions, not about keys, so the tasks
+that fetch find them. Left is fetched at the same time as right, so it goes as far as right's frontier was known before
+the batch.
+"""

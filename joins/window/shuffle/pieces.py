@@ -1,0 +1,269 @@
+"""What goes through the shuffle, and how the pieces of a part are put together again. Pure.
+
+Every piece says which part it is for.
+
+    ticket          the part takes part in the batch, even if it has no records
+    facts           how far a partition was read
+    failure         why the job must end; it is for every part, as none has all its records then
+    records, dead   records and dead letters, as Arrow IPC
+
+A partition's range, fetched once for all parts; each record goes to the part of its key. Pure but for its reader.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from joins.batch.facts import PartitionFacts, pairs
+from joins.batch.rules import left_limit
+from joins.batch.state import Reading, readings_from, readings_json
+from joins.batch.ticket import Ticket
+from joins.read.batch_reader import Opened, OpenRange, Range, Read, ranges_of
+from joins.read.parse import Intake
+from joins.read.range_gate import Passage
+from joins.rows.buckets import buckets_of
+from joins.rows.frames import CHUNK_BYTES, RECORD, ROW, empty_rows, in_chunks, row_bytes
+from joins.spec import JoinSpec
+from teacup.base.times import LATEST_MS
+from teacup.spark.crossing import Failure, TaskEnded
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
+
+LATE = "late"
+"""The column of a frame of records that says which of them are late."""
+
+
+class Content(StrEnum):
+    """What a piece holds."""
+
+    TICKET = "ticket"
+    FACTS = "facts"
+    RECORDS = "records"
+    DEAD = "dead"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a task sends to a part. number: its place among the pieces of its partition."""
+
+    part: int
+    content: Content
+    side: str
+    partition: int
+    number: int
+    data: bytes
+
+
+def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:
+    """Yields the ticket of each part."""
+    for part in ticket.divided():
+        yield Piece(part.number_of_part, Content.TICKET, "", 0, 0, json.dumps(part.to_json()).encode())
+
+
+def facts_pieces(side: str, partition: int, facts: PartitionFacts, parts: int) -> Iterator[Piece]:
+    """Yields the facts for every part; only the first one, which reports them, gets the tail."""
+    for part in range(parts):
+        values = asdict(facts) if part == 0 else {**asdict(facts), "tail": ()}
+        yield Piece(part, Content.FACTS, side, partition, 0, json.dumps(values).encode())
+
+
+def failure_pieces(error: Exception, parts: int) -> Iterator[Piece]:
+    """Yields an error, one of ours, for every part, which then raises `TaskEnded`."""
+    data = Failure.of_ours(error).to_json().encode()
+    return (Piece(part, Content.FAILURE, "", 0, 0, data) for part in range(parts))
+
+
+def frame_bytes(frame: pl.DataFrame) -> bytes:
+    """Writes these rows alone, even if they share memory, as Arrow IPC; compressed, because Spark copies it often."""
+    table, body = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
+    with pa.ipc.new_stream(body, table.schema, options=_COMPRESSED) as stream:
+        stream.write_table(table)
+    return bytes(body.getvalue())
+
+
+def frame_of(data: bytes) -> pl.DataFrame:
+    """Reads what `frame_bytes` wrote."""
+    with pa.ipc.open_stream(data) as stream:
+        return pl.DataFrame(pl.from_arrow(stream.read_all()))
+
+
+@dataclass(slots=True)
+class ShuffledPart:
+    """The pieces of one part, in any order."""
+
+    ticket: Ticket | None = None
+    facts: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
+    pieces: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
+
+    def add(self, piece: Piece) -> None:
+        """Adds a piece. Raises `TaskEnded` for that of a failure."""
+        if piece.content is Content.FAILURE:
+            raise TaskEnded(Failure.from_json(piece.data.decode()))
+        if piece.content is Content.TICKET:
+            self.ticket = Ticket.from_json(json.loads(piece.data))
+        elif piece.content is Content.FACTS:
+            values = json.loads(piece.data)
+            values |= {"tail": tuple(values["tail"]), "schemas": pairs(values["schemas"])}
+            self.facts[piece.side, piece.partition] = PartitionFacts(**values)
+        else:
+            self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
+
+    def opened(self, spec: JoinSpec) -> OpenRange:
+        """Returns what opens the ranges of the ticket: gives the records of this part, and frees what was taken."""
+
+        def opened(side: str, partition: int, limit_ms: int) -> Opened:
+            assert self.ticket is not None
+            reading = self.ticket.bucket.side(side)[partition]
+            return self._taken(side, partition), lambda: self._facts(spec, side, partition, reading)
+
+        return opened
+
+    def _facts(self, spec: JoinSpec, side: str, partition: int, reading: Reading) -> PartitionFacts:
+        if reading.records:
+            return self.facts[side, partition]
+        return Passage(reading, spec.outliers, spec.side(side).disorder_ms).facts()
+
+    def _taken(self, side: str, partition: int) -> Iterator[Intake]:
+        pieces = self.pieces.pop((side, partition), [])
+        pieces.sort(key=lambda piece: (piece.content is not Content.DEAD, piece.number))
+        for piece in pieces:
+            yield _intake_of(piece)
+
+
+def _intake_of(piece: Piece) -> Intake:
+    frame = frame_of(piece.data)
+    if piece.content is Content.DEAD:
+        dead, frame = frame.cast(ROW), pl.DataFrame(schema={**RECORD, LATE: pl.Boolean()})
+    else:
+        dead = empty_rows()
+    proves = np.zeros(len(frame), np.bool_)  # the task that fetched them has noted what they prove
+    return Intake(piece.side, frame.drop(LATE).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
+
+
+def parts_of(pieces: Iterable[Piece]) -> Iterator[ShuffledPart]:
+    """Yields the parts of a batch, in order. Raises `TaskEnded` before the first if a piece says so."""
+    parts: dict[int, ShuffledPart] = {}
+    for piece in pieces:
+        parts.setdefault(piece.part, ShuffledPart()).add(piece)
+    yield from (part for _, part in sorted(parts.items()))
+
+
+PIECE_RECORDS = 12_500
+"""About how many records a piece holds: each costs a row of the shuffle, and large rows cost the JVM more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One partition's range of a batch, and how far left may go."""
+
+    side: str
+    range: Range
+    limit_ms: int
+    parts: int
+
+    @classmethod
+    def all_of(cls, spec: JoinSpec, ticket: Ticket) -> list[Fetch]:
+        """Returns a fetch for every partition that has something to read."""
+        known_ms = ticket.bucket.known_frontier_ms  # nothing of right is read yet
+        limit_ms = left_limit(spec, known_ms, known_ms, ticket.bucket.give_up_ms).limit_ms
+        return [
+            cls(side, range_, limit_ms, ticket.parts or 1)
+            for side in ("right", "left")
+            for range_ in ranges_of(ticket, side).values()
+            if range_.reading.records
+        ]
+
+    def pieces(self, spec: JoinSpec, read: Read) -> Iterator[Piece]:
+        """Yields the records that may go, by part, and the facts for every part."""
+        intakes, facts = self.range.opened(spec, self.side, read, self.limit_ms)
+        dividing = _Dividing(self)
+        for taken in intakes:
+            yield from dividing.add(taken)
+        yield from dividing.rest()
+        yield from facts_pieces(self.side, self.range.partition, facts(), self.parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what a task gets."""
+        range_ = self.range
+        return {
+            "side": self.side,
+            "reading": readings_json({range_.partition: range_.reading}),
+            "listed_ms": range_.listed_ms,
+            "skew_ms": range_.skew_ms,
+            "room_bytes": range_.room_bytes,
+            "limit_ms": self.limit_ms,
+            "parts": self.parts,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Fetch:
+        """Reads what `to_json` wrote."""
+        ((partition, reading),) = readings_from(data["reading"]).items()
+        range_ = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
+        return cls(data["side"], range_, data["limit_ms"], data["parts"])
+
+
+@dataclass(slots=True)
+class _Dividing:
+    """Collects records until there are enough of them, and divides them by key.
+
+    Dead letters are collected likewise. They match nothing, so all of them go to one part.
+    """
+
+    fetch: Fetch
+    number: int = 0
+    records: list[pl.DataFrame] = field(default_factory=list)
+    dead: list[pl.DataFrame] = field(default_factory=list)
+    collected: int = 0
+    collected_bytes: int = 0
+    dead_bytes: int = 0
+
+    def add(self, taken: Intake) -> Iterator[Piece]:
+        if len(taken.dead):
+            self.dead.append(taken.dead)
+            self.dead_bytes += int(row_bytes(taken.dead).sum())
+        if len(taken.records):
+            self.records.append(taken.records.with_columns(taken.late.alias(LATE)))
+            self.collected += len(taken.records)
+            self.collected_bytes += int(row_bytes(taken.records).sum())
+        if self.collected >= PIECE_RECORDS * self.fetch.parts or self.collected_bytes >= CHUNK_BYTES:
+            yield from self._records()
+        if self.dead_bytes >= CHUNK_BYTES:
+            yield from self._dead()
+
+    def rest(self) -> Iterator[Piece]:
+        yield from self._records()
+        yield from self._dead()
+
+    def _dead(self) -> Iterator[Piece]:
+        if not self.dead:
+            return
+        frame = pl.concat(self.dead)
+        self.dead, self.dead_bytes = [], 0
+        part = self.fetch.range.partition % self.fetch.parts
+        for rows in in_chunks(frame):
+            yield self._piece(part, Content.DEAD, rows)
+
+    def _records(self) -> Iterator[Piece]:
+        if not self.records:
+            return
+        frame = pl.concat(self.records)
+        self.records, self.collected, self.collected_bytes = [], 0, 0
+        parts = buckets_of(frame, self.fetch.parts)
+        order = np.argsort(parts, kind="stable")
+        bounds = np.searchsorted(parts[order], np.arange(self.fetch.parts + 1))
+        for part in np.flatnonzero(bounds[1:] > bounds[:-1]).tolist():
+            yield self._piece(part, Content.RECORDS, frame[order[bounds[part] : bounds[part + 1]]])
+
+    def _piece(self, part: int, content: Content, frame: pl.DataFrame) -> Piece:
+        self.number += 1
+        return Piece(part, content, self.fetch.side, self.fetch.range.partition, self.number, frame_bytes(frame))

@@ -1,0 +1,8 @@
+"""The ground that joins, dedup, datadelay and deploy stand on.
+
+base/     what has nothing to do with Kafka, Spark or HTTP: clocks, errors, logs, fields, configuration files
+http/     what the HTTP servers and their clients share: tokens, limits, problems, the socket
+kafka/    the only package that talks to Kafka
+spark/    the edge to Spark: its session and JVM, streaming readers, checkpoints, errors that cross the JVM
+storage/  items by key: API, client, back ends
+"""

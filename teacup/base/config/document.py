@@ -1,0 +1,226 @@
+"""A configuration file, read and validated: `Document.read(path).as_model(Keys)`.
+
+YAML settings with `${NAME}` and `${NAME:-default}` from the environment, so that no file contains secrets.
+
+Substitution happens after parsing and only in text values: a value can never change the structure, and keys, numbers
+and comments stay as they are. Every missing variable is an error that names it and its key; so is text that looks like
+a variable but is not (`${lower case}`). Messages never contain values of variables.
+
+It is stricter than YAML in two points. A duplicate key is refused, where YAML would silently take the second one. A
+time stays text, where YAML would drop its zone.
+
+`key=value` from the command line: a value of a file replaced for one run.
+
+The key is dotted (`left.topic`), the value is YAML. What is wrong with either is reported like the same fault in the
+file, at the place `--set left.topic`.
+
+The certificates that a server's must be signed by: a file that is looked into as soon as its key is read.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import ssl
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ValidationError
+
+from teacup.base.config.keys import Text, Where
+from teacup.base.config.problems import Problems, dotted, lines, problems_of, split, worded
+from teacup.base.errors import SettingsInvalid
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+def load_yaml(path: Path) -> dict[str, Any]:
+    """Returns the mapping in a YAML file, unchanged. Raises `SettingsInvalid`."""
+    try:
+        # From the open file, not from its text: then PyYAML does not quote lines, which may contain a secret.
+        with path.open(encoding="utf-8") as file:
+            document = yaml.load(file, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise SettingsInvalid(path, [f"{at}not YAML: {error.problem}"]) from error
+    except OSError as error:
+        raise SettingsInvalid(path, [f"cannot be read: {error.strerror or error}"]) from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsInvalid(path, [f"not YAML: {error}"]) from error
+    if not isinstance(document, dict):
+        raise SettingsInvalid(path, [f"expected a mapping of settings, found {type(document).__name__}"])
+    return document
+
+
+def value_of(text: str) -> Any:
+    """Returns the value that a text in YAML means. Raises `yaml.YAMLError`."""
+    return yaml.load(text, _StrictLoader)
+
+
+def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], Problems]:
+    """Returns the document with variables replaced, and a problem for each variable that cannot be replaced."""
+    problems: Problems = []
+
+    def replaced(value: Any, where: tuple[str | int, ...]) -> Any:
+        if isinstance(value, dict):
+            return {key: replaced(inner, (*where, key)) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [replaced(inner, (*where, index)) for index, inner in enumerate(value)]
+        return _text(value, where, environ, problems) if isinstance(value, str) else value
+
+    return {key: replaced(value, (key,)) for key, value in document.items()}, problems
+
+
+def _text(text: str, where: tuple[str | int, ...], environ: Mapping[str, str], problems: Problems) -> str:
+    if "${" in _VARIABLE.sub("", text):
+        problems.append((where, "contains `${` but no variable; write ${NAME} or ${NAME:-default}"))
+        return text
+
+    def value_of(found: re.Match[str]) -> str:
+        name, default = found.groups()
+        value = environ.get(name, default)
+        if value is None:
+            problems.append((where, f"the environment has no {name}; set it, or give a default: ${{{name}:-default}}"))
+            return found[0]
+        return value
+
+    return _VARIABLE.sub(value_of, text)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Loads safely, refuses duplicate keys, and leaves times as text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value!r} occurs twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_StrictLoader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+ModelOf = Callable[[Mapping[str, Any]], type[BaseModel] | None]
+"""The model of a document, by its content; None if it has none."""
+
+
+def assigned(
+    document: Mapping[str, Any], texts: Sequence[str], model_of: ModelOf
+) -> tuple[dict[str, Any], tuple[Where, ...], Problems]:
+    """Returns the document with every `key=value`, the places that they set, and a problem for each invalid text."""
+    pairs: list[tuple[str, Any]] = []
+    problems: Problems = []
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not all(key.split(".")):
+            problems.append(((f"--set {text}",), "write it as key=value, with a dot between levels: left.topic=clicks"))
+            continue
+        try:
+            pairs.append((key, value_of(value)))
+        except yaml.YAMLError as error:
+            problem = getattr(error, "problem", None) or "it cannot be read"
+            problems.append(((f"--set {key}",), f"not YAML: {problem}"))
+    changed = copy.deepcopy(dict(document))
+    model = model_of(changed | dict(pairs))
+    places = tuple(_put(changed, (key,) if model is None else split(model, key), value) for key, value in pairs)
+    return changed, places, problems
+
+
+def _put(document: dict[str, Any], where: Where, value: Any) -> Where:
+    """Sets a value. Returns the first place that was not a mapping before, or that of the value."""
+    new = where
+    for depth, step in enumerate(where[:-1], start=1):
+        if not isinstance(document.get(str(step)), dict):
+            document[str(step)] = {}
+            new = min(new, where[:depth], key=len)
+        document = document[str(step)]
+    document[str(where[-1])] = value
+    return new
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file as data. It may hold secrets, so its repr shows only its source.
+
+    raw      the mapping as it is in the file, and on the command line
+    values   the same with variables replaced
+    faults   variables that could not be replaced, and assignments that could not be read
+    given    places that the command line set, not the file
+    """
+
+    source: Path
+    raw: Mapping[str, Any]
+    values: Mapping[str, Any]
+    faults: Problems
+    given: tuple[Where, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Document({str(self.source)!r})"
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        environ: Mapping[str, str] = os.environ,
+        assignments: Sequence[str] = (),
+        model_of: ModelOf = lambda _: None,
+    ) -> Document:
+        """Reads the document from a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML.
+
+        assignments   `key=value` from the command line, which override the file
+        """
+        raw, given, faults = assigned(load_yaml(path), assignments, model_of)
+        values, unset = with_env(raw, environ)
+        return cls(path, raw, values, [*faults, *unset], given)
+
+    def as_model(self, model: type[M], also: Problems | None = None) -> M:
+        """Returns its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
+        try:
+            keys, found = model.model_validate(self.values), []
+        except ValidationError as error:
+            keys, found = None, problems_of(model, self.raw, error)
+        problems = list(self.faults)
+        for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
+            known = {where for where, _ in problems}
+            problems += [(where, what) for where, what in more if where not in known]
+        if keys is None or problems:
+            raise self.refused(problems) from None  # pydantic's error quotes secrets
+        return keys
+
+    def refused(self, problems: Problems) -> SettingsInvalid:
+        """Returns the error that reports these problems."""
+        return SettingsInvalid(self.source, lines([(self._place(where), what) for where, what in problems]))
+
+    def _place(self, where: Where) -> Where:
+        """Returns the place as a message names it: `--set left.topic` for what the command line gave."""
+        given = any(where[: len(place)] == place for place in self.given)
+        return (f"--set {dotted(where)}",) if given else where
+
+
+def ca_bundle(path: str) -> str:
+    """Returns the path if it is a file of certificates in PEM. Raises ValueError."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+    except OSError as error:
+        raise ValueError(f"it cannot be read as certificates in PEM: {error.strerror or error}") from error
+    return path
+
+
+CaBundle = Annotated[Text, AfterValidator(ca_bundle)]

@@ -1,0 +1,76 @@
+"""How a command ends: a number for each outcome that calls for a different action by the operator. Pure.
+
+An error class carries the code of the command that it ends (`exit_code`). This module is here, in the lowest package,
+because the errors of all packages need it.
+
+The base of errors, of all packages, that mean: this configuration cannot work. Pure.
+
+Each package derives its own from the root of its errors and from `Invalid`, so that a caller can catch either: what one
+package raises, or whatever is wrong with a configuration.
+
+What is raised for a configuration that is not valid. Pure.
+
+SettingsInvalid   a file, or a value in it, is not allowed; `problems` has every reason
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from pathlib import Path
+
+
+class ExitCode(IntEnum):
+    """The exit codes of all commands."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> ExitCode:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    DONE = 0, "done, or stopped cleanly by Ctrl-C or SIGTERM"
+    FAILED = 1, "failed unexpectedly; the log says how. Starting again continues from the checkpoint"
+    BAD_JOB_FILE = 2, "the configuration or command line cannot work, or something is not installed; see the message"
+    DATA_LOSS = 3, "records that the job still needs are gone from Kafka; the message names the options"
+    UNREACHABLE = 4, "a broker, an API or the checkpoint's file system could not be reached"
+    CHECKPOINT = 5, "the checkpoint belongs to another job, is damaged or incomplete, or another process uses it"
+    NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
+    OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to continue"
+    REFUSED = 8, "a record can be neither joined nor written, and no dead-letter topic is named; the message says which"
+    UNKNOWN = 9, "the delay of some topic is not known, or the answer is contradicted by the records around it"
+    LOCKED = 10, "another run of the collector holds the lock; nothing was done"
+    DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
+
+
+_DELAYS = (ExitCode.UNKNOWN, ExitCode.LOCKED, ExitCode.DEADLINE)
+OF_COLLECTOR = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, *_DELAYS)
+"""The codes of `teacup delay collect`."""
+OF_JOBS = tuple(code for code in ExitCode if code not in _DELAYS)
+"""The codes of the commands that are given a job file."""
+
+
+def listed(codes: Iterable[ExitCode]) -> str:
+    """Returns codes and their meanings, one per line."""
+    return "\n".join(f"{code.value:<2} {code.meaning}" for code in codes)
+
+
+class Invalid(Exception):
+    """A value of a configuration cannot work: the message names it, where it is from, and what to give.
+
+    Its exit code is that of an invalid job file: starting again does not help.
+    """
+
+
+class SettingsInvalid(Invalid, ValueError):
+    """A configuration that is not valid; each of `problems` is a line, `where: what`."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+    def __init__(self, source: Path | str, problems: Sequence[str]) -> None:
+        count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
+        super().__init__("\n  ".join([f"{source}: {count}", *problems]))
+        self.source = source
+        self.problems = tuple(problems)

@@ -1,0 +1,96 @@
+"""JSON with a checksum, for small files that a job reads again later.
+
+    <CRC-32 of the text, 8 hexadecimal digits> <text>      in a file of our own
+    {…, "crc": "<the same, of the rest>"}                  where Spark writes the file
+
+A wrong offset is as good a number as the right one: without the checksum, a bit that a disk has flipped would move a
+job by some records, and nobody would notice.
+
+Local files that survive a power failure.
+
+Spark writes each file of a local checkpoint under another name and renames it, but never syncs it to the disk: a power
+failure may lose the newest ones, or leave them empty. The plan of a batch that has been delivered must not be lost, or
+the next start would plan another batch with the same number. So each plan is synced before its batch runs. The rest may
+be lost: a batch that is delivered but not committed runs again, and finds its receipt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from teacup.base.fields import local_folder
+
+CHECKSUM = "crc"
+
+
+def checked_text(value: Any) -> str:
+    """Returns one line, in ASCII."""
+    text = json.dumps(value)
+    return f"{_checksum(text)} {text}"
+
+
+def from_checked_text(line: str) -> Any:
+    """Returns what `checked_text` was given.
+
+    Raises ValueError if the line was changed or cut off, or has no checksum.
+    """
+    checksum, _, text = line.partition(" ")
+    if checksum != _checksum(text):
+        raise ValueError("its checksum is another one")
+    return json.loads(text)
+
+
+def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an object with its checksum as one more member. It depends on the members' order, which JSON keeps."""
+    rest = {name: value for name, value in members.items() if name != CHECKSUM}
+    return {**rest, CHECKSUM: _checksum(json.dumps(rest))}
+
+
+def check(members: Mapping[str, Any]) -> None:
+    """Raises ValueError if the object is not the one that was given its checksum.
+
+    An object without a checksum passes.
+    """
+    if CHECKSUM in members and members[CHECKSUM] != with_checksum(members)[CHECKSUM]:
+        raise ValueError("its checksum is another one")
+
+
+def _checksum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replaces a file as a whole: whatever happens, the old or the new one is there. Durable when this returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync(path.parent)
+
+
+def sync_plan(checkpoint: str, batch_id: int) -> None:
+    """Syncs the plan of a batch to the disk, with the folders that lead to it; only local checkpoints need this."""
+    folder = local_folder(checkpoint)
+    if folder is None:
+        return
+    plans = folder / "offsets"
+    for path in (plans / str(batch_id), plans / f".{batch_id}.crc", plans, folder / "metadata", folder):
+        if path.exists():  # whether there is a checksum beside the file depends on Spark's file system
+            sync(path)
+
+
+def sync(path: Path) -> None:
+    """Syncs a file, or the names in a folder, to the disk."""
+    at = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(at)
+    finally:
+        os.close(at)

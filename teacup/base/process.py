@@ -1,0 +1,124 @@
+"""Calls in threads of their own: waited for a bounded time, where librdkafka has no time-out or does not keep to it.
+
+A thread serves one call after the other, because a live batch makes a few calls for each bucket, and starting a thread
+costs more than most of them. One whose call never returns is left alone; it does not keep the process from ending.
+
+A few clients, kept open in each process: a bounded cache that is emptied by a fork.
+
+A librdkafka client does not survive a fork (its threads are not copied), and freeing it in the child would wait
+for them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
+
+Pauses Python's garbage collector while many short-lived objects exist.
+
+It would scan them repeatedly and find nothing, which costs more than creating them. Reference counting frees
+them.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+_Calls = SimpleQueue[tuple[Callable[[], Any], Future[Any]]]
+
+
+def within(timeout_s: float, call: Callable[[], T]) -> T:
+    """Returns or raises what the call does; `TimeoutError` if it takes too long: its own thread then continues."""
+    return begun(call).result(timeout_s)
+
+
+def begun(call: Callable[[], T]) -> Future[T]:
+    """Begins a call. Returns a future that has its result, or error, once it has ended."""
+    done: Future[T] = Future()
+    try:
+        calls = _idle.pop()
+    except IndexError:
+        calls = SimpleQueue()
+        threading.Thread(target=_serve, args=(calls,), name="bounded", daemon=True).start()
+    calls.put((call, done))
+    return done
+
+
+def _serve(calls: _Calls) -> None:
+    while True:
+        _carry_out(*calls.get())
+        _idle.append(calls)
+
+
+def _carry_out(call: Callable[[], T], done: Future[T]) -> None:
+    """Makes the call, and keeps nothing of it once it has ended."""
+    try:
+        done.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
+        done.set_exception(error)
+
+
+_idle: list[_Calls] = []
+os.register_at_fork(after_in_child=_idle.clear)  # threads stay behind
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+_lost_in_forks: list[object] = []
+
+
+class PerProcess(Generic[K, V]):
+    """Holds at most `limit` values by key; the least recently used one is closed first."""
+
+    def __init__(self, limit: int, close: Callable[[V], None]) -> None:
+        self._limit = limit
+        self._close = close
+        self._values: OrderedDict[K, V] = OrderedDict()
+        self._lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """Returns the value of the key, made if it is missing."""
+        with self._lock:
+            if key not in self._values:
+                self._values[key] = make()
+            self._values.move_to_end(key)
+            unused = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._limit)]
+            value = self._values[key]
+        for least_used in unused:
+            self._close(least_used)
+        return value
+
+    def discard(self, key: K) -> None:
+        """Closes the value of the key, if there is one; the next `get` makes a new one."""
+        with self._lock:
+            value = self._values.pop(key, None)
+        if value is not None:
+            self._close(value)
+
+    def clear(self) -> None:
+        """Closes all values."""
+        for key in list(self._values):
+            self.discard(key)
+
+    def _after_fork(self) -> None:
+        _lost_in_forks.append(self._values)
+        self._values = OrderedDict()
+        self._lock = threading.Lock()
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Pauses the collector of the whole process for one chunk of work, so nothing inside should wait long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,91 @@
+"""Times are int64 milliseconds since the epoch, UTC. Here: their bounds, and how people read and write one. Pure.
+
+The bounds lie half-way to those of int64, so that any real time or duration can be added to them, or subtracted.
+
+Durations as people write them, with their unit: `250ms`, `10s`, `1m 30s`, `2h`, `7d`. Pure.
+
+`Duration` and `Seconds` are the types of keys: a text in the file, milliseconds or seconds in the program. The unit
+is part of the text, so no key has it in its name.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+EARLIEST_MS = -(2**62)
+"""Before every time: as a lower bound it excludes nothing."""
+
+LATEST_MS = 2**62
+"""After every time: as an upper bound it excludes nothing."""
+
+UNLIMITED_MS = 2**62
+"""A duration that limits nothing."""
+
+LONGEST_MS = 3_650 * 86_400_000
+"""Ten years: a longer duration in a configuration is a mistake, and sums of absurd ones would overflow 64 bits."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def millis_of(text: str) -> int:
+    """Reads a time that people wrote in ISO 8601 with a zone: `2026-11-20T10:00Z`. Raises `ValueError`."""
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise ValueError("it is not an ISO-8601 time") from error
+    if moment.tzinfo is None:
+        raise ValueError("it has no zone; append Z for UTC, or +01:00")
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def iso(time_ms: int) -> str:
+    """Returns ISO 8601 in UTC, to the millisecond: `2026-11-20T10:00:00.123Z`; a number outside the years 1 to 9999."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return f"{time_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
+_DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
+_HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
+_SCHEMA = WithJsonSchema({"type": "string", "pattern": _DURATION, "examples": ["250ms", "10s", "1m 30s", "2h"]})
+
+
+def duration_ms(value: object) -> int:
+    """Returns the milliseconds of `1m 30s`: 90000. Raises ValueError if it is not a duration or has no unit."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if not re.match(_DURATION, text):
+        raise ValueError(_HOW_LONG)
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text)
+    total = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
+    if total > LONGEST_MS:
+        raise ValueError(f"give at most {LONGEST_MS // _UNITS_MS['d']}d")
+    if total != round(total):
+        raise ValueError("give whole milliseconds")
+    return round(total)
+
+
+def written(milliseconds: int) -> str:
+    """Returns 90000 milliseconds as a file would have them: `1m 30s`."""
+    parts = []
+    for unit, length_ms in reversed(_UNITS_MS.items()):
+        count, milliseconds = divmod(milliseconds, length_ms)
+        parts += [f"{count}{unit}"] if count else []
+    return " ".join(parts) or "0"
+
+
+def duration_s(value: object) -> float:
+    """Returns the seconds of `1m 30s`: 90.0. Raises as `duration_ms`."""
+    return duration_ms(value) / 1000
+
+
+Duration = Annotated[int, BeforeValidator(duration_ms), _SCHEMA]
+Seconds = Annotated[float, BeforeValidator(duration_s), _SCHEMA]

@@ -1,0 +1,175 @@
+"""What every request passes before the application: identification, rate limit, held bytes; afterwards it is counted.
+
+Plain ASGI, because it must see the body's bytes arrive, and when the last of them is needed no longer.
+
+Sends an answer in pieces, each once the peer has taken the one before; so it is known how long an answer is held.
+
+An answer beyond 64 KiB counts among its caller's until all of it is taken. If they are too many, 429 is answered.
+
+uvicorn 0.54 writes a body of any size at once, and then takes the answer for complete; starlette 1.10 sends only files
+and streams in pieces.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi import Response
+from prometheus_client import Counter
+from starlette.exceptions import HTTPException
+
+from teacup.http.server.auth import Tokens
+from teacup.http.server.limits import HeldBytes, RateLimiter
+from teacup.http.server.problem_details import problem
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+
+_PIECE_BYTES = 1 << 20
+_COUNTED_BYTES = 1 << 16
+
+
+class Sending:
+    """One answer of an application, as its `send`; then `status` is that of the answer, 0 if there was none."""
+
+    def __init__(self, send: Send, held: HeldBytes, caller: str, path: str) -> None:
+        self._send = send
+        self._held = held
+        self._caller = caller
+        self._path = path
+        self._start: Message | None = None
+        self._size = 0
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        """Sends, as ASGI's send does. The start waits for the size of what follows."""
+        if message["type"] == "http.response.start":
+            self._start = message
+            self.status = message["status"]
+            return
+        if self._start is not None:
+            start, self._start = self._start, None
+            size = len(message.get("body", b""))
+            if size > _COUNTED_BYTES:
+                if not self._held.take(self._caller, size):
+                    await self._refuse()
+                    return
+                self._size = size
+            await self._send(start)
+        await self._pieces(message.get("body", b""), message.get("more_body", False))
+
+    async def _pieces(self, body: bytes, more: bool) -> None:
+        last = max(0, len(body) - 1) // _PIECE_BYTES
+        view = memoryview(body) if last else body
+        for number in range(last + 1):
+            piece = view[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": more or number < last})
+
+    async def _refuse(self) -> None:
+        self.status = 429
+        detail = f"{self._caller} has not taken the answers to its earlier requests (max_held_bytes): wait 1 s"
+        answer = problem(429, detail, instance=self._path, headers={"Retry-After": "1"})
+        await self._send({"type": "http.response.start", "status": 429, "headers": answer.raw_headers})
+        await self._send({"type": "http.response.body", "body": answer.body})
+
+    def over(self) -> None:
+        """Ends the answer: it is taken, or its peer is gone."""
+        self._held.give_back(self._caller, self._size)
+
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_UNLIMITED = frozenset({"/livez", "/readyz"})
+
+
+class Gate:
+    """Identifies, limits and counts.
+
+    Puts the principal (None: unknown token), and the caller in words, into the request's state.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        tokens: Tokens,
+        limiter: RateLimiter,
+        bodies: HeldBytes,
+        answers: HeldBytes,
+        requests: Counter,
+    ) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._limiter = limiter
+        self._bodies = bodies
+        self._answers = answers
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes one request on, or refuses it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        held = 0
+        caller = scope["state"]["caller"] = self._identified(scope)
+        sending = Sending(send, self._answers, caller, scope["path"])
+
+        async def held_receive() -> Message:
+            nonlocal held
+            message = await receive()
+            size = len(message.get("body", b""))
+            if not self._bodies.take(caller, size):
+                detail = f"too many bytes of bodies by {caller}, or by all callers (max_held_bytes): wait 1 s"
+                raise HTTPException(429, detail, {"Retry-After": "1"})
+            held += size
+            return message
+
+        refusal = self._refusal(scope, caller)
+        try:
+            if refusal is not None:
+                await refusal(scope, receive, sending)
+            else:
+                await self._app(scope, held_receive, sending)
+        finally:
+            self._bodies.give_back(caller, held)
+            sending.over()
+            self._count(scope, sending.status)
+
+    def _identified(self, scope: Scope) -> str:
+        """Returns the caller, in words: limits are by token, or by address without one that is known."""
+        authorization = dict(scope["headers"]).get(b"authorization")
+        principal = self._tokens.identify(None if authorization is None else authorization.decode("latin-1"))
+        scope.setdefault("state", {})["principal"] = principal
+        if principal is not None and principal.name is not None:
+            return f"token {principal.name}"
+        return f"address {(scope.get('client') or ['?'])[0]}"
+
+    def _refusal(self, scope: Scope, caller: str) -> Response | None:
+        if scope["path"] in _UNLIMITED:
+            return None
+        wait_s = self._limiter.take(caller, time.monotonic())
+        if wait_s is not None:
+            detail = f"too many requests by {caller}: wait {wait_s} s"
+            return problem(429, detail, instance=scope["path"], headers={"Retry-After": str(wait_s)})
+        wrong = _wrong_headers([name for name, _ in scope["headers"]])
+        return None if wrong is None else problem(400, wrong, instance=scope["path"])
+
+    def _count(self, scope: Scope, status: int) -> None:
+        """Counts by route, not by path, and only known methods: callers must not be able to create labels."""
+        route = getattr(scope.get("route"), "path", "other")
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._requests.labels(method, route, str(status)).inc()
+
+
+def _wrong_headers(names: list[bytes]) -> str | None:
+    """Says which headers a request must not have; the body of one that asks for another protocol is not parsed."""
+    if names.count(b"authorization") > 1:
+        return "the request has two Authorization headers: send one"
+    if b"upgrade" in names and (b"content-length" in names or b"transfer-encoding" in names):
+        return "a request with a body must not ask for another protocol (Upgrade): this server speaks HTTP/1.1"
+    return None

@@ -1,0 +1,132 @@
+"""The socket of a server, bound before anything else is opened, and the process around its application with its log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import socket
+import ssl
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.logs import Sparse
+from teacup.http.server.config import ServerKeys
+from teacup.http.server.connections import LimitedConfig
+from teacup.http.server.limits import ConnectionLimits
+
+logger = logging.getLogger("teacup.http.server.serving")
+
+_BACKLOG = 2048
+_SAME_LINE_EVERY_S = 10.0
+
+
+def log_to_standard_error() -> None:
+    """Logs what the process of a server says, from INFO on; the process id tells workers apart.
+
+    A line for each of an attacker's requests would fill the disk: the same one appears once in some seconds.
+    """
+    handler = logging.StreamHandler()
+    handler.addFilter(Sparse(_SAME_LINE_EVERY_S))
+    form = "%(asctime)s %(process)d %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, handlers=[handler])
+
+
+def end_by_signals() -> None:
+    """Ends the process with 0 at SIGTERM and Ctrl-C, before it serves and after: uvicorn raises its signal again."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(ExitCode.DONE))
+
+
+def listen(keys: ServerKeys) -> socket.socket:
+    """Returns a listening socket; port 0: any free one. Raises `SettingsInvalid`, also for an unusable certificate."""
+    check_certificate(keys.tls_certificate, keys.tls_key)
+    if (warning := keys.exposed) is not None:
+        logger.warning("%s", warning)
+    host, port = keys.host, keys.port
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise SettingsInvalid("host, port", [f"cannot listen on host {host!r}, port {port}: {error}"]) from error
+    listener.setblocking(False)
+    return listener
+
+
+def check_certificate(certificate: Path | None, own_key: Path | None) -> None:
+    """Raises `SettingsInvalid` if the files for https cannot be used; uvicorn's error would name no key.
+
+    own_key   None: it is in the certificate's file
+    """
+    if certificate is None and own_key is None:
+        return
+    if certificate is None:
+        raise SettingsInvalid("tls_key", [f"{own_key} is given without tls_certificate"])
+    for key, file in (("tls_certificate", certificate), ("tls_key", own_key or certificate)):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise SettingsInvalid(key, [f"{file} cannot be read: {error.strerror}"]) from error
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_verify_locations(certificate)
+    except ssl.SSLError as error:
+        raise SettingsInvalid("tls_certificate", [f"{certificate} holds no certificate in PEM"]) from error
+    try:
+        context.load_cert_chain(certificate, own_key, password=lambda: "")
+    except ssl.SSLError as error:
+        file = own_key or certificate
+        if error.reason == "KEY_VALUES_MISMATCH":
+            what = f"{file} is the key of another certificate than {certificate}"
+        else:
+            what = f"{file} holds no private key in PEM that needs no password"
+        raise SettingsInvalid("tls_key", [what]) from error
+    try:
+        _shake_hands(context, certificate)
+    except ssl.SSLCertVerificationError as error:
+        refused = f"{certificate} would be refused by clients: {error.verify_message}"
+        raise SettingsInvalid("tls_certificate", [f"{refused}; give another, or correct the clock here"]) from error
+
+
+def _shake_hands(server: ssl.SSLContext, certificate: Path) -> None:
+    """Connects a client in memory that trusts this certificate, whoever signed it: so its dates are looked at."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(certificate)
+    from_server, from_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(from_server, from_client)
+    for side in (client, server.wrap_bio(from_client, from_server, server_side=True), client):
+        with suppress(ssl.SSLWantReadError):  # it waits for the other side
+            side.do_handshake()
+
+
+def url(keys: ServerKeys, listener: socket.socket) -> str:
+    """Says where the server listens, for the log."""
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if keys.tls_certificate else 'http'}://{host}:{port}"
+
+
+def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> LimitedConfig:
+    """Configures uvicorn for an application: quietly, as /metrics counts the requests. `more`: uvicorn's settings."""
+    limits = ConnectionLimits(
+        max_connections=keys.max_connections,
+        max_connections_per_client=keys.max_connections_per_client,
+        header_within_s=keys.header_within_s,
+        body_within_s=keys.body_within_s,
+        answer_within_s=keys.answer_within_s,
+    )
+    return LimitedConfig(
+        app,
+        limits,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        ssl_certfile=keys.tls_certificate,
+        ssl_keyfile=keys.tls_key,
+        timeout_keep_alive=math.ceil(keys.keep_alive_s),
+        **more,
+    )

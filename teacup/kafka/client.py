@@ -1,0 +1,332 @@
+"""librdkafka configurations: our defaults, overridden by the user's properties; what would lose data is refused.
+
+Every property passes through, including TLS and SASL. Refused are properties that would silently lose records, or
+that break what this package's reading and writing relies on. Secrets must never reach a log: show a configuration
+only through `masked`.
+
+What librdkafka says, without its guess that the broker is ten years old.
+
+It makes that guess whenever a broker that has accepted a connection does not answer the first request: one that is
+paused or overloaded, or something else that listens there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import tenacity
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from teacup.base.fields import MASK, is_secret
+from teacup.base.logs import sparse
+from teacup.kafka import protocols as clients
+from teacup.kafka.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
+
+_GUESS = re.compile(
+    r":? (probably due to|might be caused by|or) broker version (is )?< 0\.10 \(see api\.version\.request[^)]*\)"
+)
+_INSTEAD = ": it accepted the connection and did not answer (paused or overloaded, or no Kafka broker)"
+
+
+def said(error: KafkaError) -> str:
+    """Returns the text of an error."""
+    return without_guess(error.str())
+
+
+def said_with_name(error: KafkaError) -> str:
+    """Returns the text of an error and the name of its code: `Broker: Not leader (NOT_LEADER_FOR_PARTITION)`."""
+    return f"{said(error)} ({error.name()})"
+
+
+def last_error(trouble: KafkaError | None) -> str:
+    """Returns the end of a message about a call that took too long: what librdkafka reported last, if anything."""
+    return "" if trouble is None else f"; the last error: {said(trouble)}"
+
+
+def without_guess(text: str) -> str:
+    """Returns the text with what is certain in place of the guess."""
+    return _GUESS.sub(_INSTEAD if "Timed out" in text else "", text)
+
+
+T = TypeVar("T")
+
+log = sparse("teacup.kafka.client")
+librdkafka = sparse("teacup.kafka.librdkafka")
+"""What librdkafka says. Its INFO is not progress: it names each connection that is closed."""
+librdkafka.setLevel(logging.WARNING)
+
+REQUEST_TIMEOUT_S = 20.0
+RETRY_TIMEOUT_S = 60.0
+MISSING_GRACE_S = 3.0
+LEARN_TIMEOUT_S = 2.0
+SAY_AFTER_S = 3.0
+
+# librdkafka waits half the first back-off between two connections of a client, even if none has failed: with its
+# default of 100 ms, a client that needs two connections takes 50 ms longer. By default it waits for up to 10 s between
+# two attempts at a broker that is down, and so may notice that much later that it is back.
+_COMMON: Mapping[str, Any] = {"client.id": "teacup", "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 1_000}
+# librdkafka requires a group id even if nobody joins a group; nothing is ever committed to this one.
+_CONSUMER: Mapping[str, Any] = {
+    "group.id": "teacup-reader",
+    "isolation.level": "read_committed",
+    "topic.metadata.propagation.max.ms": 5_000,  # how long a missing topic may still be in creation
+}
+_CONSUMER_FIXED: Mapping[str, Any] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+}
+TRANSACTION_TIMEOUT_MS = 10_000  # how long readers wait for a transaction that a dead writer left open
+_PRODUCER: Mapping[str, Any] = {"partitioner": "murmur2_random"}
+_PRODUCER_FIXED: Mapping[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "delivery.report.only.error": True,
+}
+
+# property -> (allowed values, why the others are refused)
+_REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
+    "enable.auto.commit": (
+        frozenset({"false"}),
+        "positions are kept by the job; an automatic commit would skip records",
+    ),
+    "enable.auto.offset.store": (frozenset({"false"}), "positions are kept by the job"),
+    "auto.offset.reset": (frozenset({"error"}), "a reset would skip records that retention has deleted, silently"),
+    "enable.partition.eof": (frozenset({"true"}), "it marks the end of a range"),
+    "enable.idempotence": (frozenset({"true"}), "without it retries lose the order of records and duplicate them"),
+    "acks": (frozenset({"all", "-1"}), "records acknowledged by one broker alone are lost with it"),
+    "request.required.acks": (frozenset({"all", "-1"}), "records acknowledged by one broker alone are lost with it"),
+    "delivery.report.only.error": (
+        frozenset({"true"}),
+        "a record without a failure report counts as acknowledged",
+    ),
+    "isolation.level": (frozenset({"read_committed", "read_uncommitted"}), "Kafka has no other"),
+    "transactional.id": (frozenset(), "transactions are set up by the delivery itself"),
+    "bootstrap.servers": (frozenset(), "it is empty"),
+}
+
+
+def validate(kafka: Mapping[str, str]) -> None:
+    """Checks the user's properties without connecting. Raises `ConfigError`, naming the property and the reason."""
+    if not _brokers(kafka):
+        raise ConfigError("bootstrap.servers is missing; give the brokers as host:port,host:port")
+    for key, value in kafka.items():
+        allowed, why = _REFUSED.get(key, (None, ""))
+        if key == "bootstrap.servers" or allowed is None or str(value).lower() in allowed:
+            continue
+        instead = f"give {' or '.join(sorted(allowed))}, or leave it out" if allowed else "leave it out"
+        raise ConfigError(f"{key}: {value!r} is refused: {why}; {instead}")
+
+
+def _brokers(kafka: Mapping[str, Any]) -> str | None:
+    return kafka.get("bootstrap.servers") or kafka.get("metadata.broker.list")
+
+
+def committed_only(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties of a client that reads no aborted transactions, whatever the user's isolation level."""
+    return {**kafka, "isolation.level": "read_committed"}
+
+
+def of_group(kafka: Mapping[str, str], group: str) -> dict[str, str]:
+    """Returns the properties of a consumer that is to read or write a group's committed offsets.
+
+    `read_committed` makes it ask for stable offsets: while a commit is under way, the coordinator makes it wait.
+    """
+    return {**committed_only(kafka), "group.id": group}
+
+
+def delivery_timeout_ms(kafka: Mapping[str, str], otherwise_ms: int) -> int:
+    """Returns after which time librdkafka gives a record up, by either name of the property, or `otherwise_ms`."""
+    return int(kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", otherwise_ms)))
+
+
+def masked(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the properties with secrets masked, for display."""
+    return {key: MASK if is_secret(key) else value for key, value in kafka.items()}
+
+
+def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Consumer:
+    """Makes a consumer for explicit positions: joins no group, commits nothing.
+
+    The user's properties override `tuning`.
+    """
+    return _make(Consumer, kafka, {**_CONSUMER, **tuning}, {**_CONSUMER_FIXED, "error_cb": on_error})
+
+
+def consumer_properties(kafka: Mapping[str, str], tuning: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `consumer` gives to librdkafka, for one that is not confluent-kafka's."""
+    validate(kafka)
+    return {**_COMMON, **_CONSUMER, **tuning, **kafka, **_CONSUMER_FIXED}
+
+
+def learn(client: Consumer | Producer | AdminClient | clients.Producer, topic: str, timeout_s: float) -> None:
+    """Fetches the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
+
+    A call that finds no connected broker waits until librdkafka next looks for one: an assignment up to a second, the
+    first call of a transactional producer half a second.
+    """
+    try:
+        client.list_topics(topic, timeout_s)
+    except KafkaException as error:
+        log.debug("the leaders of %s are not known yet: %s", topic, said(error.args[0]))
+
+
+def producer(
+    kafka: Mapping[str, str],
+    tuning: Mapping[str, Any],
+    on_error: Callable[[KafkaError], None],
+    on_delivery: Callable[[KafkaError | None, Any], None],
+    transactional_id: str | None = None,
+) -> Producer:
+    """Makes an idempotent producer that waits for all replicas; `on_delivery` is called for failures only."""
+    fixed = {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
+    if transactional_id is not None:
+        fixed["transactional.id"] = transactional_id
+    return _make(Producer, kafka, {**_PRODUCER, **tuning}, fixed)
+
+
+def admin(
+    kafka: Mapping[str, str],
+    on_error: Callable[[KafkaError], None] = lambda _: None,
+    logger: logging.Logger | None = None,
+) -> AdminClient:
+    """Makes an admin client. Connection errors show in its answers; polled, it also passes them to `on_error`.
+
+    To ask for a topic creates none: librdkafka's own default would, where the brokers allow it.
+    """
+    return _make(AdminClient, kafka, {}, {"error_cb": on_error, "allow.auto.create.topics": False}, logger)
+
+
+def _make(
+    kind: Callable[..., T],
+    kafka: Mapping[str, str],
+    ours: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    logger: logging.Logger | None = None,
+) -> T:
+    validate(kafka)
+    try:
+        return kind({**_COMMON, **ours, **kafka, **fixed}, logger=logger or librdkafka)
+    except KafkaException as error:
+        raise refused(kafka, error.args[0].str()) from error
+
+
+def refused(kafka: Mapping[str, Any], reason: str) -> ConfigError:
+    """Returns the error for properties that librdkafka does not take."""
+    return ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {reason}")
+
+
+class _OtherRole(logging.Filter):
+    """Drops lines about properties of the other role: one mapping serves consumers and producers."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "property and will be ignored by this" not in record.getMessage()
+
+
+class _WithoutGuess(logging.Filter):
+    """Takes out its guess about an old broker, which misleads whoever looks for a paused one."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = without_guess(record.getMessage()), ()
+        return True
+
+
+librdkafka.addFilter(_OtherRole())
+librdkafka.addFilter(_WithoutGuess())
+
+_OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
+_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
+_TRANSIENT = (
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,
+    KafkaError._NOENT,  # from `list_offsets`: no broker is reachable that knows the leaders
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.KAFKA_STORAGE_ERROR,
+)
+
+
+def is_missing(error: KafkaError) -> bool:
+    """Returns whether the topic or partition does not exist."""
+    return error.code() in _MISSING
+
+
+def is_out_of_range(error: KafkaError) -> bool:
+    """Returns whether the log does not hold the offset that was to be read."""
+    return error.code() in _OUT_OF_RANGE
+
+
+def is_transient(error: KafkaError) -> bool:
+    """Returns whether the same call may work later."""
+    return bool(error.retriable()) or error.code() in _TRANSIENT
+
+
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+
+
+def translate(
+    error: KafkaError, doing: str, topic: str, partition: int | None = None, trouble: KafkaError | None = None
+) -> KafkaIOError:
+    """Returns our error for an error of librdkafka's.
+
+    trouble   the error last passed to the client's `on_error`: a call that only timed out may have been refused access
+    """
+    if is_missing(error):
+        return TopicMissing(topic, partition)
+    where = topic if partition is None else f"{topic}-{partition}"
+    if trouble is not None and trouble.code() in _NOT_LET_IN:
+        return KafkaIOError(f"{doing} of {where} failed: {said_with_name(trouble)}")
+    kind = KafkaUnavailable if is_transient(error) else KafkaIOError
+    return kind(f"{doing} of {where} failed: {said_with_name(error)}")
+
+
+def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:
+    """Calls until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning.
+
+    give_up_after_s   None: after a minute. (A running job holds for longer: `teacup.spark.stream_reader`.)
+
+    `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
+    """
+    started, reported = time.monotonic(), False
+    within_s = RETRY_TIMEOUT_S if give_up_after_s is None else give_up_after_s
+    brokers = _brokers(kafka)
+
+    def worth_another_try(error: BaseException) -> bool:
+        nonlocal reported
+        spent_s = time.monotonic() - started
+        if isinstance(error, KafkaUnavailable) and not reported and spent_s > SAY_AFTER_S:
+            reported = True
+            log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, within_s)
+        return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))
+
+    patient = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(worth_another_try),
+        stop=tenacity.stop_after_delay(within_s),
+        wait=tenacity.wait_exponential_jitter(multiplier=0.1, max=2.0, jitter=0.1),
+        reraise=True,
+    )
+    try:
+        return patient(call)
+    except KafkaUnavailable as error:
+        raise KafkaUnavailable(f"{error}; brokers {brokers}, tried for {time.monotonic() - started:.0f} s") from error

@@ -1,0 +1,230 @@
+"""How much of a batch is in the output already: what a bucket's transaction leaves in Kafka beside its rows. Pure.
+
+    generation   of the checkpoint: a new checkpoint numbers its batches from the start again
+    number       of the batch delivered last, or being delivered; 0: none yet, the output is only claimed
+    digest       of the batch's plan: its ranges, its bounds, the join. Batches with the same number and different
+                 digests have different rows
+    rows         how many of its rows are in, from the first; every try gives the same rows in the same order
+    reached      what the last of these rows is about: a later try with another row in that place is refused
+    done         whether all of its rows are in
+    sent         its rows by topic, as far as they are in
+    at_ms        when this was written: Kafka deletes group offsets some days after the last commit
+
+This decides what a bucket does with a batch:
+
+    receipt                              the batch
+    none, the bucket's first batch       deliver all of it; it leaves a receipt even without rows
+    none, a later batch                  refused: the receipt was lost, so what is in is not known
+    of another generation                refused: another checkpoint has claimed the output since
+    of an earlier batch                  deliver all of it (batches without rows leave no receipt)
+    of this batch                        deliver what follows the first `rows`; nothing if it is done
+    of this batch, with another digest   refused: the checkpoint has lost the plan of the batch that is in
+    of a later batch                     refused: the checkpoint has gone back
+
+A checkpoint without any batch first claims the output, with a receipt of its generation and the number 0. So whatever
+is still under way on an older checkpoint, including its first batch, finds another generation there, and ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from teacup.kafka.errors import BatchDiffers, OutputTaken, ReceiptRefused
+
+RENEW_AFTER_MS = 24 * 3_600_000
+FORMAT = 2
+DIGEST_CHARACTERS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a bucket; the fields are those of `Receipt`.
+
+    first   the number of the bucket's first batch
+    """
+
+    generation: str
+    number: int
+    digest: str
+    first: int = 1
+
+    def __str__(self) -> str:
+        return f"batch {self.number} (digest {self.digest}) of generation {self.generation}"
+
+
+def digest_of(work: Mapping[str, Any]) -> str:
+    """Returns the digest of a batch's plan, given as plain values."""
+    text = json.dumps(work, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the offset metadata of a bucket says of its newest batch."""
+
+    generation: str
+    number: int
+    digest: str
+    rows: int
+    done: bool
+    sent: Mapping[str, int] = field(default_factory=dict)
+    at_ms: int = 0
+    reached: str = ""
+
+    @classmethod
+    def claim(cls, generation: str, at_ms: int) -> Receipt:
+        """Returns what a new checkpoint leaves before its first batch."""
+        return cls(generation, 0, "", 0, done=True, at_ms=at_ms)
+
+    def to_text(self) -> str:
+        """Returns it as it is committed: offset metadata, JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Receipt:
+        """Reads a receipt. Raises `ReceiptRefused` if the text is not a receipt of this format."""
+        try:
+            data = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise ValueError("another format")
+            return cls(**data)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ReceiptRefused(
+                f"the offset metadata {text[:200]!r} is not a receipt that this version can read ({error}): another "
+                "program commits to the job's receipt group, or another version of this one did"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What of a batch is in the output already.
+
+    rows      how many of its rows
+    done      whether nothing is left to do
+    sent      the same rows, by topic
+    reached   what the last of them is about; of a batch that is done, how far its left records went
+    """
+
+    rows: int = 0
+    done: bool = False
+    sent: Mapping[str, int] = field(default_factory=dict)
+    reached: str = ""
+
+    def check_reached(self, reached: str, who: str) -> None:
+        """Raises `ReceiptRefused` if row number `rows` is now a different one, or a batch that is done ends elsewhere.
+
+        reached  what the row is about, or how far the batch goes
+        """
+        if reached == self.reached:
+            return
+        known = self.reached or "a record that was not noted"
+        now = f"all of them, for {known}; now it is" if self.done else f"the last about {known}; now it is about"
+        raise ReceiptRefused(
+            f"{who}: {self.rows} rows of this batch are in the output, {now} {reached}. The batch no longer gives the "
+            "same rows: run it with the version and the job file that began it, and with the schemas that the registry "
+            "had then, and change these after its end; or start a new checkpoint at a time (`start: TIME`)"
+        )
+
+
+NOTHING_IN = Standing()
+
+
+def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
+    """Returns how much of a batch is in the output. Raises `ReceiptRefused` if that is not known; `who`: the bucket."""
+    if receipt is None:
+        if batch.number > batch.first:
+            raise ReceiptRefused(
+                f"{who} has no receipt, and batch {batch.number} of this checkpoint is not its first: what of it is in "
+                "the output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "
+                "commit; or the group was deleted; or the output topic was recreated; or this checkpoint wrote at "
+                "least once until now, or to another output topic. Start a new checkpoint at a time (`start: TIME`), "
+                "or change to `delivery: at-least-once` for good: it leaves no receipts"
+            )
+        return NOTHING_IN
+    if receipt.generation != batch.generation:
+        raise OutputTaken(
+            f"{who}: the output was taken over by a job of this name on another checkpoint (generation "
+            f"{receipt.generation}, this one is {batch.generation}), which is at batch {receipt.number}: this "
+            "checkpoint cannot continue. Let that one run; or stop it, and start a new checkpoint at a time (`start: "
+            "TIME`) with `teacup run --take-over`"
+        )
+    if receipt.number > batch.number:
+        raise ReceiptRefused(
+            f"{who}: batch {receipt.number} is in the output, and the checkpoint asks for batch {batch.number}: it was "
+            f"put back, or copied, or a power loss took its newest files. {_REMEDY}"
+        )
+    if receipt.number < batch.number:
+        return NOTHING_IN
+    if receipt.digest != batch.digest:
+        how_much = "all" if receipt.done else f"the first {receipt.rows}"
+        raise BatchDiffers(
+            f"{who}: {how_much} rows of another batch {batch.number} are in the output (digest {receipt.digest}, now "
+            f"{batch.digest}): this one was planned again and reads something else. The checkpoint was put back, or "
+            f"copied, or a power loss took its newest files. {_REMEDY}"
+        )
+    return Standing(receipt.rows, receipt.done, receipt.sent, receipt.reached)
+
+
+_REMEDY = (
+    "Put the checkpoint's newest files (`offsets`, `commits`) back if they still exist; else start a new checkpoint at "
+    "a time (`start: TIME`) with `teacup run --take-over`: rows from that time on are then written again"
+)
+
+
+def check_start(
+    receipt: Receipt | None,
+    generation: str,
+    planned: Batch | None,
+    who: str,
+    *,
+    take_over: bool = False,
+    goes_on_after: Batch | None = None,
+) -> None:
+    """Raises `ReceiptRefused` if the output does not belong to a checkpoint that is about to continue or to begin.
+
+    planned    the newest batch that the checkpoint has planned for the bucket; None if it has planned none
+    take_over  a checkpoint that begins may claim an output that another one has written
+    goes_on_after  the last batch of the checkpoint that one which begins replaces; nothing later may be in the output
+    """
+    if planned is not None:
+        standing(receipt, planned, who)
+        return
+    if receipt is None or (receipt.generation == generation and receipt.number == 0):
+        return
+    if receipt.generation == generation:
+        raise ReceiptRefused(
+            f"{who}: batch {receipt.number} of this checkpoint is in the output, and the checkpoint has planned none: "
+            f"its offset log is gone. {_REMEDY}"
+        )
+    if goes_on_after is not None and receipt.generation == goes_on_after.generation:
+        _check_ended(receipt, goes_on_after, who)
+    elif not take_over:
+        raise OutputTaken(
+            f"{who}: a job of this name on another checkpoint (generation {receipt.generation}) writes to this output, "
+            f"is at batch {receipt.number}, and may still run; this checkpoint is new. Nothing was touched. Use that "
+            "checkpoint; or give this job another `name` or another output topic; or, if this checkpoint is to "
+            "replace the other one, stop that job and start with `teacup run --take-over`: rows from `start` on are "
+            "then written again, and the other checkpoint can never continue"
+        )
+
+
+def _check_ended(receipt: Receipt, last: Batch, who: str) -> None:
+    if receipt.number > last.number:
+        raise OutputTaken(
+            f"{who}: this checkpoint goes on after batch {last.number} of another one, which has written batch "
+            f"{receipt.number} since. Nothing was touched. Stop that job, and repeat `teacup move`"
+        )
+    if receipt.number == last.number and not receipt.done:
+        raise ReceiptRefused(
+            f"{who}: of batch {last.number}, after which this checkpoint goes on, only {receipt.rows} rows are in the "
+            "output. Start the other checkpoint once with its own job file and stop it; then repeat `teacup move`"
+        )
+
+
+def needed(receipt: Receipt | None, now_ms: int) -> bool:
+    """Returns whether a batch without rows leaves a receipt: the first one, and one before the last receipt expires."""
+    return receipt is None or now_ms - receipt.at_ms > RENEW_AFTER_MS

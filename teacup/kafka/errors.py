@@ -1,0 +1,144 @@
+"""What can go wrong between us and Kafka. Pure.
+
+    KafkaIOError
+      +- ConfigError        a property that is refused, or that librdkafka does not accept
+      +- KafkaUnavailable   the broker is unreachable or did not answer in time: worth a retry later
+      |    +- RegistryUnreachable  the schema registry gave no usable answer for too long
+      +- RegistryRefused    the schema registry refuses us, or something else answers
+      +- TopicMissing       the topic or partition does not exist
+      +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
+      +- DeliveryFailed     a record was not acknowledged
+      +- RecordTooLarge     a record exceeds a limit of its topic or of the producer
+      +- ProducerFailed     librdkafka has given up a producer, for example because it was fenced
+      |    +- Fenced        another producer with the same transactional id took over, or its transaction timed out
+      +- ReceiptRefused     what was delivered before is not known: nothing may be written
+           +- OutputTaken   a job of this name on another checkpoint delivers to the output
+           +- BatchDiffers  another batch with the same number is in the output
+
+Each error keeps its values as attributes and passes unchanged between processes (they are the exception's `args`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from teacup.base.errors import ExitCode, Invalid
+
+
+class KafkaIOError(Exception):
+    """The root of this package's errors; the message says which value was wrong and what to do."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+
+class ConfigError(KafkaIOError, Invalid):
+    """A property that would lose data, that we set ourselves, or that librdkafka does not know."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class KafkaUnavailable(KafkaIOError):
+    """The broker is unreachable, or did not answer in time. The same call may work later."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class RegistryUnreachable(KafkaUnavailable):
+    """The schema registry gave no usable answer for too long."""
+
+
+class RegistryRefused(KafkaIOError, Invalid):
+    """The schema registry refuses us, or something else answers in its place: waiting does not help."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class TopicMissing(KafkaIOError):
+    """The topic or the partition does not exist."""
+
+    def __init__(self, topic: str, partition: int | None = None) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def __str__(self) -> str:
+        where = "" if self.partition is None else f" partition {self.partition} of"
+        return f"Kafka has no{where} topic {self.topic!r}; check its name, or create it"
+
+
+class OffsetOutOfRange(KafkaIOError):
+    """An offset to be read is not in the log: below `start` retention deleted it, above `end` it was truncated."""
+
+    exit_code = ExitCode.DATA_LOSS
+
+    def __init__(self, topic: str, partition: int, offset: int, start: int, end: int) -> None:
+        super().__init__(topic, partition, offset, start, end)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+    def __str__(self) -> str:
+        why = "retention has deleted it" if self.offset < self.start else "the log was truncated or recreated"
+        return (
+            f"offset {self.offset} of {self.topic}-{self.partition} is not in the log, which holds "
+            f"[{self.start}, {self.end}): {why}"
+        )
+
+
+class DeliveryFailed(KafkaIOError):
+    """Records were not acknowledged. `partition` is -1 if none had been chosen yet."""
+
+    def __init__(self, topic: str, partition: int, reason: str, failed: int) -> None:
+        super().__init__(topic, partition, reason, failed)
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+        self.failed = failed
+
+    def __str__(self) -> str:
+        return (
+            f"{self.failed} records were not delivered; the first, to topic {self.topic!r} "
+            f"partition {self.partition}: {self.reason}"
+        )
+
+
+class RecordTooLarge(KafkaIOError):
+    """A record is too large for its destination. `what` names the record, `limit_name` the limit it exceeds."""
+
+    exit_code = ExitCode.REFUSED
+
+    def __init__(self, what: str, size: int, limit_name: str, limit: int) -> None:
+        super().__init__(what, size, limit_name, limit)
+        self.what = what
+        self.size = size
+        self.limit_name = limit_name
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.what} has {self.size:,} bytes, above the {self.limit:,} of {self.limit_name}: raise the limit"
+
+
+class ProducerFailed(KafkaIOError):
+    """librdkafka has given up the producer. What it had not delivered stays undelivered."""
+
+
+class Fenced(ProducerFailed):
+    """Another producer of the same transactional id took over, or the brokers aborted a transaction that timed out."""
+
+
+class ReceiptRefused(KafkaIOError):
+    """A receipt is missing, unreadable, or of a later batch; the message says which, and what to do."""
+
+    exit_code = ExitCode.CHECKPOINT
+
+
+class OutputTaken(ReceiptRefused):
+    """A job of the same name on another checkpoint delivers to the output: only one of them can continue."""
+
+    exit_code = ExitCode.OUTPUT_TAKEN
+
+
+class BatchDiffers(ReceiptRefused):
+    """The output has rows of another batch with the same number: the checkpoint has lost its plan."""

@@ -1,0 +1,102 @@
+"""The headers that Teacup adds to the records it writes: a name and its meaning, as in docs/reference.md. Pure.
+
+Why a record or a row is where it is: the values of `reason` in rows, and of the header `teacup.reason`. Pure.
+
+The docstring of each is its row in docs/reference.md: the outcome that it is a reason of, then when it is given.
+"""
+
+from __future__ import annotations
+
+PREFIX = "teacup."
+"""Names of headers that begin so are ours; those of users must not."""
+
+LEFT = "teacup.left"
+"""Position of the left record: `partition:offset`."""
+
+RIGHT = "teacup.right"
+"""Position of the right record: `partition:offset`; missing if there is none."""
+
+BATCH = "teacup.batch"
+"""At-least-once output: which batch of which job wrote the row, as `origin:number`."""
+
+ID = "teacup.id"
+"""Identifies a result: the value of `output.deduplicate.expression`."""
+
+LATE = "teacup.late"
+"""`true`: the record was late."""
+
+TOPIC = "teacup.topic"
+"""Side topics: the topic of the copied record."""
+
+OUTCOME = "teacup.outcome"
+"""Side topics: the outcome of the row that the copy is about."""
+
+REASON = "teacup.reason"
+"""Side topics: why the record is there."""
+
+SIZE = "teacup.size"
+"""Dead letters with the reason `too_large`: the bytes of the row."""
+
+LIMIT = "teacup.limit"
+"""Dead letters with the reason `too_large`: the limit in bytes, and whose it is."""
+
+EXPRESSION = "teacup.expression"
+"""Dead letters with the reason `select_failed`: `key`, `value` or `headers`."""
+
+TIME = "teacup.time"
+"""The record's own time in milliseconds, if the topic refuses it as a timestamp."""
+
+UNREADABLE = "teacup.unreadable"
+"""`headers`: the record has a header whose name is not UTF-8; this one is in place of all of them."""
+
+OMITTED = "teacup.omitted"
+"""What was left out of a copy that is too large for its topic: `value`, `headers`, `key`."""
+
+
+NO_CANDIDATE = "no_candidate"
+"""unmatched: no right record of its key lies in the interval."""
+
+RIGHT_STALLED = "right_stalled"
+"""unmatched: right made no progress for `max_wait`."""
+
+NO_LONGER_STORED = "no_longer_stored"
+"""unmatched: the store may have expired its match (`on_expired: unmatched` of a lookup join)."""
+
+NULL_KEY = "null_key"
+"""unmatched, unjoined: the record has no key."""
+
+EXPIRED = "expired"
+"""unjoined: the right record appears in no output row and never will."""
+
+NO_TIME = "no_time"
+"""dead_letter: the record has no event time, or one before 1970."""
+
+FUTURE_TIME = "future_time"
+"""dead_letter: its time is further ahead of the clock, or of its append, than `max_future_skew`."""
+
+INVALID_JSON = "invalid_json"
+"""dead_letter: with `format: json`, the value is not JSON."""
+
+INVALID_TEXT = "invalid_text"
+"""dead_letter: with `format: text` or `json`, the value is not UTF-8."""
+
+INVALID_AVRO = "invalid_avro"
+"""dead_letter: the value has no frame of a schema registry, or is not of the schema that it names."""
+
+INVALID_PROTOBUF = "invalid_protobuf"
+"""dead_letter: the same, with `format: protobuf`."""
+
+UNKNOWN_SCHEMA = "unknown_schema"
+"""dead_letter: the schema registry has no schema of the value's id."""
+
+INVALID_KEY = "invalid_key"
+"""dead_letter: the field of the join key holds what cannot be a key, such as an object or a fraction."""
+
+REJECTED = "rejected"
+"""dead_letter: the storage API does not accept it from the feeder; its reason follows after a colon."""
+
+TOO_LARGE = "too_large"
+"""dead_letter: the row is larger than the output topic or the producer allows; the left record is copied."""
+
+SELECT_FAILED = "select_failed"
+"""dead_letter: an expression of `output.select` fails on the row; the left record is copied."""

@@ -1,0 +1,252 @@
+"""Committed positions of a consumer group, without being a member of it.
+
+Lag tools follow a job through such a group; collectors read the group of a feeder. While a commit is under way,
+brokers return stale positions unless asked otherwise (`require_stable`). Single partitions may fail although the
+call succeeds, so every answer is checked.
+
+Positions are read and written through a consumer that joins no group, not through the admin client's group calls:
+those end the process when the coordinator moves or its topic is just being created (librdkafka issue 5040).
+
+Finds out whether the broker refuses us access to consumer groups, when they cannot be read and no error says why.
+
+A consumer without access to its group gets no error: it looks for the coordinator until its time-out. The admin client
+gets the error at once, but a failed librdkafka assertion ends its process if a broker goes down during the call. So it
+runs in a process of its own, and only if a group cannot be read.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import queue
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from multiprocessing.connection import Connection
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from teacup.base.process import within
+from teacup.kafka import client
+from teacup.kafka.errors import KafkaIOError, KafkaUnavailable
+
+log = logging.getLogger("teacup.kafka.log.groups")
+
+Spot = tuple[str, int]  # topic and partition
+
+JOB_NOTE = "teacup job"
+"""The note of positions that a job of ours commits for lag tools alone."""
+
+_READ = "read of the committed offsets"
+
+_HAS_MEMBERS = (
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.NON_EMPTY_GROUP,
+)
+
+
+class LatestOffsets:
+    """Commits the latest offsets in the background, with `JOB_NOTE`: for lag tools; nothing may wait for them.
+
+    After a failure the next commit reconnects: librdkafka may never reconnect to a broker that was restarted.
+    """
+
+    def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
+        self._group, self._kafka = group, dict(kafka)
+        self._latest: queue.SimpleQueue[Mapping[Spot, int]] = queue.SimpleQueue()
+        threading.Thread(target=self._commit_all, name=f"commits to {group}", daemon=True).start()
+
+    def put(self, offsets: Mapping[Spot, int]) -> None:
+        """Has these offsets committed; earlier ones not yet committed are discarded."""
+        self._latest.put(offsets)
+
+    def _commit_all(self) -> None:
+        group: GroupOffsets | None = None
+        while True:
+            offsets = self._latest.get()
+            while not self._latest.empty():
+                offsets = self._latest.get()
+            try:
+                group = group or GroupOffsets(self._group, self._kafka)
+                group.commit(offsets, JOB_NOTE)
+            except KafkaIOError as error:
+                log.warning("positions were not committed to group %r: %s", self._group, error)
+                group = None
+
+
+class GroupOffsets:
+    """Reads and writes the committed offsets of one group. Calls are retried, then raise `KafkaUnavailable`."""
+
+    def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
+        self.group = group
+        self._kafka = dict(kafka)
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
+
+    def read(self, spots: Iterable[Spot]) -> dict[Spot, int | None]:
+        """Reads the committed offset (the next one to read) of each partition; None if the group has none."""
+        return {spot: offset for spot, (offset, _) in self.read_with_notes(spots).items()}
+
+    def read_with_notes(self, spots: Iterable[Spot]) -> dict[Spot, tuple[int | None, str]]:
+        """Reads as `read`, with the note that each offset was committed with; empty if it has none."""
+        asked = [TopicPartition(topic, partition) for topic, partition in spots]
+        if not asked:
+            return {}
+
+        def ask() -> dict[Spot, tuple[int | None, str]]:
+            try:
+                answers: list[TopicPartition] = self._own_consumer().committed(asked, client.REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                raise self._translated(error.args[0], _READ, None) from error
+            self._check(answers, _READ)
+            return {
+                (at.topic, at.partition): (None if at.offset == OFFSET_INVALID else at.offset, at.metadata or "")
+                for at in answers
+            }
+
+        return client.retried(ask, self._kafka)
+
+    def commit(self, offsets: Mapping[Spot, int], note: str = "") -> None:
+        """Sets the committed offsets, each with a note; Kafka refuses this while the group has members."""
+        if not offsets:
+            return
+
+        def ask() -> None:
+            wanted = [
+                TopicPartition(topic, partition, offset, metadata=note)
+                for (topic, partition), offset in offsets.items()
+            ]
+            consumer, doing = self._own_consumer(), "commit of offsets"
+            try:
+                answers = within(client.REQUEST_TIMEOUT_S, lambda: consumer.commit(offsets=wanted, asynchronous=False))
+            except KafkaException as error:
+                raise self._translated(error.args[0], doing, None) from error
+            except TimeoutError:
+                with self._lock:
+                    self._consumer = None  # it is stuck in the call, and cannot be closed
+                raise KafkaUnavailable(
+                    f"{doing} of group {self.group!r} was not answered in {client.REQUEST_TIMEOUT_S:g} s"
+                ) from None
+            self._check(answers, doing)
+
+        client.retried(ask, self._kafka)
+
+    def activity(self) -> str | None:
+        """Returns the group's state and members; None if it has none, or does not exist."""
+        admin = client.admin(self._kafka)
+
+        def ask() -> str | None:
+            future = admin.describe_consumer_groups([self.group], request_timeout=client.REQUEST_TIMEOUT_S)
+            try:
+                found = future[self.group].result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    return None
+                raise self._translated(error.args[0], "description", None) from error
+            if found.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
+                return None
+            members = sorted({f"{member.client_id} on {member.host}" for member in found.members})
+            return f"{found.state.name.lower()}, {len(found.members)} members: {', '.join(members[:3]) or 'unnamed'}"
+
+        return client.retried(ask, self._kafka)
+
+    def close(self) -> None:
+        """Closes the consumer; a later call opens it again."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
+    def _own_consumer(self) -> Consumer:
+        with self._lock:
+            if self._consumer is None:
+                self._consumer = client.consumer(client.of_group(self._kafka, self.group), {}, lambda _: None)
+            return self._consumer
+
+    def _check(self, answers: Iterable[TopicPartition], doing: str) -> None:
+        for at in answers:
+            if at.error is not None:
+                raise self._translated(at.error, doing, at)
+
+    def _translated(self, error: KafkaError, doing: str, at: TopicPartition | None) -> KafkaIOError:
+        if error.code() in _HAS_MEMBERS:
+            return KafkaIOError(f"{doing} of group {self.group!r} refused ({error.name()}): it has members")
+        doing = f"{doing} of group {self.group!r}, part"
+        return client.translate(error, doing, at.topic if at else "the group", at.partition if at else None)
+
+
+ANSWERED_WITHIN_S = 10.0
+_STARTED_WITHIN_S = 20.0
+_PAUSE_S = 0.5
+_PASSING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+
+
+def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: bool = False) -> dict[str, int] | None:
+    """Returns the error code of each group that could not be described, as librdkafka's numbers; None: no answer.
+
+    reading   a group that may be described, but not read, counts as refused too
+    """
+    spawned = multiprocessing.get_context("spawn")
+    answer, answering = spawned.Pipe(duplex=False)
+    asked = spawned.Process(target=_answer, args=(answering, dict(kafka), list(groups), reading), daemon=True)
+    asked.start()
+    answering.close()  # so that its end, too, ends the waiting
+    try:
+        if not answer.poll(ANSWERED_WITHIN_S + _STARTED_WITHIN_S):
+            log.info("whether the groups may be read is not known: nobody answered in time")
+            return None
+        codes: dict[str, int] = answer.recv()
+        return codes
+    except EOFError:
+        log.info("whether the groups may be read is not known: the process that asked has ended without an answer")
+        return None
+    finally:
+        asked.kill()
+        asked.join()
+        answer.close()
+
+
+def _answer(answering: Connection, kafka: Mapping[str, str], groups: list[str], reading: bool) -> None:
+    answering.send(_codes(kafka, groups, reading))
+
+
+def _codes(kafka: Mapping[str, str], groups: list[str], reading: bool) -> dict[str, int]:
+    """Returns the error code of each group whose description failed, or which may not be read."""
+    admin = client.admin(kafka)  # kept alive: its calls end with it
+    deadline = time.monotonic() + ANSWERED_WITHIN_S
+    found = _described(admin, groups, reading)
+    # Brokers without any group yet have no coordinator for a moment.
+    while reading and time.monotonic() < deadline and (rest := [g for g, c in found.items() if c in _PASSING]):
+        time.sleep(_PAUSE_S)
+        found = {g: code for g, code in found.items() if g not in rest} | _described(admin, rest, reading)
+    return found
+
+
+def _described(admin: AdminClient, groups: list[str], reading: bool) -> dict[str, int]:
+    asked = admin.describe_consumer_groups(
+        groups, request_timeout=ANSWERED_WITHIN_S, include_authorized_operations=reading
+    )
+    found = {}
+    for group, answer in asked.items():
+        try:
+            allowed = answer.result().authorized_operations
+        except KafkaException as error:
+            found[group] = error.args[0].code()
+        else:
+            if reading and allowed and "READ" not in {operation.name for operation in allowed}:
+                found[group] = KafkaError.GROUP_AUTHORIZATION_FAILED
+    return found

@@ -1,0 +1,190 @@
+"""What a reader that plans its own ranges must know of a topic: the Protocol used by admission and collectors. Pure.
+
+`teacup.kafka.log.broker_log.BrokerLog` answers from a real broker, `joins.testing.log.SimulatedLog` from memory.
+Offsets are the next offset to read; times are event times in int64 milliseconds UTC.
+
+How many records of each partition, or bucket, a batch reads when not all of them fit. Pure.
+
+Up to where a run under `availableNow` reads: the ends that its first look found. Pure.
+
+Otherwise it might never end, as records keep coming. A partition that was not listed at the first look is not read by
+this run: the next one reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The readable span of one partition: `start` <= `stable` <= `high`.
+
+    start   the first offset that retention has kept
+    stable  the last stable offset: where a `read_committed` reader stops
+    high    the high watermark; records in [stable, high) belong to open transactions
+    epoch   the leader epoch: a number that rises with each change of the partition's leader; None if the broker does
+            not report it
+    """
+
+    start: int
+    stable: int
+    high: int
+    epoch: int | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether no open transaction hides records behind the last stable offset."""
+        return self.stable == self.high
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderPosition:
+    """An offset up to which a partition was listed.
+
+    epoch   the leader epoch of that listing
+    now     the one of the present listing
+    """
+
+    offset: int
+    epoch: int
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeQuery:
+    """A question: where the time `time_ms` begins in [lo, hi) of one partition.
+
+    `margin_ms` is subtracted from `time_ms` if the answer has to come from a block search over unsorted records (times
+    in the payload, or an index misled by a record ahead of its neighbours or by a transaction marker).
+    """
+
+    time_ms: int
+    lo: int
+    hi: int
+    margin_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TimeAnswer:
+    """Where a time begins in one partition.
+
+    A *timely* record is at most the partition's disorder below every earlier timely record. Any other record's time is
+    wrong. At most `outliers` of a block of 2 * outliers + 1 consecutive valid records may be
+    (`teacup.kafka.log.time_search`).
+
+    offset   in [lo, hi]; every timely record in [lo, offset) has a time below the query's `time_ms`, provided that the
+             partition's disorder is at most the query's margin (an answer of the index needs no such proviso)
+    time_ms  the time that was finally searched for: the query's, or the query's less its margin
+    reached  whether a readable record in [offset, hi) has a time >= `time_ms`. If False, none was found and `offset` is
+             `hi`. This is a hint: among the last records below `hi` a single one, which may be wrong, is enough
+    """
+
+    offset: int
+    time_ms: int
+    reached: bool
+
+
+class TopicLog(Protocol):
+    """A topic, as a planner sees it. Every call may raise `teacup.kafka.errors.KafkaUnavailable`."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def outliers(self) -> int:
+        """How many of 2 * outliers + 1 consecutive valid records may be wrong."""
+
+    def topic_id(self) -> str:
+        """Returns the id that a topic keeps until it is deleted; a topic recreated under the same name has another."""
+
+    def partition_count(self) -> int:
+        """Returns how many partitions the topic has."""
+        ...
+
+    def ends(self) -> dict[int, Ends]:
+        """Lists the ends of every partition. Read the clock *before* the call: that is the time they were listed."""
+
+    def ends_with(self, other: Self) -> tuple[Mapping[int, Ends], Mapping[int, Ends]]:
+        """Lists the ends of this topic and of another one."""
+
+    def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
+        """Returns the partitions whose log another leader has cut off: it is not what it was up to these positions.
+
+        Positions must lie above the first offset, and at most at the high watermark.
+        """
+
+    def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
+        """Estimates where a time begins in each partition: one cheap, unchecked look-up (the index may be misled).
+
+        If no record reaches the time, the answer is the high watermark or above.
+        """
+
+    def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
+        """Finds where a time begins in each partition: a hint for what to read, which no single record can move.
+
+        The index's answer counts if it says that no record reaches the time, or if it lies in [lo, hi) and the block of
+        valid records that starts there confirms it (`blocksearch.borne_out`). Otherwise blocks are searched.
+        """
+
+    def valid_times(
+        self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int, count: int
+    ) -> dict[int, list[tuple[int, int]]]:
+        """Reads offset and event time of the first `count` valid records in [start, end) of each partition.
+
+        They are in offset order.
+
+        Records without a valid time (`teacup.kafka.records.record`), control records and aborted records are skipped.
+        """
+
+    def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
+        """Returns for each partition whether [start, end) holds a readable record, with a time or without."""
+
+    def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[tuple[int, int]]]:
+        """Reads offset and event time of the last `count` valid records below the end in each partition.
+
+        They are in offset order.
+
+        Fewer only if the log holds no more.
+        """
+
+    def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
+        """Returns for each partition the typical time of the last block of valid records below the end; None if none.
+
+        What was readable below `end` proves it: every timely record from `end` on is at most the disorder below it.
+        """
+
+
+def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:
+    """Returns max-min fair shares of `limit` records: none gets more than it has waiting while another one gets less.
+
+    Together they are at most `limit`. If anything waits and the limit is 1 or more, somebody gets something.
+    """
+    shares: dict[int, int] = {}
+    rest = limit
+    for rank, number in enumerate(sorted(waiting, key=lambda number: (waiting[number], number))):
+        shares[number] = min(waiting[number], rest // (len(waiting) - rank))
+        rest -= shares[number]
+    return shares
+
+
+class ListedEnds:
+    """The ends of one topic at the first look."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] | None = None
+
+    def target(self, partition: int) -> int:
+        """Returns up to which offset this run reads a partition; 0 if it was not listed."""
+        return 0 if self._first is None else self._first.get(partition, 0)
+
+    def cut(self, ends: Mapping[int, Ends]) -> dict[int, Ends]:
+        """Returns these ends, with nothing readable after those of the first look. The first call is the first look."""
+        if self._first is None:
+            self._first = {p: now.stable for p, now in ends.items()}
+        first = self._first
+        return {p: replace(now, stable=min(now.stable, first.get(p, now.start))) for p, now in ends.items()}

@@ -1,0 +1,108 @@
+"""Arrow columns as C reads them: `tc_column` in columns.h. Pure.
+
+An address is valid as long as the column that it was taken from lives: whoever passes one to C holds the column until
+the call has returned.
+
+Which values are Avro records of a schema, decided in C. Pure.
+
+Whether texts are JSON, decided in C. Pure.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_BYTES32, _BYTES64, _VIEWS, _INT32, _INT64, _BOOLS, _LISTS32, _LISTS64 = range(8)
+_KINDS = {
+    pa.binary(): _BYTES32,
+    pa.string(): _BYTES32,
+    pa.large_binary(): _BYTES64,
+    pa.large_string(): _BYTES64,
+    pa.binary_view(): _VIEWS,
+    pa.string_view(): _VIEWS,
+    pa.int32(): _INT32,
+    pa.int64(): _INT64,
+    pa.bool_(): _BOOLS,
+}
+"""`tc_kind` of each type that is not a list."""
+
+BYTES = frozenset({_BYTES32, _BYTES64, _VIEWS})
+NUMBERS = frozenset({_INT32, _INT64})
+BOOLS = frozenset({_BOOLS})
+LISTS = frozenset({_LISTS32, _LISTS64})
+
+
+class NotReadable(Exception):
+    """C does not read columns of this type."""
+
+
+class NativeColumn(ctypes.Structure):
+    """`tc_column`; holds nothing of what it points to."""
+
+    _fields_ = (
+        ("valid", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("buffers", ctypes.c_void_p),
+        ("first", ctypes.c_int64),
+        ("kind", ctypes.c_int32),
+    )
+
+
+def addresses(column: pa.Array) -> tuple[int | None, ...]:
+    """Returns where each buffer of a column begins; None if it has none. The column's own offset is not applied."""
+    return tuple(None if buffer is None else buffer.address for buffer in column.buffers())
+
+
+def native(column: pa.Array, kinds: frozenset[int], held: list[object]) -> NativeColumn:
+    """Returns a column of one of these kinds, for C. What it points to is added to `held`, and has to live as long.
+
+    Raises `NotReadable`.
+    """
+    kind = _kind(column.type)
+    if kind not in kinds:
+        raise NotReadable(str(column.type))
+    valid, values, *rest = addresses(column)
+    found = NativeColumn(valid if column.null_count else None, values, None, None, column.offset, kind)
+    if kind in (_BYTES32, _BYTES64):
+        found.data = rest[0]
+    elif kind == _VIEWS:
+        buffers = (ctypes.c_void_p * len(rest))(*rest)
+        found.buffers = ctypes.addressof(buffers)
+        held.append(buffers)
+    held += [column, found]
+    return found
+
+
+def _kind(of: pa.DataType) -> int | None:
+    if pa.types.is_list(of):
+        return _LISTS32
+    return _LISTS64 if pa.types.is_large_list(of) else _KINDS.get(of)
+
+
+def valid_avro(library: ctypes.CDLL, program: NDArray[np.int64], records: pa.Array) -> pa.Array | None:
+    """Returns whether each record (`binary`, without nulls) is of the program's schema (boolean); None: all are.
+
+    program   as `teacup.kafka.records.avro_check.program_of` makes it, contiguous
+    """
+    answer = pa.allocate_buffer((len(records) + 7) // 8)
+    if not len(records):
+        return None
+    _, offsets, data = addresses(records)
+    good = library.tc_avro_valid(
+        offsets, data, records.offset, len(records), program.ctypes.data, len(program), answer.address
+    )
+    return None if good == len(records) else pa.Array.from_buffers(pa.bool_(), len(records), [None, answer])
+
+
+def valid_json(library: ctypes.CDLL, texts: pa.Array) -> pa.Array:
+    """Returns whether each text (`string`) is JSON (boolean); true for null."""
+    answer = pa.allocate_buffer((len(texts) + 7) // 8)
+    valid, offsets, data = addresses(texts)
+    if len(texts) and library.tc_json_valid(valid, offsets, data, texts.offset, len(texts), answer.address):
+        raise MemoryError(f"no memory to validate {len(texts)} JSON texts")
+    return pa.Array.from_buffers(pa.bool_(), len(texts), [None, answer])

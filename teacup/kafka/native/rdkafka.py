@@ -1,0 +1,105 @@
+"""The functions of the librdkafka that confluent-kafka has loaded, for Python and for the C library.
+
+Two copies of librdkafka in one process would be two of everything, so there is only confluent-kafka's: loaded with its
+extension module, its symbols are found through that module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Mapping
+from functools import cache
+
+from confluent_kafka import cimpl
+
+from teacup.kafka.native import library
+from teacup.kafka.native.library import INT, INT32, INT64, POINTER, TEXT
+
+log = logging.getLogger("teacup.kafka.native")
+
+_SIGNATURES: library.Signatures = {
+    "rd_kafka_conf_new": (POINTER, ()),
+    "rd_kafka_conf_set": (INT, (POINTER, TEXT, TEXT, TEXT, ctypes.c_size_t)),
+    "rd_kafka_conf_set_error_cb": (None, (POINTER, POINTER)),
+    "rd_kafka_conf_set_log_cb": (None, (POINTER, POINTER)),
+    "rd_kafka_conf_destroy": (None, (POINTER,)),
+    "rd_kafka_new": (POINTER, (INT, POINTER, TEXT, ctypes.c_size_t)),
+    "rd_kafka_name": (TEXT, (POINTER,)),
+    "rd_kafka_set_log_queue": (INT, (POINTER, POINTER)),
+    "rd_kafka_poll_set_consumer": (INT, (POINTER,)),
+    "rd_kafka_queue_get_consumer": (POINTER, (POINTER,)),
+    "rd_kafka_queue_destroy": (None, (POINTER,)),
+    "rd_kafka_topic_partition_list_new": (POINTER, (INT,)),
+    "rd_kafka_topic_partition_list_add": (POINTER, (POINTER, TEXT, INT32)),
+    "rd_kafka_topic_partition_list_set_offset": (INT, (POINTER, TEXT, INT32, INT64)),
+    "rd_kafka_topic_partition_list_destroy": (None, (POINTER,)),
+    "rd_kafka_assign": (INT, (POINTER, POINTER)),
+    "rd_kafka_topic_new": (POINTER, (POINTER, TEXT, POINTER)),
+    "rd_kafka_topic_destroy": (None, (POINTER,)),
+    "rd_kafka_metadata": (INT, (POINTER, INT, POINTER, ctypes.POINTER(POINTER), INT)),
+    "rd_kafka_metadata_destroy": (None, (POINTER,)),
+    "rd_kafka_query_watermark_offsets": (
+        INT,
+        (POINTER, TEXT, INT32, ctypes.POINTER(INT64), ctypes.POINTER(INT64), INT),
+    ),
+    "rd_kafka_consumer_close": (INT, (POINTER,)),
+    "rd_kafka_destroy": (None, (POINTER,)),
+}
+"""What is called from Python, as <rdkafka.h> declares it."""
+
+
+class Functions:
+    """The functions of both libraries.
+
+    kafka    librdkafka's, as attributes (`kafka.rd_kafka_new`)
+    teacup   the C library's (`teacup.tc_fetch_new`), which have librdkafka's
+    """
+
+    def __init__(self, teacup: ctypes.CDLL) -> None:
+        """Raises `AttributeError` if confluent-kafka's librdkafka lacks a function."""
+        self.teacup = teacup
+        self.kafka = ctypes.CDLL(cimpl.__file__)
+        library.declare(self.kafka, _SIGNATURES)
+        names = teacup.tc_names()
+        count = next(at for at, name in enumerate(names) if name is None)
+        addresses = [ctypes.cast(getattr(self.kafka, names[at].decode()), POINTER).value for at in range(count)]
+        teacup.tc_bind((POINTER * count)(*addresses))
+
+
+def bound() -> Functions | None:
+    """Returns the functions; None where there is no C library, or it cannot be used: the first call logs why."""
+    teacup = library.loaded()
+    functions, why = (None, library.missing()) if teacup is None else _bind(teacup)
+    if functions is None:
+        _say_once(why)
+    return functions
+
+
+def path_in_use() -> str:
+    """Returns which path records take, for people: `C`, or `Python` and why."""
+    teacup = library.loaded()
+    why = library.missing() if teacup is None else _bind(teacup)[1]
+    return "C" if why is None else f"Python, more slowly: {why}"
+
+
+@cache
+def _say_once(why: str | None) -> None:
+    log.info("records are read and written in Python, more slowly: %s", why)
+
+
+@cache
+def _bind(teacup: ctypes.CDLL) -> tuple[Functions | None, str | None]:
+    if ";" in teacup._name:
+        return None, f"librdkafka takes the path {teacup._name} for several: install it where there is no semicolon"
+    try:
+        return Functions(teacup), None
+    except AttributeError as error:
+        return None, f"the librdkafka of confluent-kafka cannot be used: {error}"
+
+
+def takes(kafka: Mapping[str, str]) -> bool:
+    """Returns whether librdkafka understands all properties; a few are confluent-kafka's own."""
+    return "plugin.library.paths" not in kafka and (
+        kafka.get("sasl.oauthbearer.metadata.authentication.type", "").lower() != "aws_iam"
+    )

@@ -1,0 +1,242 @@
+"""Records of a consumer, made into Arrow columns in C: no Python object for a record.
+
+A consumer of our own, on the librdkafka that confluent-kafka has loaded.
+
+One of confluent-kafka's must not be polled from C: its callbacks, such as that for a missing topic, expect to be within
+a call of confluent-kafka, and abort the process otherwise.
+
+librdkafka calls nothing back from its own threads: errors and log lines wait in the consumer's queue (`log.queue`), and
+are handed over on the thread that takes records. The callbacks live as long as the consumer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from teacup.kafka import client
+from teacup.kafka.errors import TopicMissing
+from teacup.kafka.native.library import INT, INT64, POINTER, TEXT
+from teacup.kafka.native.rdkafka import Functions
+from teacup.kafka.read.fetch import AT_ONCE, SCHEMA, TUNING, WAIT_MS, PartitionFetch, Taken
+
+_CONSUMER_KIND = 1  # RD_KAFKA_CONSUMER
+_REASON_BYTES = 512
+_LEVELS = [logging.CRITICAL] * 3 + [logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG]
+"""Of syslog's levels 0 to 7, as confluent-kafka translates them."""
+
+_ErrorCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, POINTER)
+_LogCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, TEXT)
+
+
+class OwnConsumer:
+    """A consumer that is assigned to one partition at a time, and joins no group. `queue` is where its records arrive.
+
+    handle, queue   pointers to librdkafka's objects, valid until `close`
+    """
+
+    def __init__(
+        self,
+        functions: Functions,
+        kafka: Mapping[str, str],
+        tuning: Mapping[str, Any],
+        on_error: Callable[[KafkaError], None],
+    ) -> None:
+        """Raises `ConfigError` where librdkafka refuses a property."""
+        self._kafka = functions.kafka
+        self._process = os.getpid()
+        self._closed = True
+        self._callbacks = (
+            _ErrorCallback(lambda _handle, code, reason, _: on_error(KafkaError(code, _text(reason)))),
+            _LogCallback(self._log),
+        )
+        reason = ctypes.create_string_buffer(_REASON_BYTES)
+        conf = self._kafka.rd_kafka_conf_new()
+        properties = {**client.consumer_properties(kafka, tuning), "log.queue": True}
+        for name, value in properties.items():
+            written = str(value).lower() if isinstance(value, bool) else str(value)
+            if self._kafka.rd_kafka_conf_set(conf, name.encode(), written.encode(), reason, _REASON_BYTES):
+                self._kafka.rd_kafka_conf_destroy(conf)
+                raise client.refused(kafka, _text(reason.value))
+        self._kafka.rd_kafka_conf_set_error_cb(conf, self._callbacks[0])
+        self._kafka.rd_kafka_conf_set_log_cb(conf, self._callbacks[1])
+        self.handle = self._kafka.rd_kafka_new(_CONSUMER_KIND, conf, reason, _REASON_BYTES)
+        if not self.handle:
+            self._kafka.rd_kafka_conf_destroy(conf)
+            raise client.refused(kafka, _text(reason.value))
+        self._closed = False
+        self._kafka.rd_kafka_poll_set_consumer(self.handle)
+        self._kafka.rd_kafka_set_log_queue(self.handle, None)
+        self.queue = self._kafka.rd_kafka_queue_get_consumer(self.handle)
+
+    def learn(self, topic: str, timeout_s: float) -> None:
+        """Fetches the topic's leaders, as `client.learn`."""
+        found = POINTER()
+        name = self._kafka.rd_kafka_topic_new(self.handle, topic.encode(), None)
+        if not name:
+            return  # not a name that a topic can have; assigning it will say so
+        error = self._kafka.rd_kafka_metadata(self.handle, 0, name, ctypes.byref(found), int(1_000 * timeout_s))
+        if found:
+            self._kafka.rd_kafka_metadata_destroy(found)
+        self._kafka.rd_kafka_topic_destroy(name)
+        if error:
+            client.log.debug("the leaders of %s are not known yet: %s", topic, KafkaError(error).str())
+
+    def assign(self, topic: str, partition: int, offset: int) -> None:
+        """Fetches from an offset on, in place of what was assigned before. Raises `KafkaException`."""
+        wanted = self._kafka.rd_kafka_topic_partition_list_new(1)
+        self._kafka.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
+        self._kafka.rd_kafka_topic_partition_list_set_offset(wanted, topic.encode(), partition, offset)
+        error = self._kafka.rd_kafka_assign(self.handle, wanted)
+        self._kafka.rd_kafka_topic_partition_list_destroy(wanted)
+        _check(error)
+
+    def unassign(self) -> None:
+        """Fetches nothing. Raises `KafkaException`."""
+        _check(self._kafka.rd_kafka_assign(self.handle, None))
+
+    def ends(self, topic: str, partition: int, timeout_s: float) -> tuple[int, int]:
+        """Asks for the partition's first offset and its high watermark. Raises `KafkaException`."""
+        low, high = INT64(), INT64()
+        _check(
+            self._kafka.rd_kafka_query_watermark_offsets(
+                self.handle, topic.encode(), partition, ctypes.byref(low), ctypes.byref(high), int(1_000 * timeout_s)
+            )
+        )
+        return low.value, high.value
+
+    def close(self) -> None:
+        """Closes it. Everything taken from the queue must have been destroyed before."""
+        if self._closed:
+            return
+        self._closed = True
+        self._kafka.rd_kafka_consumer_close(self.handle)
+        self._kafka.rd_kafka_queue_destroy(self.queue)
+        self._kafka.rd_kafka_destroy(self.handle)
+
+    @property
+    def mine(self) -> bool:
+        """Whether this process made it: a child of a fork has none of its threads, and must leave it alone."""
+        return self._process == os.getpid() and not sys.is_finalizing()
+
+    def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:
+        name = _text(self._kafka.rd_kafka_name(handle)) if handle else ""
+        client.librdkafka.log(_LEVELS[min(max(level, 0), 7)], "%s [%s] %s", _text(facility), name, _text(line))
+
+
+def _check(code: int) -> None:
+    if code:
+        raise KafkaException(KafkaError(code))
+
+
+def _text(from_librdkafka: bytes | None) -> str:
+    return (from_librdkafka or b"").decode(errors="replace")
+
+
+_MORE, _BEYOND, _LIMIT, _EVENT, _MEMORY = range(5)
+"""Why a call stopped: `tc_stopped` in fetch.c."""
+
+
+class _Taken(ctypes.Structure):
+    """`tc_taken` in fetch.c."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("last", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+        ("text", ctypes.c_char_p),
+        ("error", ctypes.c_int32),
+        ("stopped", ctypes.c_int32),
+    )
+
+
+class _ArrowArray(ctypes.Structure):
+    """`struct ArrowArray` of Arrow's C data interface; only its size matters here."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
+        *((name, ctypes.c_void_p) for name in ("buffers", "children", "dictionary", "release", "private_data")),
+    )
+
+
+class RecordFetch(PartitionFetch):
+    """Fetches by a consumer of our own."""
+
+    def __init__(self, functions: Functions, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
+        super().__init__(topic)
+        self._teacup = functions.teacup
+        self._fetch: int | None = None
+        self._taken = _Taken()
+        self._before = Taken(0, 0, -1)
+        self._consumer = OwnConsumer(functions, kafka, TUNING, self._on_error)
+        self._consumer.learn(topic, timeout_s)
+        self._fetch = self._teacup.tc_fetch_new(self._consumer.queue)
+        if self._fetch is None:
+            self._consumer.close()
+            raise self._no_memory()
+
+    def _assign(self, partition: int, start: int) -> None:
+        self._teacup.tc_fetch_clear(self._fetch)
+        self._before = Taken(0, 0, -1)
+        self._consumer.assign(self.topic, partition, start)
+
+    def rest(self) -> None:
+        self._consumer.unassign()
+
+    def take(self, position: int, end: int, rows: int, size: int) -> Taken:
+        before, taken = self._before, self._taken
+        wanted = min(end - position, AT_ONCE, rows)
+        self._teacup.tc_fetch_take(
+            self._fetch, end, before.rows + rows, before.size + size, wanted, WAIT_MS, ctypes.byref(taken)
+        )
+        if self.trouble is not None and client.is_missing(self.trouble):
+            raise TopicMissing(self.topic, self.partition)
+        if taken.last >= 0:
+            position = taken.last + 1
+        if taken.stopped == _EVENT:
+            self._judge(KafkaError(taken.error, (taken.text or b"").decode(errors="replace")), taken.offset, position)
+        elif taken.stopped == _MEMORY:
+            raise self._no_memory()
+        if taken.stopped == _BEYOND or (taken.stopped in (_MORE, _EVENT) and self._passed >= end):
+            position = end
+        self._before = Taken(taken.rows, taken.size, position)
+        return Taken(taken.rows - before.rows, taken.size - before.size, position)
+
+    def batch(self) -> pa.RecordBatch:
+        columns = (_ArrowArray * len(SCHEMA))()
+        if self._teacup.tc_fetch_columns(self._fetch, self.partition, columns):
+            raise self._no_memory()
+        self._before = Taken(0, 0, -1)
+        return imported(columns)
+
+    def ends(self) -> tuple[int, int]:
+        return self._consumer.ends(self.topic, self.partition, client.REQUEST_TIMEOUT_S)
+
+    def close(self) -> None:
+        if self._fetch is not None:
+            self._teacup.tc_fetch_free(self._fetch)
+            self._fetch = None
+            self._consumer.close()
+
+    def __del__(self) -> None:
+        consumer = getattr(self, "_consumer", None)  # none if the properties were refused
+        if consumer is not None and consumer.mine:
+            self.close()
+
+    def _no_memory(self) -> MemoryError:
+        return MemoryError(f"no memory for the records of {self.topic}-{self.partition}")
+
+
+def imported(columns: ctypes.Array[_ArrowArray]) -> pa.RecordBatch:
+    """Returns a batch of the exported columns, which own their memory from now on: each is freed with its last user."""
+    first, size = ctypes.addressof(columns), ctypes.sizeof(_ArrowArray)
+    arrays = [pa.Array._import_from_c(first + at * size, field.type) for at, field in enumerate(SCHEMA)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

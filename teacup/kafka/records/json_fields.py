@@ -1,0 +1,267 @@
+"""Fields of JSON values, a whole batch in one query: event time, parts of the join key, and whether it is JSON. Pure.
+
+    time   a number since the epoch: an integer of milliseconds or microseconds, or any number of seconds; or an ISO
+           8601 text with a zone (`2026-01-31T12:00:00.250Z`, `…+01:00`). Digits beyond milliseconds are cut off;
+           anything else is null. Whole numbers and texts before 1970 are null, too
+    key    the text that the field holds, so that a JSON field, a header and Kafka's key can be compared:
+
+           "7"                          7         a string is its text
+           7                            7         an integer is its decimal digits, however many: the same key as "7"
+           7.0   7e0   0.7e1            7         a number that is whole, below 2^53
+           true                         true      as the text "true"
+           null, or no such field                 null
+           7.5   1e-400  1e300 [7]   {"a":7}      odd: not usable as a key
+           "\\ud800"                              odd: half a surrogate pair, which no text can hold
+
+    kept   an object of some fields, each at its place: of `{"a": {"b": 1, "c": 2}}` the path `$.a.b` keeps
+           `{"a": {"b": 1}}`; what a record lacks is missing
+
+What is not JSON (`teacup.kafka.records.json_text`) has no fields. DuckDB (yyjson) parses each document once for all of
+its fields: this is cheaper than a query per field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from teacup.kafka.records.json_text import Halves, decoded, mark_of, selected, valid_json
+
+PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
+"""A JSON path that names one field. DuckDB does not read a backslash at the end of a name, nor larger indexes."""
+
+_ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
+_EXACT_BELOW = 2**53
+_INEXACT = r"[0-9]{12}\.[0-9]|\.(0000|9999)|[0-9.]{16}[eE]|[0-9][eE]-[0-9]{3,}[,}\]\s]"
+"""In the text of every fraction whose double is whole: it is close to that number, has more digits than a double, or a
+large negative exponent. Also in other numbers and texts."""
+_STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+"|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)')
+
+
+class TimeUnit(StrEnum):
+    """What a number since the epoch counts."""
+
+    MS = "ms"
+    S = "s"
+    US = "us"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFields:
+    """Columns of one batch.
+
+    time  int64 milliseconds UTC; None if no time was asked for
+    keys  text, one column per key field; odd: in each record, whether some key field holds what cannot be a key
+    json  whether the value is JSON; true for a null value
+    kept  objects of the kept fields, as text, null where there is no JSON; None if none were asked for
+    """
+
+    time: pa.Array | None
+    keys: tuple[pa.Array, ...]
+    odd: pa.Array
+    json: pa.Array
+    kept: pa.Array | None = None
+
+
+def json_fields(
+    values: pa.Array,
+    time: str | None,
+    keys: Sequence[str] = (),
+    keep: Sequence[str] | None = None,
+    unit: TimeUnit = TimeUnit.MS,
+) -> JsonFields:
+    """Reads the fields at these JSON paths in each value (binary); those of `keep` lead through no array."""
+    text = text_of(values)
+    json = valid_json(text)
+    if text.null_count > values.null_count:  # some are not UTF-8
+        json = pc.and_(json, pc.or_(text.is_valid(), values.is_null()))
+    if time is None and not keys and not keep:
+        return JsonFields(None, (), pa.repeat(False, len(values)), json)
+    if pc.all(json).as_py() is False:
+        text = pc.if_else(json, text, None)
+    query = _query(time, keys, keep or (), unit)
+    found = _fields(query, text)
+    if found["odd"].null_count:
+        found |= _exact_keys(query, text, found)
+    key_columns = tuple(found[f"key{i}"] for i in range(len(keys)))
+    return JsonFields(found.get("time"), key_columns, found["odd"], json, found.get("kept"))
+
+
+def _fields(query: str, text: pa.Array) -> dict[str, pa.Array]:
+    found = _answer(query, text)
+    unread = pc.and_(pc.invert(found.pop("read")), text.is_valid())
+    if not pc.any(unread).as_py():
+        return found
+    with_halves = _with_halves(query, text.filter(unread))
+    return {name: pc.replace_with_mask(column, unread, with_halves[name]) for name, column in found.items()}
+
+
+def _answer(query: str, text: pa.Array) -> dict[str, pa.Array]:
+    table = selected(query, {"value": text})
+    return {name: column.combine_chunks() for name, column in zip(table.column_names, table.columns, strict=True)}
+
+
+def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
+    """Reads the fields of JSON texts with half a surrogate pair, which DuckDB does not read. No key may have a half."""
+    texts = text.to_pylist()
+    halves = Halves(texts)
+    found = _answer(query, pa.array(map(halves.marked, texts), pa.string()))
+    for name in [name for name in found if name.startswith("key")]:
+        has_half = pc.match_substring(found[name], halves.mark).fill_null(False)
+        found["odd"] = pc.or_kleene(found["odd"], has_half)
+        found[name] = pc.if_else(has_half, None, found[name])
+    if "kept" in found:
+        found["kept"] = pc.replace_substring(found["kept"], halves.mark, "\\u")
+    return found
+
+
+def _exact_keys(query: str, values: pa.Array, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Returns the keys, and whether they are odd, where that was null: by the digits of each number, read as a text."""
+    doubtful = pc.and_(found["odd"].is_null(), pc.match_substring_regex(values, _INEXACT))
+    odd = pc.fill_null(found["odd"], False)
+    if not pc.any(doubtful).as_py():
+        return {"odd": odd}
+    texts = values.filter(doubtful).to_pylist()
+    mark = mark_of(texts)
+    marked = [_STRING_OR_NUMBER.sub(lambda at: f'"{mark}{at[1]}"' if at[1] else at[0], text) for text in texts]
+    read = _fields(query, pa.array(marked, pa.string()))
+    exact_odd = read["odd"].to_pylist()
+    exact = {}
+    for name in [name for name in found if name.startswith("key")]:
+        keys = read[name].to_pylist()
+        for at, key in enumerate(keys):
+            if key is not None and key.startswith(mark):
+                keys[at] = whole(key.removeprefix(mark))
+                exact_odd[at] |= keys[at] is None
+        exact[name] = pc.replace_with_mask(found[name], doubtful, pa.array(keys, pa.string()))
+    return {**exact, "odd": pc.replace_with_mask(odd, doubtful, pa.array(exact_odd, pa.bool_()))}
+
+
+def whole(number: str) -> str | None:
+    """Returns the digits of a JSON number that is whole; None for any other, and for an exponent from 2^53 on."""
+    if number.lstrip("-").isdigit():
+        return number
+    try:
+        exact = Decimal(number)
+    except InvalidOperation:  # an exponent of 19 digits or more
+        return None
+    return str(int(exact)) if abs(exact) < _EXACT_BELOW and exact == exact.to_integral_value() else None
+
+
+def text_of(values: pa.Array) -> pa.Array:
+    """Returns values as text; null if a value is not UTF-8 (and so not JSON)."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(map(decoded, values.to_pylist()), pa.string())
+
+
+def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit) -> str:
+    paths = [path for path in (time, *keys, *keep) if path is not None]
+    first_key = 1 if time is None else 2  # DuckDB counts from 1
+    first_kept = first_key + len(keys)
+    of_keys = range(first_key, first_kept)
+    selected = [f"{_time('fields[1]', unit)} as time"] if time is not None else []
+    selected += [f"{_key(f'fields[{at}]')} as key{i}" for i, at in enumerate(of_keys)]
+    if keep:
+        selected.append(f"case when fields is not null then {_members(_tree_of(keep), first_kept)} end as kept")
+    odd = " or ".join(_odd(f"fields[{at}]") for at in of_keys) or "false"
+    extracted = f"try(json_extract(value, [{', '.join(map(_quoted, paths))}]))"
+    return f"""
+        select {", ".join(selected)}, {odd} as odd, fields is not null as read
+        from (select value, {extracted} as fields from batch)"""
+
+
+def _members(tree: dict[str, object], first: int) -> str:
+    """Returns an object of the members of a tree that are not null."""
+    members = []
+    for name, inner in tree.items():
+        at = (
+            f"nullif({_members(inner, first)}, '{{}}')"
+            if isinstance(inner, dict)
+            else f"fields[{first + int(str(inner))}]::varchar"
+        )
+        members.append(f"{_quoted(json.dumps(name, ensure_ascii=False) + ':')} || {at}")
+    return f"'{{' || concat_ws(',', {', '.join(members)}) || '}}'"
+
+
+_INTEGER_MS = {TimeUnit.MS: "{}", TimeUnit.S: "try({} * 1000)", TimeUnit.US: "{} // 1000"}
+
+
+def _time(field: str, unit: TimeUnit) -> str:
+    whole = _INTEGER_MS[unit].format(f"try_cast({field} as bigint)")
+    # A double has its microseconds exactly, and not its milliseconds: 0.001 s is a little less than 1 ms.
+    iso_us = f"try_cast(epoch_us(try_cast({field}->>'$' as timestamptz)) as ubigint)"
+    seconds = f"try_cast(floor(round(try_cast({field} as double) * 1e6) / 1000) as bigint)"
+    fraction = f"when 'DOUBLE' then {seconds}" if unit is TimeUnit.S else ""
+    return f"""case json_type({field})
+        when 'UBIGINT' then {whole}
+        {fraction}
+        when 'VARCHAR' then case when regexp_full_match({field}->>'$', '{_ISO}')
+                                 then ({iso_us} // 1000)::bigint end
+        end"""
+
+
+def _key(field: str) -> str:
+    """Returns the query's text for a key.
+
+    Integers of more than 64 bits have the type DOUBLE and keep their digits; yyjson writes other numbers.
+    """
+    return f"""case json_type({field})
+        when 'VARCHAR' then {field}->>'$'
+        when 'UBIGINT' then {field}::varchar
+        when 'BIGINT' then {field}::varchar
+        when 'BOOLEAN' then {field}::varchar
+        when 'DOUBLE' then case
+            when regexp_full_match({field}::varchar, '-?[0-9]+') then {field}::varchar
+            when {_is_whole(field)} then try_cast({field} as bigint)::varchar end
+        end"""
+
+
+def _is_whole(field: str) -> str:
+    number = f"try_cast({field} as double)"
+    return f"abs({number}) < {_EXACT_BELOW} and {number} = trunc({number})"
+
+
+def _odd(field: str) -> str:
+    """Returns the query's text for whether a key is odd: null where the double is whole, and the number may not be."""
+    return f"""case json_type({field})
+        when 'DOUBLE' then case
+            when regexp_full_match({field}::varchar, '-?[0-9]+') then false
+            when {_is_whole(field)} then null
+            else true end
+        else coalesce(json_type({field}) in ('OBJECT', 'ARRAY'), false) end"""
+
+
+def _quoted(path: str) -> str:
+    return "'" + path.replace("'", "''") + "'"
+
+
+def first_name(path: str) -> str:
+    """Returns the top-level field that a JSON path leads through."""
+    return _names_of(path)[0]
+
+
+def _names_of(path: str) -> list[str]:
+    """Returns the names of fields along a JSON path without array indexes."""
+    return [name.strip('"') for name in re.findall(r'\.("[^"]+"|[\w-]+)', path)]
+
+
+def _tree_of(paths: Iterable[str]) -> dict[str, object]:
+    """Nests the names of the paths; each leaf is the number of its path. A path below another one adds nothing."""
+    root: dict[str, object] = {}
+    for number, path in sorted(enumerate(paths), key=lambda numbered: len(_names_of(numbered[1]))):
+        inner: object = root
+        *outer, last = _names_of(path)
+        for name in outer:
+            inner = inner.setdefault(name, {}) if isinstance(inner, dict) else inner
+        if isinstance(inner, dict):
+            inner.setdefault(last, number)
+    return root

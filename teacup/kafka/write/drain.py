@@ -1,0 +1,99 @@
+"""Waits for a producer's queue to get shorter, without keeping librdkafka's threads busy meanwhile.
+
+An idempotent producer has one request at a time for each partition. Full batches follow each other by themselves: the
+answer to one request makes librdkafka's thread send the next. Records that fill no batch go only after `linger.ms`, or
+while somebody flushes.
+
+But while a partition's request is being answered, and flushing or an old record allows the next one, librdkafka checks
+without any pause whether it may send it. That costs a core. The broker gets slower, and the wait even longer.
+
+So the queue is flushed in *pulses* of a millisecond, and what a pulse lets go is waited for without flushing:
+
+    requests in flight   pulse once nothing has moved for
+    none                 1 ms; longer after each pulse that changes nothing (no broker, no leader)
+    fewer than before    1 ms: no full batch has followed the one that was answered
+    as many as before    1 s: librdkafka may have lost one
+    unknown (no C)       20 ms; longer after each pulse that changes nothing, as requests may be in flight
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+PULSE_S = 0.001
+_LOOK_S = 0.001
+_LONGEST_LOOK_S = 0.01
+_LOOKS = 10  # in the time waited so far: nobody waits a tenth longer than needed
+_IDLE_S, _LONGEST_IDLE_S = 0.001, 0.02
+_UNKNOWN_S, _LONGEST_UNKNOWN_S = 0.02, 0.16
+_LOST_S = 1.0
+
+
+class Queue(Protocol):
+    """The part of `teacup.kafka.protocols.Producer` that waiting needs."""
+
+    def __len__(self) -> int: ...
+
+    def poll(self, timeout: float, /) -> int: ...
+
+    def flush(self, timeout: float, /) -> int: ...
+
+
+class Drain:
+    """Waits for one producer, again and again: `begin`, then `look` until what is waited for has come.
+
+    in_flight  how many produce requests are being answered; None: nobody counts them
+    """
+
+    def __init__(
+        self, queue: Queue, in_flight: Callable[[], int] | None, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._queue, self._in_flight, self._now_s = queue, in_flight, now_s
+        self._length, self._flying = 0, self._requests()
+        self._most_flying = 0  # since the last pulse
+        self._still_since_s = 0.0
+        self._futile = 0  # pulses since something has moved
+
+    def begin(self, *, at_once: bool = False) -> None:
+        """Begins a wait.
+
+        at_once  nothing more will be added, so that waiting for fuller batches is pointless
+        """
+        self._notice_moves()
+        self._still_since_s, self._futile = self._now_s(), 0
+        if at_once and not self._flying:
+            self._pulse()
+
+    def look(self) -> None:
+        """Serves the producer for a moment."""
+        self._notice_moves()
+        still_s = self._now_s() - self._still_since_s
+        if still_s >= self._patience_s():
+            self._pulse()
+        else:
+            self._queue.poll(min(max(_LOOK_S, still_s / _LOOKS), _LONGEST_LOOK_S))
+
+    def _notice_moves(self) -> None:
+        length, flying = len(self._queue), self._requests()
+        if (length, flying) != (self._length, self._flying):
+            self._length, self._flying = length, flying
+            self._most_flying = max(self._most_flying, flying or 0)
+            self._still_since_s, self._futile = self._now_s(), 0
+
+    def _requests(self) -> int | None:
+        return None if self._in_flight is None else self._in_flight()
+
+    def _patience_s(self) -> float:
+        if self._flying and self._flying >= self._most_flying:
+            return _LOST_S
+        first_s, longest_s = (_UNKNOWN_S, _LONGEST_UNKNOWN_S) if self._flying is None else (_IDLE_S, _LONGEST_IDLE_S)
+        return float(min(first_s * 2**self._futile, longest_s))
+
+    def _pulse(self) -> None:
+        self._futile += 1
+        self._queue.flush(PULSE_S)
+        self._notice_moves()
+        self._most_flying = self._flying or 0
+        self._still_since_s = self._now_s()

@@ -1,0 +1,360 @@
+"""Writes Arrow batches to topics: idempotent, acknowledged by all replicas, no failure unnoticed.
+
+Columns go to librdkafka in C where that can be (`teacup.kafka.write.native_producer`), and otherwise record by record.
+Success costs no Python callback. In C every record is counted, acknowledged or failed; without it only failures are
+reported (`delivery.report.only.error`), and once librdkafka's queue is empty, what was sent and did not fail was
+acknowledged.
+
+A full queue blocks the caller; `teacup.kafka.write.drain` says how it is waited for. After a failure the writer is
+broken, because librdkafka may no longer keep the order of later records: open a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, TypeAlias
+
+import polars as pl
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from teacup.base.process import PerProcess, no_garbage_collection, within
+from teacup.kafka import client
+from teacup.kafka.client import last_error, said_with_name
+from teacup.kafka.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
+from teacup.kafka.native import rdkafka
+from teacup.kafka.native.columns import NotReadable
+from teacup.kafka.protocols import Clients, Producer
+from teacup.kafka.write.drain import Drain
+from teacup.kafka.write.native_producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
+from teacup.kafka.write.templates import MadeHeaders, MadeTexts
+
+log = logging.getLogger("teacup.kafka.write.writer")
+
+TUNING: Mapping[str, Any] = {
+    "batch.size": 1_000_000,
+    "batch.num.messages": 10_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+MESSAGE_MAX_BYTES = 1_000_000  # librdkafka's default of `message.max.bytes`
+_ANY_PARTITION = -1
+_NOW = 0
+_LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
+"""Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
+`teacup.kafka.write.drain`). Outside of transactions a record that neither comes for is sent in time all the same."""
+_LONGEST_LINGER_MS = 900_000  # librdkafka's
+_FLUSH_GRACE_S = 30.0  # librdkafka gives every record up by itself; this is for when it does not
+_CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background
+_OPEN_WRITERS = 4
+_DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
+
+Column: TypeAlias = "pa.Array | pa.ChunkedArray | pl.Series | MadeTexts | MadeHeaders | Sequence[Any] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What one `flush` guarantees: every record `sent` since the previous flush was acknowledged."""
+
+    sent: int
+    acknowledged: int
+
+
+class TopicWriter:
+    """Writes to any topics of one cluster; used by one thread at a time."""
+
+    def __init__(
+        self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
+    ) -> None:
+        timeout_ms = client.delivery_timeout_ms(kafka, _DEFAULT_DELIVERY_TIMEOUT_MS)
+        linger = _LINGER if transactional_id is None else _LINGER_IN_TRANSACTION
+        tuning = {**TUNING, "linger.ms": min(int(timeout_ms * linger), _LONGEST_LINGER_MS)}
+        functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
+        if functions is not None:
+            tuning |= plugin(functions)
+        self._producer = clients.producer(kafka, tuning, self._on_error, self._on_delivery, transactional_id)
+        self._native = None if functions is None else NativeProducer(functions)
+        self._drain = Drain(self._producer, None if self._native is None else self._native.in_flight)
+        self._codes: set[int] = set()
+        self._flush_timeout_s = timeout_ms / 1000 + _FLUSH_GRACE_S
+        self._sent = 0
+        self._acknowledged_before = 0  # the last flush, as counted in C
+        self._failed = 0
+        self._first_failure: DeliveryFailed | None = None
+        self._trouble: KafkaError | None = None
+
+    def write(
+        self,
+        topic: str,
+        keys: Column,
+        values: Column,
+        headers: Column = None,
+        timestamps: Column = None,
+        partitions: Column = None,
+    ) -> int:
+        """Hands records to the producer, and returns how many. They are safe only after `flush`.
+
+        All columns have the same length. `None` means a column of nulls; keys or values must be given.
+
+            keys, values   binary or strings
+            headers        list<struct<key, value>> as from `RangeReader`, or lists of (key, value); null: no headers
+            timestamps     int64 milliseconds; null: now
+            partitions     int32; null: chosen by the partitioner (murmur2 of the key, as in the Java client)
+
+        Values and headers may also be made of texts (`teacup.kafka.write.templates`).
+
+        Raises `DeliveryFailed` if an earlier record of this writer failed, `ProducerFailed` if the producer has ended,
+        `KafkaUnavailable` if the queue stays full.
+        """
+        rows = self._rows_in_c(keys, values, headers, timestamps, partitions)
+        self._check_failures()
+        if rows is not None:
+            count = rows.count
+            self._produce_in_c(topic, rows, partitions)
+        else:
+            count = self._produce_columns(topic, keys, values, headers, timestamps, partitions)
+        self._sent += count
+        with self._fatal_error_raised():
+            self._producer.poll(0)
+        self._check_failures()
+        return count
+
+    @property
+    def failed_with(self) -> set[int]:
+        """Error codes of failed records, and of the error that ended the producer."""
+        return self._codes if self._native is None else self._codes | self._native.counts().codes
+
+    def _rows_in_c(self, *columns: Column) -> NativeRows | None:
+        if self._native is None:
+            return None
+        try:
+            return NativeRows(*columns)
+        except NotReadable:
+            return None
+
+    def _produce_in_c(self, topic: str, rows: NativeRows, partitions: Column) -> None:
+        assert self._native is not None
+        taken = 0
+        while taken < rows.count:
+            more, code = self._native.produce(topic, rows, taken)
+            taken += more
+            if code == NO_MEMORY:
+                raise MemoryError(f"no memory for the text of a record to topic {topic!r}")
+            if code == KafkaError._QUEUE_FULL:
+                self._wait_for_room()
+            elif code:
+                partition = list(_plain(partitions, _ANY_PARTITION, rows.count))[taken]
+                error = KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}")
+                raise self._refused(topic, partition, error)
+
+    def _produce_columns(
+        self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, partitions: Column
+    ) -> int:
+        count = next(len(column) for column in (values, keys) if column is not None)
+        with no_garbage_collection():
+            columns = (
+                _plain(values, None, count),
+                _plain(keys, None, count),
+                _plain(partitions, _ANY_PARTITION, count),
+                _header_lists(headers, count),
+                _plain(timestamps, _NOW, count),
+            )
+        self._produce(topic, zip(*columns, strict=True))
+        return count
+
+    def flush(self) -> Delivered:
+        """Waits until every record is acknowledged or failed.
+
+        Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
+        """
+        deadline = time.monotonic() + self._flush_timeout_s
+        with self._fatal_error_raised():
+            self._drain.begin(at_once=True)
+            while len(self._producer):
+                self._drain.look()
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailable(
+                        f"{len(self._producer)} records were neither acknowledged nor failed within "
+                        f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
+                    )
+        if self._native is not None:
+            self._native.settled()
+        self._check_failures()
+        delivered = Delivered(self._sent, self._acknowledged())
+        self._sent = 0
+        if delivered.acknowledged != delivered.sent:
+            raise DeliveryFailed(
+                "any",
+                _ANY_PARTITION,
+                f"{delivered.sent} records were sent, {delivered.acknowledged} acknowledged, and none has failed",
+                delivered.sent - delivered.acknowledged,
+            )
+        return delivered
+
+    def _acknowledged(self) -> int:
+        """Returns how many records since the last flush were acknowledged; none has failed."""
+        if self._native is None:
+            return self._sent
+        total = self._native.counts().acknowledged
+        since, self._acknowledged_before = total - self._acknowledged_before, total
+        return since
+
+    @property
+    def producer(self) -> Producer:
+        """The underlying producer, for transactions."""
+        return self._producer
+
+    def close(self) -> None:
+        """Closes the producer; records that were not flushed are dropped.
+
+        Closing aborts an open transaction. librdkafka has no time-out for that, and sometimes never returns if the
+        broker was unreachable meanwhile. A producer that does not close in time is abandoned; the next one with the
+        same transactional id aborts its transaction.
+        """
+        try:
+            within(_CLOSE_WITHIN_S, self._close)
+        except TimeoutError:
+            log.warning("a producer did not close within %g s, and is abandoned", _CLOSE_WITHIN_S)
+
+    def _close(self) -> None:
+        if self._native is not None:
+            self._native.shut()
+        self._producer.purge()
+        try:
+            with self._fatal_error_raised():
+                self._producer.flush(_CLOSE_WITHIN_S)
+                self._producer.close()  # also aborts an open transaction
+                if self._native is not None:
+                    self._native.free()
+        except ProducerFailed as error:
+            log.info("a producer was closed with its transaction open: %s", error)
+
+    def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
+        produce = self._producer.produce
+        for value, key, partition, headers, timestamp in records:
+            taken = False
+            while not taken:
+                try:
+                    produce(topic, value, key, partition, None, None, timestamp, headers)
+                    taken = True
+                except BufferError:
+                    self._wait_for_room()
+                except KafkaException as error:
+                    raise self._refused(topic, partition, error.args[0]) from error
+
+    def _wait_for_room(self) -> None:
+        """Serves the producer, whose queue is full, until it is shorter.
+
+        Raises `KafkaUnavailable` once it has been full for longer than librdkafka keeps any record.
+        """
+        deadline, full = time.monotonic() + self._flush_timeout_s, len(self._producer)
+        self._drain.begin()
+        while full and len(self._producer) >= full:
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(
+                    f"the producer's queue of {len(self._producer)} records has been full for "
+                    f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
+                )
+            with self._fatal_error_raised():
+                self._drain.look()
+            self._check_failures()
+
+    @contextmanager
+    def _fatal_error_raised(self) -> Iterator[None]:
+        """Raises `ProducerFailed` for an error that ends the producer.
+
+        confluent-kafka raises the error from any call that serves callbacks, and keeps calling back while it is
+        pending. Python then raises a SystemError, with the error as its cause or without any trace of it.
+        """
+        try:
+            yield
+        except (KafkaException, SystemError) as error:
+            cause: BaseException | None = error
+            while isinstance(cause, SystemError):
+                cause = cause.__cause__
+            message = str(error)
+            if isinstance(cause, KafkaException):
+                self._codes.add(cause.args[0].code())
+                message = said_with_name(cause.args[0])
+            raise ProducerFailed(f"the producer cannot continue: {message}") from error
+
+    def _refused(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
+        """Returns the error for a record that librdkafka did not accept at all, such as one too large for any topic."""
+        self._codes.add(error.code())
+        return DeliveryFailed(topic, partition, said_with_name(error), 1)
+
+    def _check_failures(self) -> None:
+        if self._native is not None:
+            self._count_failures(self._native.counts())
+        if self._first_failure is not None:
+            first = self._first_failure
+            raise DeliveryFailed(first.topic, first.partition, first.reason, self._failed)
+
+    def _count_failures(self, counts: RecordCounts) -> None:
+        self._failed = counts.failed
+        if counts.code and self._first_failure is None:
+            error = KafkaError(counts.code)
+            self._first_failure = self._failure(counts.topic, counts.partition, error)
+
+    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
+        if error is None or self._native is not None:  # C has counted it
+            return
+        self._failed += 1
+        self._codes.add(error.code())
+        if self._first_failure is None:
+            self._first_failure = self._failure(message.topic(), message.partition(), error)
+
+    def _failure(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
+        return DeliveryFailed(topic, partition, f"{said_with_name(error)}{last_error(self._trouble)}", 1)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._trouble = error
+        if error.fatal():
+            self._codes.add(error.code())
+
+
+def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
+    """Returns the column as Python values, with the default in place of nulls."""
+    if column is None:
+        return repeat(default, count)
+    if isinstance(column, MadeTexts | MadeHeaders | pl.Series):
+        column = column.to_list()
+    if not isinstance(column, pa.Array | pa.ChunkedArray):
+        values: Sequence[Any] = column
+        return values if default is None else [default if value is None else value for value in values]
+    filled = column if default is None or not column.null_count else column.fill_null(default)
+    listed: list[Any] = filled.to_pylist()
+    return listed
+
+
+def _header_lists(column: Column, count: int) -> Iterable[Any]:
+    """Returns headers as lists of (key, value); None where a record has none."""
+    if isinstance(column, pa.ChunkedArray):
+        return [headers for chunk in column.chunks for headers in _header_lists(chunk, len(chunk))]
+    if not isinstance(column, pa.Array):
+        return _plain(column, None, count)
+    if column.null_count == count:
+        return repeat(None, count)
+    entries = column.values
+    pairs = list(zip(entries.field(0).to_pylist(), entries.field(1).to_pylist(), strict=True))
+    bounds = column.offsets.to_pylist()
+    present = column.is_valid().to_pylist()
+    return [pairs[start:end] if there else None for start, end, there in zip(bounds, bounds[1:], present, strict=False)]
+
+
+_writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(_OPEN_WRITERS, TopicWriter.close)
+
+
+def open_writer(kafka: Mapping[str, str]) -> TopicWriter:
+    """Returns this process's writer to a cluster, kept open between calls while it is recently used."""
+    return _writers.get(frozenset(kafka.items()), lambda: TopicWriter(kafka))
+
+
+def discard_writer(kafka: Mapping[str, str]) -> None:
+    """Closes this process's writer, as required after `DeliveryFailed`. The next `open_writer` opens another."""
+    _writers.discard(frozenset(kafka.items()))

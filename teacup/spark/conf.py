@@ -1,0 +1,132 @@
+"""Spark properties of a job: ours below, the user's on top; those that would break the join are refused. Pure.
+
+    speculation   two attempts at a ticket run at once. With exactly once this is safe: like any retry, the copy fences
+                  the attempt that it replaces before it reads what is in the output. This also makes that attempt's
+                  work worthless, so a copy only helps if a task hangs: our minimum time is 30 s. Without transactions
+                  both write their rows, so it is refused. (Spark does not run a copy on the first attempt's host.)
+    no retries    a task that fails once (a broker that moves, a worker that dies) would end the job: a local master is
+                  given a number of attempts, `local[2]` becomes `local[2,4]`
+
+Each of our properties has its purpose beside it; their effect on start-up was measured one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from teacup.base.fields import local_folder
+
+TASK_ATTEMPTS = 4
+DEFAULT_MASTER = "local[*]"
+_LOCAL = re.compile(r"^local(?:\[\s*(\*|[1-9][0-9]*)\s*(?:,\s*([0-9]+)\s*)?\])?$")
+_MASTERS = "local[N], local[*], spark://host:port, yarn or k8s://https://host:port"
+
+_DEFAULTS: Mapping[str, str] = {
+    "spark.ui.enabled": "false",  # half a second of start, and a port
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",  # of the user's queries; the shuffled path names its own
+    "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # there may be thousands of rows of 100 KB
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    "spark.sql.streaming.numRecentProgressUpdates": "3",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.python.daemon.module": "teacup.spark.worker_daemon",  # imports once what every worker needs
+    "spark.executorEnv.MALLOC_ARENA_MAX": "1",  # each thread's own heap would keep what it has freed: 170 MB a worker
+    "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.task.maxFailures": str(TASK_ATTEMPTS),
+    "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
+}
+_LIGHT: Mapping[str, str] = {
+    # Summaries of a few rows: generating Java for each plan takes longer than running it, and is done for each batch.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_LOCAL_CHECKPOINT: Mapping[str, str] = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
+_LOCAL_DEFAULTS: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",  # looking up the host name can take seconds, or fail
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str, str]:
+    """Returns all properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours.
+
+    rows_in_jvm   False: only tickets and summaries pass through the JVM
+    """
+    master = given.get("master", given.get("spark.master", DEFAULT_MASTER))
+    ours = {**_DEFAULTS, **({} if rows_in_jvm else _LIGHT), **(_LOCAL_DEFAULTS if is_local(master) else {})}
+    users = {key: value for key, value in given.items() if key != "master"}
+    return {**ours, **users, "spark.master": with_attempts(master)}
+
+
+def of_checkpoint(checkpoint: str) -> dict[str, str]:
+    """Returns properties for a checkpoint on this machine: its files are written through Hadoop's `RawLocalFileSystem`.
+
+    Spark's default there is `FileContext`, which runs a program for each look at a file, `readlink` or `chmod`: 25 in a
+    batch, which take longer than planning it. `FileSystem` runs 5, most of them for the file with a checksum that
+    `LocalFileSystem` writes beside each; the raw one writes none, and plans carry their own
+    (`teacup.spark.stream_reader`). It renames files as atomically; only its check that another query has not written
+    the same batch is not atomic with that, and the checkpoint's lock excludes it.
+    """
+    return {} if local_folder(checkpoint) is None else dict(_LOCAL_CHECKPOINT)
+
+
+def is_local(master: str) -> bool:
+    """Returns whether driver and executor are one process."""
+    return master.startswith("local") and not master.startswith("local-cluster")
+
+
+def is_one_machine(master: str) -> bool:
+    """Returns whether every process runs here, also those of `local-cluster`."""
+    return master.startswith("local")
+
+
+def with_attempts(master: str) -> str:
+    """Adds a number of attempts per task to `local[n]`: without it Spark never retries there."""
+    found = _LOCAL.match(master)
+    if found is None or found[2] is not None:
+        return master
+    return f"local[{found[1] or 1},{TASK_ATTEMPTS}]"
+
+
+def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yields each property that is refused, and what is allowed instead."""
+    for key, value in given.items():
+        if key != "master" and not key.startswith("spark."):
+            yield key, "not a Spark property: give `master`, or a name that begins with `spark.`"
+        elif key == "spark.task.maxFailures" and not (value.isdecimal() and int(value) > 1):
+            yield key, "give 2 or more: a task that fails must be tried again, or one lost connection ends the job"
+        elif key in ("master", "spark.master"):
+            yield from _master_problems(key, value)
+    if "master" in given and "spark.master" in given:
+        yield "spark.master", "is given as well as `master`; give one of them"
+
+
+def speculation_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yields what is refused if rows are not written in transactions."""
+    if given.get("spark.speculation", "false").lower() != "false":
+        yield (
+            "spark.speculation",
+            "only false is allowed without transactions: a task would run twice at once, and write its rows twice; "
+            "with `delivery: exactly-once` it may be true",
+        )
+
+
+def _master_problems(key: str, master: str) -> Iterator[tuple[str, str]]:
+    if not master.startswith(("local", "spark://", "k8s://")) and master != "yarn":
+        yield key, f"give {_MASTERS}"
+    elif is_local(master):
+        found = _LOCAL.match(master)
+        if found is None:
+            yield key, f"give {_MASTERS}"
+        elif found[2] is not None and int(found[2]) < 2:
+            yield key, f"a task must be tried again: give local[{found[1]}] or local[{found[1]},{TASK_ATTEMPTS}]"

@@ -1,0 +1,173 @@
+"""How an error of ours crosses Spark, which passes on only the text of a traceback: as a note of the exception.
+
+    raise DataLoss(...)   in a source or a task; its class says with which exit code it ends the command
+    crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
+    crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may hold several
+
+Pure.
+
+What tasks report: a summary each, typed in the task and in the driver, a row of JSON where it crosses the JVM.
+
+A record that a topic refuses is refused in every attempt: if its task raised, Spark would run it three more times. So
+such a task reports why the job has to end, in place of a summary, and the driver, which collects what tasks report,
+ends the job before the batch is committed.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar, cast
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pydantic_core import to_json
+
+from teacup.base.errors import ExitCode
+
+MARK = "teacup-error: "
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_MOST_SEVERE_FIRST = (
+    ExitCode.DATA_LOSS,
+    ExitCode.CHECKPOINT,
+    ExitCode.OUTPUT_TAKEN,
+    ExitCode.REFUSED,
+    ExitCode.NOT_CO_PARTITIONED,
+    ExitCode.UNREACHABLE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error of ours as the driver sees it: the exit code of its class, and its name with its message."""
+
+    exit_code: ExitCode
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure | None:
+        """Returns the failure of an error; None if its class names no exit code: it is not one of ours."""
+        if isinstance(error, TaskEnded):
+            return error.failure
+        code = getattr(error, "exit_code", None)
+        return cls(code, f"{type(error).__name__}: {error}") if isinstance(code, ExitCode) else None
+
+    @classmethod
+    def of_ours(cls, error: Exception) -> Failure:
+        """Returns the failure of an error whose class names an exit code."""
+        found = cls.of(error)
+        assert found is not None, f"{type(error).__name__} has no exit code"
+        return found
+
+    def to_json(self) -> str:
+        """Returns one line of ASCII without a line break, whatever the message holds."""
+        return json.dumps([int(self.exit_code), self.text])
+
+    @classmethod
+    def from_json(cls, text: str) -> Failure:
+        """Reads a failure. Raises `ValueError` for anything that `to_json` does not write."""
+        found = json.JSONDecoder().raw_decode(text)[0]  # Spark may put more text behind it
+        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str)):
+            raise ValueError(f"{text[:80]!r} is not an error of ours")
+        return cls(ExitCode(found[0]), found[1])  # type: ignore[call-arg]  # the meaning is not an argument
+
+
+class TaskEnded(Exception):
+    """A task met a record that no further attempt could deliver; the batch is not committed."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+    def __str__(self) -> str:
+        return self.failure.text
+
+
+@contextmanager
+def crossing() -> Iterator[None]:
+    """Marks an error of ours that leaves what Spark calls; every other error leaves unchanged."""
+    try:
+        yield
+    except Exception as error:
+        failure = Failure.of(error)
+        note = None if failure is None else MARK + failure.to_json()
+        if note is not None and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+        raise
+
+
+def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
+    """Does the same for a function that gives rows while it runs."""
+
+    @wraps(stage)
+    def marked(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        with crossing():
+            yield from stage(*args, **kwargs)
+
+    return marked
+
+
+def crossed(text: str) -> Failure | None:
+    """Returns the most severe error of ours in the text of Spark's; of equal ones the last. None if there is none."""
+    found: list[Failure] = []
+    for mark in re.finditer(re.escape(MARK), text):
+        try:
+            found.append(Failure.from_json(text[mark.end() :]))
+        except ValueError:
+            continue  # part of a message, or cut off by Spark, which repeats it in full elsewhere
+    return min(reversed(found), key=_severity, default=None)
+
+
+def _severity(failure: Failure) -> int:
+    """Returns its place in the order; the codes that are not in it come last."""
+    code = failure.exit_code
+    return _MOST_SEVERE_FIRST.index(code) if code in _MOST_SEVERE_FIRST else len(_MOST_SEVERE_FIRST)
+
+
+S = TypeVar("S")
+
+SUMMARY_SCHEMA = "summary string, failure string"
+"""One of the two is null."""
+
+_ROW = pa.schema([("summary", pa.string()), ("failure", pa.string())])
+
+
+def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterator[pa.RecordBatch]:
+    """Yields one row per summary (a dataclass), in `SUMMARY_SCHEMA`.
+
+    final   errors of ours that no further attempt could avoid: instead of being raised they are reported
+    """
+    try:
+        for summary in summaries:
+            yield _row(to_json(summary).decode(), None)
+    except final as error:
+        yield _row(None, Failure.of_ours(error).to_json())
+
+
+def summaries_in(rows: Iterable[tuple[str | None, str | None]], kind: type[S]) -> list[S]:
+    """Reads the summaries that these rows hold. Raises `TaskEnded` if a task reports why the job must end."""
+    summaries = []
+    adapter = _adapter(cast("Hashable", kind))
+    for summary, failure in rows:
+        if failure is not None:
+            raise TaskEnded(Failure.from_json(failure))
+        summaries.append(adapter.validate_json(summary or ""))
+    return summaries
+
+
+@cache
+def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    return TypeAdapter(cast("Any", kind))
+
+
+def _row(summary: str | None, failure: str | None) -> pa.RecordBatch:
+    return pa.record_batch([[summary], [failure]], schema=_ROW)

@@ -1,0 +1,37 @@
+"""What starting or keeping Spark refuses or gives up. Pure.
+
+    SparkError
+      +- MissingTool       Java or Maven is missing or too old
+      +- SessionRefused    a Spark property or expression would break the job
+      +- JvmEnded          Spark's JVM was killed, or ended by itself
+
+Each class carries the exit code of the command that it ends.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from teacup.base.errors import ExitCode, Invalid
+
+
+class SparkError(Exception):
+    """Anything that Spark's edge refuses or gives up."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+
+class MissingTool(SparkError):
+    """Java or Maven is missing or too old; the message says how to get it."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class SessionRefused(SparkError, Invalid):
+    """A property of the session would break the job, or Spark refuses an expression; the message says which."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class JvmEnded(SparkError):
+    """Spark's JVM was killed, or ended by itself; the message says how."""

@@ -1,0 +1,203 @@
+"""The Spark session of a job: our properties, this interpreter for the workers, a quiet log.
+
+The JVM starts as soon as the session is made, and whatever needs no Spark is done meanwhile.
+
+Under `spark-submit` the JVM and its properties already exist: what was given on its command line overrides the job
+file, and an active session is used as it is. Wherever the session comes from, its effective properties are checked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from teacup.spark import conf as sparkconf
+from teacup.spark.errors import JvmEnded, SessionRefused
+from teacup.spark.java import archive_options, use_spark_home
+from teacup.spark.jvm import Jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+log = logging.getLogger("teacup")
+
+LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
+
+# The JVM handles only tickets and summaries, so its second compiler costs more CPU, taken from the join, than it ever
+# saves. About 60 MB of its heap live; by default the heap starts with a 64th of the machine's memory, a quarter of that
+# is filled before the first collection, and it grows far beyond what lives. Not used if rows pass through Spark's own
+# expressions.
+_LIGHT_JVM = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-Xms64m", "-Xmn32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20"),
+)
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JVM_ENDS_WITHIN_S = 10.0
+JVM_DIES_WITHIN_S = 1.0  # after its connections are closed
+
+
+class Session:
+    """A Spark session, and its JVM if that is started here: `close` leaves no process behind.
+
+    The JVM starts at once, in the background; the session is there when it is first asked for.
+    """
+
+    def __init__(
+        self, name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
+    ) -> None:
+        """Prepares a job's session. `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`.
+
+        rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
+        exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
+        """
+        _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
+        submitted = _submitted()
+        self._name, self._exactly_once = name, exactly_once
+        self._properties = _properties({**spark, **submitted}, rows_in_jvm)
+        if submitted:
+            self._properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another configuration
+        elif sparkconf.is_one_machine(self._properties["spark.master"]):
+            use_spark_home(shared=sparkconf.is_local(self._properties["spark.master"]))
+        self._jvm = None if submitted or _runs_already() else Jvm(self._properties)
+        self._spark: SparkSession | None = None
+        self._warming: threading.Thread | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """Waits for the JVM the first time. Raises `SessionRefused`, `JvmEnded`."""
+        if self._spark is None:
+            self._spark = _in_thread(self._created)
+        return self._spark
+
+    def warm_up(self) -> None:
+        """Starts a Python worker in the background while the query is being planned: both take seconds.
+
+        Others are forked, in no time, once a batch has several tasks. A batch of one is carried out by an idle worker,
+        by each in turn: with a single one it finds what the last batch has left open.
+        """
+        spark = self.spark
+
+        def run() -> None:
+            try:
+                spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
+            except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
+                log.debug("workers were not started in advance: %s", error)
+
+        self._warming = threading.Thread(target=run, name="warm-up", daemon=True)
+        self._warming.start()
+
+    def end_planners(self) -> None:
+        """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
+        if self._jvm is not None:
+            self._jvm.end_planners()
+
+    def ended(self) -> JvmEnded | None:
+        """Returns, once Spark has failed, how its JVM ended, if it did. None also if it was not started here."""
+        return None if self._jvm is None else self._jvm.ended(JVM_DIES_WITHIN_S)
+
+    def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
+        """Stops Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
+        if self._warming is not None:
+            self._warming.join(within_s)  # its tasks would report the end of Spark as errors
+        if self._spark is not None and (self._jvm is None or self._jvm.runs):
+            self._spark.stop()
+        if self._jvm is not None:
+            self._jvm.close(within_s)
+
+    def _created(self) -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        if self._jvm is not None:
+            self._jvm.connect()
+        builder = SparkSession.builder.appName(self._name)
+        for key, value in self._properties.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        _refuse(dict(session.sparkContext.getConf().getAll()), self._exactly_once)
+        accumulators = session.sparkContext._accumulatorServer
+        accumulators.handle_error = _connection_ended  # type: ignore[method-assign,assignment]
+        return session
+
+
+def _connection_ended(request: object, address: object) -> None:
+    """Replaces a traceback on standard error: it happens only if the JVM ends by itself, which the job reports."""
+    log.debug("Spark's JVM has closed the connection for accumulators", exc_info=True)
+
+
+def _in_thread(start: Callable[[], T]) -> T:
+    """Works in a thread: a context of the main thread takes SIGINT from the job, and stops it with a traceback."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(start())
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, name="spark-start", daemon=True).start()
+    return outcome.result()
+
+
+def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
+    """Returns all of them; also sets this process's interpreter for Spark's."""
+    properties = sparkconf.effective(
+        {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
+    )
+    properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
+    _use_this_interpreter(properties)
+    return properties
+
+
+def _runs_already() -> bool:
+    """Returns whether this process has a JVM."""
+    from pyspark import SparkContext
+
+    return SparkContext._gateway is not None
+
+
+def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
+    sparks = {k: v for k, v in properties.items() if k == "master" or k[:6] == "spark."}
+    refused = [*sparkconf.problems(sparks), *(() if exactly_once else sparkconf.speculation_problems(sparks))]
+    problems = [f"{key}={properties[key]!r}: {what}" for key, what in refused]
+    master = properties.get("spark.master", "")
+    if master != sparkconf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
+        problems.append(f"spark.master={master!r}: tasks are never retried; give {sparkconf.with_attempts(master)}")
+    if problems:
+        raise SessionRefused("; ".join(problems))
+
+
+def _submitted() -> dict[str, str]:
+    """Returns the properties of the `spark-submit` that runs this process; none without it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkContext
+    from pyspark.conf import SparkConf
+
+    SparkContext._ensure_initialized()  # spark-submit leaves them in the JVM's system properties
+    return dict(SparkConf().getAll())
+
+
+def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
+    """Puts ours first: if an option is given twice, the JVM takes the last."""
+    ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
+    archive = archive_options() if sparkconf.is_local(properties["spark.master"]) else ()
+    return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
+
+
+def _use_this_interpreter(properties: dict[str, str]) -> None:
+    """Lets workers on this machine use our interpreter: by default Spark starts them with plain `python3`.
+
+    On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
+    `spark.pyspark.python`.
+    """
+    local = sparkconf.is_local(properties["spark.master"])
+    if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
+        os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = sys.executable

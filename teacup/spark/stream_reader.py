@@ -1,0 +1,199 @@
+"""What every streaming reader does, whatever it plans.
+
+    initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
+                    a constant
+    latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if the stop file
+                    exists, even if it appeared during planning. A reader with a stop file looks for seconds before it
+                    returns `start`: being asked again costs Spark more than a look. A batch carries its checksum
+                    (`teacup.base.files`), because Spark may write its log without one
+    partitions      one per Spark task, which gets some of `tasks`: as many as `together` says
+    read            on an executor: what the stage makes of them
+    stop            closes connections
+
+Errors of ours leave it with their mark (`teacup.spark.crossing`).
+
+A planning error that may pass *holds* the reader: it plans again every second, says why every ten, with for how long
+and when it gives up, and then lets the error end the query. An unreachable broker is such an error. The next attempt
+opens new connections, because librdkafka may never reconnect by itself.
+
+Under `availableNow` a run reads up to the ends that its first look found (`teacup.kafka.log.topic_log`). A partition
+that was not listed then is not read by this run.
+
+How a streaming reader is controlled from outside.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from teacup.base.files import with_checksum
+from teacup.base.now import Every, read_clocks
+from teacup.kafka.errors import KafkaUnavailable
+from teacup.kafka.log.topic_log import Ends, ListedEnds
+from teacup.spark.crossing import crossing, crossing_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderControl:
+    """The settings of a streaming reader.
+
+    stop_file           while it exists, nothing more is planned: this makes a clean stop possible
+    unreachable_for_s   how long an unreachable broker, or a clock that is wrong, only holds the reader
+    commit_group        the consumer group that positions of committed batches go to, for readers that commit any;
+                        None: none
+    anchor              a trusted reading of this machine's wall clock, with that of its monotonic clock
+    """
+
+    stop_file: Path | None = None
+    unreachable_for_s: float = 300.0
+    commit_group: str | None = None
+    anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing more is to be planned."""
+        return self.stop_file is not None and self.stop_file.exists()
+
+
+log = logging.getLogger("teacup.spark.stream_reader")
+
+PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
+"""What an input partition holds, some of the reader's tasks -> its rows, on an executor."""
+
+SAY_EVERY_S = 10.0
+HOLD_S = 1.0
+WAIT_S = (0.01, 0.1)  # between two looks that find nothing: at first, doubled each time, and at most
+LOOKS_FOR_S = 5.0
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader in a process of its own beside the driver. Connects on first use: it is also sent to executors.
+
+    A kind gives `plan`, `tasks`, `disconnect`; and `together`, `commit`, `waits`, `holds_for_s` where it differs.
+    """
+
+    def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
+        """name: of the job, in the log; stage: pickled (`teacup.spark.source.pickled`)."""
+        self._name, self._stage, self.control = name, stage, control
+        self.listed: ListedEnds | None = None  # under `availableNow`
+        self._held_since_s: float | None = None
+        self._wait_s = WAIT_S[0]
+        self._report = Every(SAY_EVERY_S, at_once=True)
+
+    @abstractmethod
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        """Plans the offset after `start`; None when there is nothing to do. Connects if it has to."""
+
+    @abstractmethod
+    def tasks(self, end: dict[str, Any]) -> Sequence[Any]:
+        """Returns what there is to do in the batch that ends at `end`, in pieces that the stage understands."""
+
+    @abstractmethod
+    def disconnect(self) -> None:
+        """Closes what is open; the next plan opens it again."""
+
+    def together(self, end: dict[str, Any]) -> int:
+        """Returns how many of `tasks` a Spark task gets."""
+        return 1
+
+    def waits(self, start: dict[str, Any]) -> bool:
+        """Returns whether the reader, with nothing to do now, plans again at once instead of returning `start`."""
+        return False
+
+    def holds_for_s(self, error: Exception) -> float | None:
+        """Returns how long an error from planning only holds the reader; None: it ends the query at once.
+
+        May be inf.
+        """
+        return self.control.unreachable_for_s if isinstance(error, KafkaUnavailable) else None
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Does nothing: the checkpoint is the source of truth."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.listed = ListedEnds()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        with crossing():
+            return self._latest(start)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        with crossing():
+            tasks, size = (self.tasks(end), self.together(end)) if end else ([], 1)
+            return [InputPartition(tuple(tasks[at : at + size])) for at in range(0, len(tasks), size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
+        stage: PartitionStage = cloudpickle.loads(self._stage)
+        return crossing_rows(stage)(partition.value)
+
+    def stop(self) -> None:
+        self.disconnect()
+
+    def within_run(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
+        """Returns the ends of the topic of which a run under `availableNow` reads all: cut where that run ends."""
+        return ends if self.listed is None else self.listed.cut(ends)
+
+    def say(self, line: str) -> None:
+        """Logs a line about waiting, unless one was logged within the last ten seconds."""
+        if self._report.due():
+            log.warning("%s %s", self._name, line)
+
+    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        looks_until_s = time.monotonic() + self._looks_for_s
+        while not self.control.stopping:
+            try:
+                end = self.plan(start)
+                done = end is not None or not (self.waits(start) or time.monotonic() < looks_until_s)
+            except Exception as error:
+                if not self._holds(error):
+                    raise
+                continue
+            self._held_since_s = None
+            if end is not None:
+                self._wait_s = WAIT_S[0]
+            if done:
+                return start if end is None or self.control.stopping else with_checksum(end)
+            time.sleep(self._wait_s)
+            self._wait_s = min(2 * self._wait_s, WAIT_S[1])
+        return start
+
+    @property
+    def _looks_for_s(self) -> float:
+        """Without a stop file, Spark must be able to stop between two looks. A run under `availableNow` is over."""
+        return 0.0 if self.control.stop_file is None or self.listed is not None else LOOKS_FOR_S
+
+    def _holds(self, error: Exception) -> bool:
+        """Waits a second, if the error may still pass. Returns whether it may."""
+        gives_up_s, now_s = self.holds_for_s(error), time.monotonic()
+        if gives_up_s is None:
+            return False
+        if self._held_since_s is None:
+            self._held_since_s = now_s
+        waited_s = now_s - self._held_since_s
+        if waited_s > gives_up_s:
+            log.error("%s gives up after %.0f s", self._name, waited_s)
+            return False
+        limit = "" if gives_up_s == math.inf else f"; gives up after {gives_up_s:.0f} s"
+        self.say(f"holds: {error} (for {waited_s:.0f} s now{limit})")
+        if isinstance(error, KafkaUnavailable):
+            self.disconnect()
+        time.sleep(HOLD_S)
+        return True

@@ -1,0 +1,123 @@
+"""Spark's worker daemon, with everything that our workers need imported before it forks them.
+
+Without it every worker imports what the first batch needs by itself, and compiles PySpark's own sources again: Spark
+puts `pyspark.zip`, which holds no compiled code, before the installed package on the path. Set as
+`spark.python.daemon.module`; forked workers also share the memory of what is imported.
+
+What is imported is frozen: PySpark's workers collect garbage after every task, and scanning everything that a worker
+has imported took as long as joining 50,000 records.
+
+Warns of Python workers that were killed: how many, and by which signal. For the workers' daemon, their parent.
+
+Spark forks another worker and runs the task again, without a word: a job whose workers are killed for lack of memory
+becomes slow, and nobody knows why. PySpark's daemon ignores SIGCHLD, so that nothing is known of how a child ended;
+we take the signal back before each fork.
+
+Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the daemon which, by a number that the
+daemon reads (`asked`). SIGHUP is how the daemon itself ends them.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from teacup.base.logs import sparse
+from teacup.spark.jvm import AGAINST_LACK_OF_MEMORY, how_ended
+
+log = sparse("teacup.spark.worker_daemon")
+
+
+class KilledWorkers:
+    """Warns from `watch` on."""
+
+    def __init__(self) -> None:
+        self._daemon = os.getpid()
+        self._asked: set[int] = set()
+        self._killed = 0
+
+    def watch(self) -> None:
+        """Begins to watch; to be called before the first fork."""
+        os.register_at_fork(before=self._listen)
+
+    def asked(self, read: Callable[[Any], int]) -> Callable[[Any], int]:
+        """Wraps what reads the number of a process that the daemon is to kill."""
+
+        def reading(stream: Any) -> int:
+            pid = read(stream)
+            self._asked.add(pid)
+            return pid
+
+        return reading
+
+    def _listen(self) -> None:
+        if os.getpid() == self._daemon:  # a worker may fork, too
+            signal.signal(signal.SIGCHLD, lambda _number, _frame: self._reap())
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:  # none is left
+                return
+            if pid == 0:  # all others run
+                return
+            self._ended(pid, os.waitstatus_to_exitcode(status))
+
+    def _ended(self, pid: int, code: int) -> None:
+        by_spark = pid in self._asked
+        self._asked.discard(pid)
+        if code >= 0 or code == -signal.SIGHUP or by_spark:
+            return
+        self._killed += 1
+        log.warning(
+            "a Python worker (process %d) %s; %d so far. Another one runs its task again, and first reads the windows "
+            "of its buckets. %s",
+            *(pid, how_ended(code), self._killed, AGAINST_LACK_OF_MEMORY),
+        )
+
+
+NEEDED = (
+    *("pyspark.worker", "pyspark.sql.worker.plan_data_source_read"),
+    *("joins.plan.source", "joins.window.stage", "deploy.output.stage"),
+    *("teacup.spark.crossing", "duckdb"),
+)
+
+
+def use_installed_pyspark() -> None:
+    """Uses the installed PySpark, if there is one, instead of the zip."""
+    without = [entry for entry in sys.path if Path(entry).name != "pyspark.zip"]
+    if any((Path(entry) / "pyspark" / "worker.py").exists() for entry in without):
+        sys.path[:] = without
+
+
+if __name__ == "__main__":
+    use_installed_pyspark()
+    importlib.import_module("teacup.base.logs").log_like_the_driver()
+    logging.getLogger("teacup").setLevel(logging.INFO)  # also progress, as in the driver
+    importlib.import_module("teacup.base.imports").use_arrow_without_pandas()
+    for module in NEEDED:
+        if importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+    from pyspark import daemon
+    from pyspark.serializers import read_int
+
+    from teacup.spark.worker_daemon import KilledWorkers
+
+    workers = KilledWorkers()
+    workers.watch()
+    daemon.read_int = workers.asked(read_int)  # type: ignore[attr-defined]
+    gc.collect()
+    gc.freeze()
+    try:
+        daemon.manager()
+    finally:
+        gc.unfreeze()  # otherwise DuckDB reports all of its classes as leaked when this process ends

@@ -1,0 +1,144 @@
+"""What is reported about a batch, from its buckets' summaries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from datadelay.watermark import UNKNOWN
+from dedup.restart.states import FilterChange, FilterReport, FilterState, Reason
+from deploy.jobs.join_report import BatchReport, gather
+from deploy.output.accounts import DeliveredBatch
+from joins import DelayAt, LookupSpec, StorageAt
+from joins.read.summary import BucketSummary
+from joins.spec import JoinSpec, Side
+
+SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
+OFF = FilterReport()
+CHANGE = FilterChange(3, FilterState.FILTERING, Reason.TASK_ATTEMPT, 7)
+
+
+def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
+    """A batch with one bucket per report of a deduplicator (None: the job has none)."""
+    both = {"left": 0, "right": 0}
+    batches = []
+    for number, deduplicator in enumerate(deduplicators):
+        summary = BucketSummary(number, 7, len(deduplicators), frontier_ms=both, slowest=both, rows={"matched": 1})
+        batches.append(DeliveredBatch(summary, {}, {}, 0, deduplicator))
+    return gather(SPEC, batches, 0.5, 1_000)
+
+
+def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
+    """It has no window, and reads nothing of right."""
+    lookup = LookupSpec(
+        name="clicks",
+        left=Side(topic="l"),
+        right=Side(topic="r"),
+        before_ms=1,
+        storage=StorageAt(url="http://store", namespace="right"),
+        delay=DelayAt(url="http://delay", consumer="feeder"),
+    )
+
+    def line(spec: JoinSpec, stored_ms: int) -> str:
+        summary = BucketSummary(0, 7, 1, frontier_ms={"left": 0, "right": stored_ms}, held_by="feeder in r")
+        return "  ".join(gather(spec, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).usual())
+
+    assert line(lookup, 60_000).endswith("held by feeder in r  right stored up to 1970-01-01T00:01:00.000Z")
+    assert line(lookup, UNKNOWN).endswith("right stored up to -")
+    assert "window" not in line(lookup, 0)
+    assert "right 0" not in line(lookup, 0)
+    assert line(SPEC, 0).endswith("window 0 (0.0 MB)")
+
+
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [
+        (0, "none of its records was late this time, but such records can be"),
+        (1, "1 record was late"),
+        (3, "3 records were late"),
+    ],
+)
+def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what_became_of_its_records(
+    late: int, said: str
+) -> None:
+    """Records may be out of order, and in time all the same."""
+    both = {"left": 0, "right": 0}
+    summary = BucketSummary(
+        0,
+        7,
+        1,
+        frontier_ms=both,
+        slowest=both,
+        late={"left": 0, "right": late},
+        disorder_ms={"left": 9, "right": 5_000},
+    )
+
+    batch = gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000)
+
+    assert batch.warnings == [
+        f"right.disorder is 1s, but 'r' was out of order by 5s: {said}; set right.disorder higher"
+    ]
+
+
+def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
+    """With the counts of all buckets; they are not warnings."""
+    filtering = FilterReport(filtering=1, loads=1, filter_calls=3, loaded=10, dropped=4, changes=(CHANGE,))
+
+    batch = batch_of(filtering, replace(filtering, changes=(replace(CHANGE, at_ms=5),)), OFF)
+
+    shown = batch.for_machines()
+    assert shown["deduplicator"]["changes"] == [CHANGE.to_json("clicks"), {**CHANGE.to_json("clicks"), "at_ms": 5}]
+    assert {change["name"] for change in shown["deduplicator"]["changes"]} == {"clicks"}
+    assert (shown["deduplicator"]["filtering"], shown["deduplicator"]["dropped"]) == (2, 8)
+    assert shown["warnings"] == []
+
+
+def test_the_line_says_why_the_deduplicator_filters_and_what_it_dropped() -> None:
+    """Once, however many workers did the same."""
+    filtering = FilterReport(filtering=1, dropped=4, changes=(CHANGE,))
+
+    rare = batch_of(filtering, filtering).rare()
+
+    assert rare == ["duplicates dropped 8", "deduplicator filtering (task_attempt)"]
+
+
+def test_a_change_to_off_is_reported_as_well() -> None:
+    """In a batch in which nothing is filtered any more."""
+    quiet = replace(CHANGE, state=FilterState.OFF, reason=Reason.QUIET)
+
+    (shown,) = batch_of(replace(OFF, changes=(quiet,))).for_machines()["deduplicator"]["changes"]
+
+    assert (shown["state"], shown["reason"]) == ("off", "quiet")
+
+
+def test_nothing_is_said_about_a_deduplicator_that_is_off_or_not_there() -> None:
+    """Neither for machines nor for people."""
+    for batch in (batch_of(OFF, OFF), batch_of(None)):
+        assert batch.for_machines()["deduplicator"] == {}
+        assert batch.rare() == []
+
+
+def test_right_records_that_count_as_joined_because_retention_was_too_short_are_reported() -> None:
+    """Once per batch, over all buckets; not every range is named."""
+    both = {"left": 0, "right": 0}
+    gone = [("left", 0, 769, 1009)], [("left", p, 0, 5) for p in range(1, 5)]
+    batches = [
+        DeliveredBatch(
+            BucketSummary(n, 7, 2, frontier_ms=both, slowest=both, deleted=deleted, presumed=3), {}, {}, 0, None
+        )
+        for n, deleted in enumerate(gone)
+    ]
+
+    (warning,) = gather(SPEC, batches, 0.5, 1_000).warnings
+
+    assert "retention has deleted l-0 [769, 1009), l-1 [0, 5), l-2 [0, 5) and 2 more ranges" in warning
+    assert warning.startswith("of 6 right records")
+
+
+def test_deleted_records_that_leave_no_right_record_in_doubt_are_no_warning() -> None:
+    """Everything in the window is known."""
+    both = {"left": 0, "right": 0}
+    summary = BucketSummary(0, 7, 1, frontier_ms=both, slowest=both, deleted=[("left", 0, 769, 1009)], presumed=0)
+
+    assert gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).warnings == []

@@ -1,0 +1,55 @@
+"""The lock of a checkpoint: one process at a time, and none left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.checkpoint_lock import checkpoint_lock
+from deploy.errors import CheckpointInUse
+
+_HOLD = """
+import sys
+from deploy.checkpoint_lock import checkpoint_lock
+with checkpoint_lock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def _holder(checkpoint: str) -> subprocess.Popen[str]:
+    """Another process that holds the checkpoint."""
+    command = [sys.executable, "-c", _HOLD, checkpoint]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
+    """The message names the holder; `kill -9` releases the lock, with nothing to clean up."""
+    checkpoint = tmp_path / "new" / "checkpoint"
+    with _holder(str(checkpoint)) as holder:
+        message = rf"in use by process {holder.pid}; stop that one first"
+        with pytest.raises(CheckpointInUse, match=message), checkpoint_lock(f"file://{checkpoint}"):
+            pytest.fail("two processes hold the checkpoint")
+
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+
+    with checkpoint_lock(str(checkpoint)):
+        pass
+
+
+def test_a_job_that_ended_frees_its_checkpoint(tmp_path: Path) -> None:
+    """Also when it failed."""
+    with pytest.raises(ZeroDivisionError), checkpoint_lock(str(tmp_path)):
+        raise ZeroDivisionError
+
+    with checkpoint_lock(str(tmp_path)):
+        pass

@@ -1,0 +1,33 @@
+"""A bucket's share of an admission."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from datadelay.watermark import UNKNOWN
+from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.ticket import Ticket
+from tests.support.making import join_spec
+
+
+def admission(*progress_before_ms: int) -> Admission:
+    """With a bucket for each left partition's report before the batch."""
+    reports = [Reading(0, 5, claim_ms=900, progress_ms=before_ms) for before_ms in progress_before_ms]
+    buckets = {n: Bucket(n, left={n: left}, right={n: Reading(0, 5)}) for n, left in enumerate(reports)}
+    return Admission("a1", 1, 1_000, 70, 1, join_spec().identity(), {}, buckets)
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "since_ms"), [((500, 300), 300), ((500, UNKNOWN), None), ((UNKNOWN, UNKNOWN), None), ((0,), 0)]
+)
+def test_each_ticket_says_below_which_time_no_left_record_of_the_batch_lies(before_ms, since_ms):
+    """That of all buckets, as one worker carries out several; unknown where one of them is."""
+    tickets = Ticket.all_of(admission(*before_ms))
+
+    assert [ticket.left_since_ms for ticket in tickets] == [since_ms] * len(before_ms)
+    assert {(one.number, one.buckets, one.listed_ms, one.skew_ms) for one in tickets} == {
+        (1, len(before_ms), 1_000, 70)
+    }
+    assert [Ticket.from_json(json.loads(json.dumps(ticket.to_json()))) for ticket in tickets] == tickets

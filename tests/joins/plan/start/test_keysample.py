@@ -1,0 +1,82 @@
+"""What samples of both topics' records show, and when they show nothing."""
+
+from __future__ import annotations
+
+from joins.plan.start.startup_sample import Sample, nothing_in_common, sample_of
+from joins.spec import JoinSpec, Side
+from teacup.kafka.log.point_reader import Record
+
+NOW_MS = 10_000
+SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1_000)
+
+
+def sample(keys, out_of=None):
+    """One partition with these keys."""
+    return Sample({0: keys}, {0: [5] * len(keys)}, len(keys) if out_of is None else out_of)
+
+
+def named(name, count):
+    return [b"%s-%d" % (name, i) for i in range(count)]
+
+
+def test_keys_that_name_different_things_are_shown():
+    """One of each side, and where to correct them."""
+    warning = nothing_in_common(SPEC, sample(named(b"user", 50)), sample(named(b"imp", 500)))
+
+    assert warning is not None
+    assert "no key of left occurs in right: 50 keys of left 'clicks', such as b'user-0'" in warning
+    assert "such as b'imp-0'" in warning
+    assert "with `left.key` or `right.key` (a field `$.path`, `header:NAME`)" in warning
+
+
+def test_one_common_key_is_enough():
+    assert nothing_in_common(SPEC, sample(named(b"a", 50)), sample([*named(b"b", 50), b"a-7"])) is None
+
+
+def test_a_small_part_of_right_tells_nothing():
+    """500 of a million right records: hardly a match was to be expected."""
+    assert nothing_in_common(SPEC, sample(named(b"a", 50)), sample(named(b"b", 500), 1_000_000)) is None
+    assert nothing_in_common(SPEC, sample(named(b"a", 3)), sample(named(b"b", 3))) is None
+    assert nothing_in_common(SPEC, sample(named(b"a", 50)), sample([])) is None
+    assert nothing_in_common(SPEC, sample([]), sample(named(b"b", 50))) is None
+
+
+def test_records_without_keys_are_named():
+    """Whichever side they are on."""
+    warning = nothing_in_common(SPEC, sample([None] * 3), sample(named(b"b", 3)))
+    assert warning is not None
+    assert "left 'clicks' has a join key at 'kafka': they match nothing; correct left.key" in warning
+    left, right = (Side(topic=topic, key=("$.user", "header:h"), format="json") for topic in ("clicks", "impressions"))
+    spec = JoinSpec(name="j", left=left, right=right, before_ms=1_000)
+    warning = nothing_in_common(spec, sample(named(b"b", 3)), sample([None]))
+    assert warning is not None
+    assert "right 'impressions' has a join key at '[$.user, header:h]'" in warning
+    assert warning.endswith("correct right.key")
+
+
+def test_a_sample_says_which_times_are_not_valid():
+    """No time, one from the future, no JSON."""
+    records = [
+        Record(0, i, 5, 1, b"k", value) for i, value in enumerate([b'{"at": 7}', b"{torn", b'{"at": 9000}', b"{}"])
+    ]
+
+    found = sample_of(Side(topic="t", time="$.at", format="json"), {}, {0: records}, 4, 5_000)
+
+    assert found.times == {0: [7, None, None, None]}
+
+
+def test_the_keys_of_a_sample_are_join_keys():
+    """Wherever a side says that they are; records without one are left out."""
+    records = [
+        Record(0, 0, 5, 1, b"user", b'{"id": "a"}', (("h", b"x"), ("h", b"y"))),
+        Record(0, 1, None, 0, None, b'{"id": null}'),
+        Record(0, 2, 5, 1, b"user", b"{torn"),
+    ]
+
+    def keys(**values):
+        return sample_of(Side(topic="t", **values), {}, {0: records}, 3, 5_000).given_keys[0]
+
+    assert keys(key="$.id", format="json") == [b"a"]
+    assert keys(key="header:h") == [b"y"]
+    assert keys(key=["kafka", "header:h"]) == [b"user|y"]
+    assert keys() == [b"user", b"user"]

@@ -1,0 +1,104 @@
+"""What a run under `availableNow` reads, and when it ends, over a simulated log."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datadelay.watermark import Idle
+from joins.plan.wait_reasons import USUAL_MS, Cause
+from joins.testing import oracle
+from joins.testing.history import History
+from joins.testing.simulation import Simulation
+from joins.testing.strategies import histories
+from tests.support.making import Row, join_spec, topic
+
+SPAN_MS = 10_000
+SPEC = join_spec(before_ms=SPAN_MS, producer_delay_ms=100, frontier_every_ms=1)
+"""Batches may follow each other at once, and the window expires for ten seconds."""
+
+
+def simulation(left: list[Row], right: list[Row], at_ms: int) -> Simulation:
+    return Simulation(History(topic("left", left), topic("right", right), at_ms), SPEC)
+
+
+def test_it_ends_when_left_is_read_and_the_window_is_left_to_the_next_run() -> None:
+    """Every batch reads something; the right records that have not expired are reported by the next run."""
+    right: list[Row] = [(1_000 + 90 * i, b"b") for i in range(40)]
+    run = simulation([(1_000, b"a"), (60_000, b"a", 60_000)], [*right, (60_000, b"a", 60_000)], 5_000)
+
+    assert run.available_now() <= 2
+    assert len(run.run.results) == 1
+    assert run.run.window
+    assert run.available_now() == 0
+
+    run.clock.advance(60_000)
+    assert run.available_now() <= 2
+    assert len(run.run.results) == 2
+    assert sorted(run.run.unjoined) == [(0, i) for i in range(40)]
+
+
+def test_records_that_come_meanwhile_are_left_to_the_next_run() -> None:
+    """A live right topic does not keep the run going."""
+    live: list[Row] = [(t, b"b") for t in range(1_000, 60_000, 50)]
+    run = simulation([(5_000, b"a")], live, 5_000)
+
+    run.available_now()
+
+    assert run.clock.now_ms < 6_000
+    assert run.between().buckets[0].right[0].end < 200
+
+
+def test_right_is_read_although_left_is_silent() -> None:
+    """To its end of the first look: retention would otherwise overtake the position."""
+    run = simulation([(1_000, b"a")], [(t, b"b") for t in range(1_000, 60_000, 50)], 30_000)
+
+    run.available_now()
+    run.clock.advance(60_000)
+    run.available_now()
+
+    assert run.between().buckets[0].right[0].end == len(range(1_000, 60_000, 50))
+
+
+def test_with_idle_hold_it_ends_once_right_has_been_silent_and_the_next_run_goes_on() -> None:
+    """Left may wait for right records that never come: a run started by cron would never end."""
+    spec = join_spec(before_ms=SPAN_MS, producer_delay_ms=1_000, idle=Idle.HOLD)
+    left: list[Row] = [(1_000, b"a"), (2_000, b"a")]
+    right: list[Row] = [(1_000, b"a"), (1_500, b"b"), (90_000, b"b", 90_000)]
+    run = Simulation(History(topic("left", left), topic("right", right), 5_000), spec)
+
+    run.available_now()
+    ended_ms, decided = run.clock.now_ms, outcomes(run)
+    run.clock.advance(90_000)
+    run.available_now()
+
+    assert USUAL_MS[Cause.IDLE_HOLD] <= ended_ms - 5_000 <= USUAL_MS[Cause.IDLE_HOLD] + 5_000
+    assert decided == [(0, "matched")]
+    assert outcomes(run) == [(0, "matched"), (1, "matched")]
+
+
+def test_with_max_wait_it_waits_until_left_has_waited_long_enough() -> None:
+    """Then all of left is decided."""
+    spec = join_spec(before_ms=1, producer_delay_ms=1_000, idle=Idle.HOLD, max_wait_ms=60_000)
+    run = Simulation(History(topic("left", [(2_000, b"a")]), topic("right", [(1_000, b"a")]), 5_000), spec)
+
+    run.available_now()
+
+    assert outcomes(run) == [(0, "unmatched")]
+
+
+def outcomes(run: Simulation) -> list[tuple[int, str]]:
+    return [(one.left_offset, one.outcome) for one in run.run.sorted_results()]
+
+
+@given(histories(SPEC, co_partitioned=True), st.integers(1, 30))
+def test_runs_one_after_another_give_the_rows_of_the_oracle(history: History, runs: int) -> None:
+    """Wherever each one ends."""
+    run = Simulation(history, SPEC)
+
+    for _ in range(runs):
+        run.available_now()
+        run.clock.advance(SPAN_MS // 10)
+
+    assert run.drain().results is run.run.results
+    assert run.run.sorted_results() == oracle.join(history, SPEC)

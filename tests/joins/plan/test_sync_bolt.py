@@ -1,0 +1,158 @@
+"""What a batch may read: the limits, and how far the window reaches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datadelay.watermark import UNKNOWN, Idle
+from joins.plan.readable import BLOCKS_AHEAD
+from joins.spec import Format, Policy, Side
+from joins.testing import oracle
+from joins.testing.history import History
+from joins.testing.simulation import Simulation
+from joins.testing.strategies import histories, specs
+from teacup.kafka.log.time_search import block_size
+from tests.joins.testing.admitting import DAY_MS, batches, outcomes, simulation, steady, with_payload
+from tests.support.making import join_spec, topic
+
+# The limit
+
+
+@pytest.mark.parametrize(("limit", "outliers"), [(50, 16), (200, 0), (200, 2), (1_000, 16)])
+def test_a_backlog_is_read_in_batches_near_the_limit(limit, outliers):
+    """None exceeds it by much more than the look-ahead, few are much smaller, and little is read twice."""
+    spec = join_spec(max_records=limit, outliers=outliers)
+    run = simulation(spec, [steady(2_000)], [steady(2_000)], DAY_MS)
+
+    sizes = batches(run)
+
+    look_ahead = 2 * BLOCKS_AHEAD * block_size(outliers)
+    assert sum(went for went, _ in sizes) == 4_000
+    assert max(read for _, read in sizes) <= min(1.2 * limit + look_ahead, 4 * limit)
+    assert sum(read for _, read in sizes) <= 1.25 * 4_000
+    assert len(sizes) <= 2 * 4_000 / limit + 2
+    assert outcomes(run) == [(0, i, "matched", None) for i in range(2_000)]
+
+
+def test_a_burst_of_one_millisecond_is_cut():
+    """It is larger than the limit on either side: batches stay within a small multiple, and nothing is missed."""
+    burst = [*steady(50), *[(2_000, b"a")] * 900, *steady(50, 3_000)]
+    spec = join_spec(max_records=100, policy=Policy.FIRST)
+    run = simulation(spec, [burst], [burst], DAY_MS)
+
+    sizes = batches(run)
+
+    assert sum(went for went, _ in sizes) == 2_000
+    assert max(read for _, read in sizes) <= 4 * 100
+    assert run.run.sorted_results() == oracle.join(History(run.left.history, run.right.history), spec)
+
+
+@pytest.mark.parametrize(("limit", "time"), [(1, "kafka"), (3, "$.t"), (20, "kafka"), (20, "$.t")])
+def test_disorder_that_hides_every_record_does_not_stop_the_join(limit, time):
+    """No record exceeds the target by the whole disorder: a share of right is read, whatever its times are."""
+    disordered = [(1_000 + 7 * i % 500, b"a") for i in range(120)]
+    sides = {
+        name: Side(topic=name, disorder_ms=600, time=time, format=Format.JSON if time != "kafka" else Format.BYTES)
+        for name in ("left", "right")
+    }
+    spec = join_spec(max_records=limit, **sides)
+    history = History(with_payload(topic("left", disordered)), with_payload(topic("right", disordered)), DAY_MS)
+    run = Simulation(history, spec)
+
+    sizes = batches(run)
+
+    assert sum(went for went, _ in sizes) == 240
+    assert max(read for _, read in sizes) <= 4 * limit
+    assert run.run.sorted_results() == oracle.join(history, spec)
+
+
+def test_skewed_buckets_share_the_limit():
+    """A small bucket is done at once; the large one gets what the small ones leave."""
+    spec = join_spec(max_records=300)
+    run = simulation(spec, [steady(1_000), steady(10, key=b"b")], [steady(1_000), steady(10, key=b"b")], DAY_MS)
+
+    run.admit()
+    small = run.between().buckets[1]
+    sizes = batches(run)
+
+    assert (small.left[1].end, small.right[1].end) == (10, 10)
+    assert max(read for _, read in sizes) <= 1.2 * 300
+    assert len(sizes) <= 2 * 2_000 / 300 + 2
+
+
+@given(st.data())
+def test_any_limit_reaches_the_end(data):
+    """However small: something may always be read while records are unread, and the output is the oracle's."""
+    spec = data.draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
+    spec = replace(spec, max_records=data.draw(st.sampled_from((1, 2, 3, 4, 6, 10, 20))))
+    history = data.draw(histories(spec, co_partitioned=True, max_steps=20))
+
+    run = Simulation(history, spec).drain(600)
+
+    assert run.sorted_results() == oracle.join(history, spec)
+
+
+def test_bytes_of_right_end_a_batch():
+    """The record that uses up the room goes, the next one does not; a batch takes at least one record."""
+    right = [(1_000 + at, b"k") for at in range(20)]
+    run = simulation(join_spec(max_right_bytes=1), [[(1_010, b"k")]], [right], DAY_MS)
+    ends = []
+    while run.admit():
+        ends.append(run.between().buckets[0].right[0].start)
+
+    assert ends[:18] == list(range(1, 19))
+    assert outcomes(run) == [(0, 0, "matched", None)]
+
+
+# Far apart
+
+
+def most_within(records, span_ms):
+    """The most records of a topic that lie within a span."""
+    times = sorted(t for t, *_ in records)
+    return max(sum(1 for t in times if first <= t <= first + span_ms) for first in times)
+
+
+@pytest.mark.parametrize(
+    ("left_first", "right_first", "disorder_ms"), [(1_000, 1_000, 30), (200_000, 1_000, 0), (1_000, 200_000, 30)]
+)
+def test_the_window_holds_the_joins_span_however_far_the_topics_are_apart(left_first, right_first, disorder_ms):
+    """Close together, left far ahead, right far ahead: the window is bounded by interval, disorder and one batch."""
+    sides = {name: Side(topic=name, disorder_ms=disorder_ms) for name in ("left", "right")}
+    spec = join_spec(before_ms=100, after_ms=50, max_records=60, **sides)
+    left, right = steady(500, left_first), steady(1_000, right_first, every_ms=2)
+    run = simulation(spec, [left], [right], DAY_MS)
+
+    run.drain()
+
+    bound = most_within(right, spec.span_ms) + 2 * spec.max_records
+    assert run.run.largest_window <= bound < 1_000 / 4
+    assert run.run.sorted_results() == oracle.join(History(run.left.history, run.right.history), spec)
+
+
+def test_right_is_not_read_while_left_does_not_need_it():
+    """Right far ahead: left is read at once, and right waits."""
+    run = simulation(join_spec(max_records=50), [steady(200)], [steady(2_000, 200_000)], DAY_MS)
+
+    while run.between().buckets[0].left[0].end < 200:
+        assert run.admit()
+
+    assert run.between().buckets[0].right[0].end <= 2 * 50
+
+
+def test_the_frontier_is_unknown_until_right_says_something():
+    """Right starts with an open transaction: left is looked at once, and stays where it is."""
+    run = simulation(join_spec(), [steady(5)], [[(1_000, b"a", 2 * DAY_MS)]], DAY_MS)
+
+    looked = run.admit()
+
+    assert looked
+    assert not run.admit()
+    assert run.run.results == []
+    assert run.between().buckets[0].frontier_ms == UNKNOWN
+    left = run.between().buckets[0].left[0]
+    assert (left.start, left.held_ms) == (0, 1_000)

@@ -1,0 +1,131 @@
+"""What left waits for, as an admission says it, and when that is worth a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from datadelay.watermark import Idle
+from joins.plan.readable import list_ends
+from joins.plan.sync_bolt import SyncBolt, Watch
+from joins.plan.wait_reasons import USUAL_MS, Cause, Held, LeftWaits, Waited, for_people
+from joins.spec import JoinSpec
+from joins.testing.history import History
+from joins.testing.simulation import Simulation
+from tests.support.making import join_spec, topic
+
+HELD = LeftWaits(Cause.OPEN_TRANSACTION, 0, 0, 7, waiting={0: 3}, end=7)
+
+
+def held(spec: JoinSpec, left: Any, right: Any, at_ms: int) -> Held:
+    """What a join of these records, one partition each, waits for once nothing more may be read."""
+    run = Simulation(History(topic("left", left), topic("right", right), at_ms), spec)
+    while run.admit():
+        pass
+    listing = list_ends(run.left, run.right, run.clock.now_ms)
+    found = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), listing)
+    assert isinstance(found, Held)
+    return found
+
+
+def test_an_open_transaction_is_named() -> None:
+    """With the partition, and the offset at which it holds the end."""
+    spec = join_spec()
+    (one,) = held(spec, [(1_000, b"a")], [(1_000, b"b"), (1_001, b"a", 60_000)], 2_000).waits
+
+    assert (one.cause, one.waiting) == (Cause.OPEN_TRANSACTION, {0: 1})
+    assert for_people(spec, 0, [one]) == (
+        "holds since 1970-01-01T00:00:00.000Z: 1 left records in partitions [0] wait for right; "
+        "right-0: an open transaction holds its end at offset 1"
+    )
+
+
+def test_a_held_idle_partition_is_named() -> None:
+    """And the setting that makes it hold."""
+    spec = join_spec(idle=Idle.HOLD)
+    (one,) = held(spec, [(5_000, b"a")], [(1_000, b"a")], 86_400_000).waits
+
+    assert one.cause is Cause.IDLE_HOLD
+    assert "right-0: it is read to its end, and by `idle: hold`" in for_people(spec, 0, [one])
+
+
+def test_left_that_only_waits_for_time_to_pass_says_so() -> None:
+    """Right is read to its end; its next record may still belong to left's last one."""
+    spec = join_spec(producer_delay_ms=1_000)
+    (one,) = held(spec, [(1_000, b"a")], [(1_000, b"a")], 1_000).waits
+
+    assert one.cause is Cause.CLOCK
+    assert "right-0: it is read to its end, offset 1" in for_people(spec, 0, [one])
+
+
+def test_a_lookup_join_waits_for_the_feeder() -> None:
+    """Up to when right is stored, and by whom, is in the line."""
+    spec, right = join_spec(), topic("right", [])
+    run = Simulation(History(topic("left", [(1_000, b"a")]), right, 1_000), spec)
+    listing = list_ends(run.left, run.right, run.clock.now_ms)
+    state = run.between()
+    state = replace(state, buckets={n: replace(one, right={}) for n, one in state.buckets.items()})
+
+    bolt = SyncBolt(spec, {"left": run.left}, Watch(0))
+    found = bolt.plan_left(state, listing, 500)
+    for _ in range(3):  # left is examined first
+        if isinstance(found, Held):
+            break
+        state = found.admission.after(found.expected, spec)
+        found = bolt.plan_left(state, listing, 500)
+
+    assert isinstance(found, Held)
+    (one,) = found.waits
+    assert (one.cause, one.stored_ms) == (Cause.DATA_DELAY, 500)
+    assert "'feeder' has stored 'right' only up to 1970-01-01T00:00:00.500Z" in for_people(
+        spec, 0, [replace(one, detail="feeder")]
+    )
+
+
+def test_left_that_is_read_to_its_end_waits_for_nothing() -> None:
+    """A quiet topic is not a problem."""
+    assert not held(join_spec(), [], [(1_000, b"b"), (1_001, b"a", 60_000)], 2_000).left_waits
+
+
+def test_a_wait_is_reported_once_it_lasts_longer_than_usual() -> None:
+    """With the time from which on left has waited for the same thing, however many records wait by now."""
+    waited, usual_ms = Waited(), int(USUAL_MS[Cause.OPEN_TRANSACTION])
+    more = replace(HELD, waiting={0: 99}, end=8)
+
+    assert waited.unusual(Held(1_000, (HELD,))) == (1_000, [])
+    assert waited.unusual(Held(1_000 + usual_ms - 1, (more,)))[1] == []
+    assert waited.unusual(Held(1_000 + usual_ms, (more,))) == (1_000, [more])
+
+
+def test_a_wait_that_has_moved_on_starts_over() -> None:
+    """The next transaction is another one; so is the same one after left had nothing to wait for."""
+    waited, usual_ms = Waited(), int(USUAL_MS[Cause.OPEN_TRANSACTION])
+    later = replace(HELD, offset=8)
+    waited.unusual(Held(0, (HELD,)))
+
+    assert waited.unusual(Held(usual_ms, (later,)))[1] == []
+    assert waited.unusual(Held(2 * usual_ms, (later,)))[1] == [later]
+    assert waited.unusual(Held(2 * usual_ms))[1] == []
+    assert waited.unusual(Held(3 * usual_ms, (later,)))[1] == []
+
+
+@pytest.mark.parametrize(("all_causes", "lines"), [(False, 0), (True, 1)])
+def test_waiting_for_the_clock_is_reported_only_on_request(all_causes: bool, lines: int) -> None:
+    """It always ends; a run under `availableNow` says so nevertheless, as nothing else happens."""
+    waits = (LeftWaits(Cause.CLOCK, 0, 0, 7, waiting={0: 3}, end=7),)
+    waited = Waited()
+    waited.unusual(Held(0, waits))
+
+    assert len(waited.unusual(Held(10**9, waits), all_causes=all_causes)[1]) == lines
+
+
+def test_of_thousands_of_partitions_the_line_names_a_few() -> None:
+    """It is logged every ten seconds."""
+    waits = [LeftWaits(Cause.OPEN_TRANSACTION, p, p, 7, waiting={p: 3}, end=7) for p in range(1_000)]
+
+    line = for_people(join_spec(), 0, waits)
+
+    assert "3000 left records in partitions [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] and 990 more wait for right" in line
+    assert line.endswith("right-9: an open transaction holds its end at offset 7 and 990 more")

@@ -1,0 +1,115 @@
+"""Exactly once, whatever is lost, late, fenced or killed: the delivery itself, on a simulated cluster.
+
+A history is one bucket and its jobs, each taking over from the one before. Hypothesis draws what happens next: a
+request proceeds, gets lost, or arrives late; a process is killed, or left behind as a zombie; time passes; a driver
+dies, perhaps losing its newest plan; a new checkpoint takes over. At every point a reader of committed records finds
+
+    of each batch the first rows, in order, each once, as many as the receipt says; all of them if it was committed
+    nothing of a batch whose plan was replaced by another one, beside that one
+    nothing that an older checkpoint wrote after the newer one had claimed the output
+
+and in the end every row of the newest job. The canaries each remove one safeguard, and the property must fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import delivery, receipt
+from teacup.kafka.delivery import fencing as fenced
+from teacup.kafka.delivery.delivery import TransactionalWriter
+from teacup.kafka.delivery.fencing import FencedProducer, read_receipt
+from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt
+from teacup.kafka.write import writer
+from tests.support.canary import searched
+from tests.teacup.kafka.delivery.simulatedcluster import Cluster
+from tests.teacup.kafka.delivery.simulatedhistory import play
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_real_time() -> Iterator[None]:
+    """Requests take virtual time only: code that waits for real time would give up while a history is paused."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (fenced, settling, writer):
+            patched.setattr(module, "within", lambda timeout_s, call: call())
+        patched.setattr(settling, "_PAUSE_S", 0.0)
+        yield
+
+
+@settings(suppress_health_check=list(HealthCheck))  # the smallest history is long
+@given(st.data())
+def test_each_row_is_in_the_output_once_whatever_happens(data):
+    """See the module's docstring."""
+    play(data)
+
+
+def _receipt_read_before_fencing(patched: pytest.MonkeyPatch) -> None:
+    def obvious(self, kafka, bucket, clients):
+        self.receipt, self._group = read_receipt(kafka, bucket, clients)
+        FencedProducer.__init__(self, kafka, bucket, clients)
+        self.used = self.begun = self.perhaps_sent_twice = False
+        self.handled = None
+
+    patched.setattr(TransactionalWriter, "__init__", obvious)
+
+
+def _digest_ignored(patched: pytest.MonkeyPatch) -> None:
+    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.Standing:
+        return receipt.standing(found and replace(found, digest=batch.digest), batch, who)
+
+    patched.setattr(delivery, "standing", without)
+
+
+def _done_ignored(patched: pytest.MonkeyPatch) -> None:
+    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.Standing:
+        was = receipt.standing(found, batch, who)
+        return NOTHING_IN if was.done else was
+
+    patched.setattr(delivery, "standing", without)
+
+
+def _generation_ignored(patched: pytest.MonkeyPatch) -> None:
+    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.Standing:
+        if found is not None and found.generation != batch.generation and batch.number == 1:
+            return NOTHING_IN
+        return receipt.standing(found, batch, who)
+
+    patched.setattr(delivery, "standing", without)
+
+
+def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:
+    def as_before(self: Cluster, name: str) -> int:
+        return self.epochs.setdefault(name, 0)
+
+    patched.setattr(Cluster, "init", as_before)
+
+
+SEEDS = {
+    _receipt_read_before_fencing: 386,
+    _digest_ignored: 59,
+    _done_ignored: 399,
+    _generation_ignored: 381,
+    _nobody_is_fenced: 396,
+}
+
+
+@pytest.mark.canary
+@pytest.mark.parametrize("without", SEEDS, ids=lambda rule: rule.__name__.strip("_"))
+def test_without_a_safeguard_the_property_fails(without):
+    """Each missing safeguard has a history that shows it."""
+
+    @searched(seed=SEEDS[without])
+    @given(st.data())
+    def found(data):
+        play(data)
+
+    with pytest.MonkeyPatch.context() as patched:
+        without(patched)
+        with pytest.raises(AssertionError):
+            found()

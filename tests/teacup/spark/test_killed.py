@@ -1,0 +1,103 @@
+"""How a process ended, in words; and what the daemon says of workers that were killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from teacup.spark.jvm import how_ended
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (3, "ended with exit code 3"),
+        (-signal.SIGABRT, "was killed by SIGABRT"),
+        (-40, "was killed by signal 40"),
+        (
+            -signal.SIGKILL,
+            "was killed by SIGKILL, by the kernel for lack of memory unless somebody did",
+        ),
+    ],
+)
+def test_how_a_process_ended_is_said_in_words(code: int, words: str) -> None:
+    """Only of SIGKILL the kernel is suspected."""
+    assert how_ended(code) == words
+
+
+class Daemon:
+    """Spark's daemon as the JVM sees it: a port that gives workers, and a pipe for the numbers of those to kill."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "teacup.spark.worker_daemon", "pyspark.worker"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert self.process.stdout is not None
+        self._port = int.from_bytes(self.process.stdout.read(4), "big")
+        self._connections: list[socket.socket] = []
+
+    def worker(self) -> int:
+        """A new one; its process id."""
+        connection = socket.create_connection(("127.0.0.1", self._port))
+        self._connections.append(connection)
+        return int.from_bytes(connection.recv(4), "big")
+
+    def kill(self, pid: int) -> None:
+        """As Spark does with a worker that it no longer needs."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(pid.to_bytes(4, "big"))
+        self.process.stdin.flush()
+
+    def ended(self) -> str:
+        """What it has written to standard error."""
+        return self.process.communicate(timeout=60)[1].decode()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    """Its own process."""
+    with closing(Daemon()) as running:
+        yield running
+
+
+def gone(pid: int) -> None:
+    """Wait until the process has ended, and its parent has noticed."""
+    while os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.01)
+
+
+def test_killed_workers_are_reported_once_a_minute(daemon: Daemon) -> None:
+    """By signal; the second within a minute is held back."""
+    first, second = daemon.worker(), daemon.worker()
+
+    for pid in (first, second):
+        os.kill(pid, signal.SIGKILL)
+        gone(pid)
+
+    (line,) = daemon.ended().splitlines()
+    assert f" WARNING a Python worker (process {first}) was killed by SIGKILL, by the kernel" in line
+    assert "; 1 so far." in line
+
+
+def test_workers_that_spark_ends_are_not_reported(daemon: Daemon) -> None:
+    """Idle ones, and those of cancelled tasks; and all others when it ends."""
+    first, _ = daemon.worker(), daemon.worker()
+
+    daemon.kill(first)
+    gone(first)
+
+    assert daemon.ended() == ""

@@ -1,0 +1,239 @@
+"""What every streaming reader does: holds, says why, reconnects, gives up, stops. The kind here plans given steps."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from teacup.base.errors import ExitCode
+from teacup.base.files import with_checksum
+from teacup.kafka.errors import KafkaUnavailable, TopicMissing
+from teacup.spark.crossing import Failure, crossed
+from teacup.spark.source import pickled, stream_source
+from teacup.spark.stream_reader import ReaderControl, StreamReader
+
+START = {"at": 1}
+
+
+class Planning(StreamReader):
+    """Plans the next of the given steps: an offset, None, or an error."""
+
+    def __init__(self, steps: Sequence[Any], control: ReaderControl, waits: Callable[[], bool] = lambda: False) -> None:
+        super().__init__("job", control, pickled(lambda values: iter([(value,) for value in values])))
+        self._steps, self._waits = list(steps), waits
+        self.disconnected = 0
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        step = self._steps.pop(0) if len(self._steps) > 1 else self._steps[0]
+        if isinstance(step, Exception):
+            raise step
+        return step  # type: ignore[no-any-return]
+
+    def waits(self, start: dict[str, Any]) -> bool:
+        return self._waits()
+
+    def tasks(self, end: dict[str, Any]) -> list[int]:
+        return [end["at"]]
+
+    def disconnect(self) -> None:
+        self.disconnected += 1
+
+
+def look(reader: StreamReader) -> dict[str, Any]:
+    return reader.latestOffset(START, ReadAllAvailable())
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other at once, and each of them is logged."""
+    monkeypatch.setattr("teacup.spark.stream_reader.HOLD_S", 0.001)
+    monkeypatch.setattr("teacup.spark.stream_reader.SAY_EVERY_S", -1.0)
+
+
+def test_the_plan_is_the_offset_and_none_leaves_it_where_it_is() -> None:
+    """Spark starts no batch for the same offset."""
+    assert look(Planning([{"at": 2}], ReaderControl())) == with_checksum({"at": 2})
+    assert look(Planning([None], ReaderControl())) == START
+
+
+def test_a_reader_with_a_stop_file_looks_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without leaves it to Spark when to look again; a run under `availableNow` is over."""
+    control = ReaderControl(stop_file=tmp_path / "stop")
+    over = Planning([None, {"at": 2}], control)
+    over.prepareForTriggerAvailableNow()
+
+    assert look(Planning([None, None, {"at": 2}], control)) == with_checksum({"at": 2})
+    assert look(Planning([None, {"at": 2}], ReaderControl())) == START
+    assert look(over) == START
+    monkeypatch.setattr("teacup.spark.stream_reader.LOOKS_FOR_S", 0.01)
+    assert look(Planning([None], control)) == START
+
+
+def test_looks_are_far_apart_only_once_several_found_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is written to now and then does not wait for the next look."""
+    slept: list[float] = []
+    monkeypatch.setattr("teacup.spark.stream_reader.time.sleep", slept.append)
+    reader = Planning([*[None] * 6, {"at": 2}, None, {"at": 2}], ReaderControl(stop_file=tmp_path / "stop"))
+
+    assert look(reader) == look(reader) == with_checksum({"at": 2})
+    assert slept == [0.01, 0.02, 0.04, 0.08, 0.1, 0.1, 0.01]
+
+
+def test_an_unreachable_broker_holds_reconnects_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """With the name of the job, why, for how long, and when it gives up."""
+    reader = Planning([KafkaUnavailable("no broker"), KafkaUnavailable("no broker"), {"at": 2}], ReaderControl())
+
+    assert look(reader) == with_checksum({"at": 2})
+    assert reader.disconnected == 2
+    assert caplog.messages == ["job holds: no broker (for 0 s now; gives up after 300 s)"] * 2
+
+
+def test_it_gives_up_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The error ends the query then."""
+    with pytest.raises(KafkaUnavailable, match="no broker"):
+        look(Planning([KafkaUnavailable("no broker")], ReaderControl(unreachable_for_s=0.05)))
+
+    assert "gives up after" in caplog.messages[-1]
+
+
+def test_time_counts_from_the_last_success() -> None:
+    """Two short outages are not a long one."""
+    began = time.monotonic()
+    waits = iter([True, False])
+    unreachable = KafkaUnavailable("no broker")
+    reader = Planning(
+        [unreachable, None, unreachable, {"at": 2}], ReaderControl(unreachable_for_s=0.1), lambda: next(waits)
+    )
+    reader.plan = slowly(reader.plan, 0.08)  # type: ignore[method-assign]
+
+    assert look(reader) == with_checksum({"at": 2})
+    assert time.monotonic() - began > 0.3
+
+
+def slowly(plan: Callable[[dict[str, Any]], Any], seconds: float) -> Callable[[dict[str, Any]], Any]:
+    def planned(start: dict[str, Any]) -> Any:
+        time.sleep(seconds)
+        return plan(start)
+
+    return planned
+
+
+def test_other_errors_end_the_query_at_once() -> None:
+    """Waiting does not help against them."""
+    reader = Planning([TopicMissing("clicks")], ReaderControl())
+
+    with pytest.raises(TopicMissing):
+        look(reader)
+    assert reader.disconnected == 0
+
+
+def test_the_stop_file_ends_planning_and_waiting(tmp_path: Path) -> None:
+    """Also while the broker is unreachable."""
+    control = ReaderControl(stop_file=tmp_path / "stop")
+    (tmp_path / "stop").touch()
+
+    assert look(Planning([{"at": 2}], control)) == START
+    (tmp_path / "stop").unlink()
+
+    def stop() -> bool:
+        (tmp_path / "stop").touch()
+        return True
+
+    assert look(Planning([None], control, stop)) == START
+
+
+def test_a_batch_that_was_being_planned_when_the_stop_file_appeared_is_not_started(tmp_path: Path) -> None:
+    """The job may stop the query at once then: no batch is left for the next start."""
+    control = ReaderControl(stop_file=tmp_path / "stop")
+    reader = Planning([{"at": 2}], control)
+
+    def plan(start: dict[str, Any]) -> dict[str, Any]:
+        (tmp_path / "stop").touch()
+        return {"at": 2}
+
+    reader.plan = plan  # type: ignore[method-assign]
+
+    assert look(reader) == START
+
+
+class Refused(Exception):
+    """One of ours: it has an exit code."""
+
+    exit_code = ExitCode.REFUSED
+
+
+def refusing(value: int) -> Iterator[tuple[int, ...]]:
+    """A stage that gives a row, and then fails."""
+    yield (value,)
+    raise Refused("no more")
+
+
+def test_errors_of_ours_leave_with_their_mark() -> None:
+    """From planning and from a task; Spark passes on only the text of the traceback, and the driver finds it there."""
+    reader = Planning([Refused("not this")], ReaderControl())
+    reader._stage = pickled(refusing)
+
+    with pytest.raises(Refused) as planning:
+        look(reader)
+    with pytest.raises(Refused) as task:
+        list(reader.read(InputPartition(1)))
+
+    for raised, text in ((planning, "Refused: not this"), (task, "Refused: no more")):
+        assert crossed("".join(traceback.format_exception(raised.value))) == Failure(ExitCode.REFUSED, text)
+
+
+def test_a_source_carries_its_reader_and_the_reader_its_stage() -> None:
+    """The name has only what Spark takes in a name."""
+    source = stream_source("kind", "My job-1", "n int", lambda: Planning([{"at": 2}], ReaderControl()))
+    reader = source({}).streamReader(None)  # type: ignore[arg-type]
+    (partition,) = reader.partitions({}, {"at": 2})
+
+    assert source.name() == "teacup_kind_my_job_1"
+    assert source({}).schema() == "n int"
+    assert list(reader.read(partition)) == [(2,)]
+
+
+def test_a_reader_is_made_when_it_is_first_asked() -> None:
+    """A process that only hands it on imports nothing of what plans."""
+
+    def not_yet() -> Planning:
+        raise AssertionError("made")
+
+    reader = stream_source("kind", "name", "n int", not_yet)({}).streamReader(None)  # type: ignore[arg-type]
+    reader.stop()
+
+    with pytest.raises(AssertionError, match="made"):
+        reader.initialOffset()
+
+
+class Many(Planning):
+    """Has ten pieces of work in each batch."""
+
+    def tasks(self, end: dict[str, Any]) -> list[int]:
+        return list(range(10))
+
+    def together(self, end: dict[str, Any]) -> int:
+        return int(end["at"])
+
+
+@pytest.mark.parametrize(("together", "tasks"), [(1, 10), (3, 4), (10, 1), (11, 1)])
+def test_a_spark_task_gets_several_pieces_where_the_reader_says_so(together: int, tasks: int) -> None:
+    """Each of them once, in order."""
+    reader = Many([None], ReaderControl())
+
+    partitions = reader.partitions({}, {"at": together})
+
+    assert len(partitions) == tasks
+    assert [row for partition in partitions for row in reader.read(partition)] == [(number,) for number in range(10)]
+
+
+def test_nothing_is_read_where_nothing_was_planned() -> None:
+    """Spark replays a batch 0 that ends where it starts."""
+    assert Many([None], ReaderControl()).partitions({}, {}) == []
