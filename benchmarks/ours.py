@@ -1,6 +1,6 @@
 """Our join on the work, in a process of its own.
 
-    --sink none    admission, window, marks, envelopes built as text, counted and dropped; only summaries reach Spark
+    --sink none    batch plan, window, marks, envelopes built as text, counted and dropped; only summaries reach Spark
     --sink kafka   the whole job as by `teacup run`, to a topic
 
     python -m benchmarks.ours --sink none --format json --work work.json --checkpoint new/folder --out result.json
@@ -36,7 +36,7 @@ from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.read.summary import BucketSummary
 from joins.spec import Format, JoinPath, JoinSpec, Side
-from joins.streaming import flavour_of, stage_frame
+from joins.streaming import join_kind_of, stage_frame
 from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
 from teacup.spark.session import Session
 
@@ -79,7 +79,7 @@ def _spark(master: str) -> dict[str, str]:
 def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: str) -> list[dict[str, Any]]:
     """Runs everything except the producer; returns the summaries."""
     spec = with_path(spec)
-    join = flavour_of(spec).stage(spec, windows, None)
+    join = join_kind_of(spec).stage(spec, windows, None)
 
     def summaries_of(items: Iterable[Item[BucketSummary]]) -> Iterator[BucketSummary]:
         for item in items:

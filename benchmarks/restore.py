@@ -25,7 +25,7 @@ import pyarrow as pa
 from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.workload import AFTER_MS, BEGIN_MS, DISORDER_MS, LEFT, LEFT_PER_S, Work, make
 from joins.batch.facts import Bound
-from joins.batch.state import Bucket, Reading
+from joins.batch.state import Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from joins.plan.reader import open_log
 from joins.read.deserialize import SideReader
@@ -54,9 +54,9 @@ def spec_of(work: Work, before_ms: int, buckets: int) -> JoinSpec:
 
 def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     """Returns the first bucket's ticket: both sides are read up to this time, and left is as far as that."""
-    expiry_ms, spacing_ms = end_ms - spec.before_ms, spec.before_ms // 4  # as an admission keeps its bounds
+    expiry_ms, spacing_ms = end_ms - spec.before_ms, spec.before_ms // 4  # as a batch plan keeps its bounds
     times = [*range(BEGIN_MS, end_ms, spacing_ms), end_ms]
-    sides: dict[str, dict[int, Reading]] = {}
+    sides: dict[str, dict[int, PartitionRange]] = {}
     for side in ("left", "right"):
         with closing(open_log(spec, spec.side(side))) as log:
             partitions = range(log.partition_count())
@@ -64,13 +64,13 @@ def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
             estimates = [log.estimate(dict.fromkeys(partitions, ms)) for ms in times]
             offsets = [{p: min(offset, ends[p]) for p, offset in estimate.items()} for estimate in estimates]
         sides[side] = {
-            p: Reading(
+            p: PartitionRange(
                 *(offsets[-1][p], offsets[-1][p]),
                 bounds=(Bound(0), *(Bound(at[p], ms + DISORDER_MS) for at, ms in zip(offsets, times, strict=True))),
             )
             for p in offsets[0]
         }
-    bucket = Bucket(0, sides["left"], sides["right"], frontier_ms=end_ms, expiry_ms=expiry_ms)
+    bucket = Bucket(0, sides["left"], sides["right"], watermark_ms=end_ms, expiry_ms=expiry_ms)
     return Ticket(GENERATION, 1, spec.buckets or 1, end_ms, 0, 1 << 62, None, bucket, spec.buckets, 0)
 
 

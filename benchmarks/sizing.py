@@ -1,4 +1,4 @@
-"""How many partitions a join may have before its planner is in the way: the admission alone, no broker, no Spark.
+"""How many partitions a join may have before its planner is in the way: the batch plan alone, no broker, no Spark.
 
     python -m benchmarks.sizing [--partitions 16,256,1000,10000] [--batches 20] [--path direct|shuffled] [--profile]
 
@@ -35,8 +35,8 @@ import numpy as np
 
 from benchmarks.commandline import machine
 from benchmarks.workload import BEGIN_MS, DISORDER_MS
-from joins.batch.facts import BucketFacts, PartitionFacts
-from joins.batch.state import Admission
+from joins.batch.facts import BucketFacts, RangeFacts
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.plan.committed import state_after
 from joins.plan.log_checks import check_ends, check_topics
@@ -172,26 +172,26 @@ class Planning:
         found = self._bolt.plan(begun, listing)
         planned = self._handed_over(found) or Planned.nothing(begun)
         self.carry_out(planned)
-        return json.dumps(planned.admission.to_json())
+        return json.dumps(planned.batch_plan.to_json())
 
     def plan(self, start: str) -> tuple[str, Planned | None]:
         """Returns the offset that `joins.plan.source.TicketReader` would plan; `start` if nothing is to do."""
-        state = state_after(self.spec, Admission.from_json(json.loads(start)), [self._folder])
+        state = state_after(self.spec, BatchPlan.from_json(json.loads(start)), [self._folder])
         topics = {s: (log.topic_id(), log.partition_count()) for s, log in (("left", self.left), ("right", self.right))}
         check_topics(self.spec, state, topics)
         listing = list_ends(self.left, self.right, self.now_ms)
         state = check_ends(self.spec, state, listing)
         planned = self._handed_over(self._bolt.plan(state, listing))
-        return (start if planned is None else json.dumps(planned.admission.to_json())), planned
+        return (start if planned is None else json.dumps(planned.batch_plan.to_json())), planned
 
     def tickets(self, start: str, end: str) -> list[str]:
         json.loads(start)
-        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(Admission.from_json(json.loads(end)))]
+        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(BatchPlan.from_json(json.loads(end)))]
 
     def carry_out(self, planned: Planned) -> int:
         """Leaves the facts of a batch where the driver leaves them; returns the size of their file."""
-        admission = planned.admission
-        summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(admission)]
+        batch_plan = planned.batch_plan
+        summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(batch_plan)]
         for summary in summaries:
             expected = planned.expected.get(summary.bucket, BucketFacts())
             summary.facts = replace(
@@ -201,7 +201,7 @@ class Planning:
                 oldest_ms=max(expected.expiry_ms, BEGIN_MS),
             )
         keep_facts(self._folder, self.spec.name, summaries)
-        return sum(file.stat().st_size for file in self._folder.rglob(f"facts-{admission.number}.json"))
+        return sum(file.stat().st_size for file in self._folder.rglob(f"facts-{batch_plan.number}.json"))
 
     def _handed_over(self, found: Planned | Held) -> Planned | None:
         if isinstance(found, Held):
@@ -209,7 +209,7 @@ class Planning:
         return inside_the_clock(found, {"left": self.left, "right": self.right})
 
     @staticmethod
-    def _found(log: FormulaLog, expected: Mapping[int, PartitionFacts]) -> Iterator[tuple[int, PartitionFacts]]:
+    def _found(log: FormulaLog, expected: Mapping[int, RangeFacts]) -> Iterator[tuple[int, RangeFacts]]:
         block = block_size(log.outliers)
         for p, facts in expected.items():
             tail = tuple(log.time_ms(p, n) for n in range(facts.end // block * block, facts.end))
@@ -245,7 +245,7 @@ def measure(case: str, partitions: int, batches: int, path: JoinPath) -> Cost:
 
 
 def _records(planned: Planned) -> int:
-    buckets = planned.admission.buckets.values()
+    buckets = planned.batch_plan.buckets.values()
     return sum(r.records for b in buckets for side in (b.left, b.right) for r in side.values())
 
 

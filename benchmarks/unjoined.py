@@ -34,7 +34,7 @@ from benchmarks.workload import BEGIN_MS, LOG_APPEND_TIME, PARTITIONS, RIGHT_PER
 from deploy.job import JoinJob
 from deploy.kinds import load_job
 from deploy.output.routing import outgoing_results
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from teacup.base.times import LATEST_MS
 from teacup.kafka.client import committed_only
 from teacup.kafka.log.broker_log import BrokerLog
@@ -93,10 +93,10 @@ def committed(job: JoinJob) -> None:
     log = BrokerLog(CLICKS, job.spec.kafka)
     topics = {"left": (log.topic_id(), PARTITIONS)}
     log.close()
-    buckets = {p: Bucket(p, {p: Reading.starting_at(0)}, {}, expiry_ms=LATEST_MS) for p in range(PARTITIONS)}
-    admission = Admission("bench", 0, BEGIN_MS, 0, 1, job.spec.identity(), topics, buckets)
+    buckets = {p: Bucket(p, {p: PartitionRange.starting_at(0)}, {}, expiry_ms=LATEST_MS) for p in range(PARTITIONS)}
+    batch_plan = BatchPlan("bench", 0, BEGIN_MS, 0, 1, job.spec.identity(), topics, buckets)
     checkpoint = Path(job.checkpoint)
-    for folder, content in (("offsets", f"v1\n{{}}\n{json.dumps(admission.to_json())}"), ("commits", "v1\n{}")):
+    for folder, content in (("offsets", f"v1\n{{}}\n{json.dumps(batch_plan.to_json())}"), ("commits", "v1\n{}")):
         (checkpoint / folder).mkdir(parents=True)
         (checkpoint / folder / "0").write_text(content)
     (checkpoint / "metadata").write_text('{"id": "bench"}')

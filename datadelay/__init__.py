@@ -7,8 +7,8 @@ client.py     the API for programs
 errors.py     the tree of errors (pure)
 model.py      what a collector submits, and what a reader gets (pure)
 offsets.py    the offset of a time in each partition, and whether it can be trusted
-publish.py    what is published of a consumer's progress (pure)
-watermark.py  the rules: progress of a partition, frontier of a topic (pure)
+publish.py    what is published of a consumer's partition watermark (pure)
+watermark.py  the rules: partition watermark, watermark of a topic (pure)
 wire.py       the JSON between server and client
 
 Public: `datadelay.client.DelayClient`, `datadelay.client.HistoryPage`, `datadelay.model`, `datadelay.errors`, and the

@@ -1,6 +1,6 @@
 """What a collector submits, and what a reader gets: plain frozen data. Pure.
 
-    Submission   one run's findings about one consumer and topic: every partition's position and progress
+    Submission   one run's findings about one consumer and topic: every partition's position and partition watermark
     Delay        what is published of it at one moment: `consumed_until`, or why it is unknown
     Point        one step of a delay's history
 
@@ -49,11 +49,11 @@ class DelayState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition in a submission; `reason` is given exactly when `progress_ms` is None."""
+    """One partition in a submission; `reason` is given exactly when `watermark_ms` is None."""
 
     partition: int
     position: int | None
-    progress_ms: int | None
+    watermark_ms: int | None
     reason: str | None = None
 
     def __post_init__(self) -> None:
@@ -62,8 +62,8 @@ class PartitionReport:
             raise SubmissionInvalid(f"{where}: a partition's number lies in [0, 2^31)")
         if self.position is not None and not 0 <= self.position <= OFFSET_MAX:
             raise SubmissionInvalid(f"{where}: position {self.position} is not an offset; send null with a reason")
-        _check_time(self.progress_ms, f"{where}: progress_ms")
-        _check_reason(self.progress_ms, self.reason, f"{where}: progress_ms")
+        _check_time(self.watermark_ms, f"{where}: watermark_ms")
+        _check_reason(self.watermark_ms, self.reason, f"{where}: watermark_ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Submission:
     """One collector run's findings about one consumer and topic.
 
     listed_ms          the wall clock just before the end offsets were listed
-    consumed_until_ms  the smallest progress of the partitions; None, with a reason, if one of them has none
+    consumed_until_ms  the smallest partition watermarks; None, with a reason, if one of them has none
     generation         changes when the consumer starts over: its positions cannot be compared with earlier ones
     store_generation   the same for the store that the consumer feeds; None if it feeds none
     caught_up          every partition was caught up with its end
@@ -109,15 +109,15 @@ class Submission:
         worst = slowest(self.partitions)
         if worst is None:
             raise SubmissionInvalid("consumed_until_ms without any partition: send null with a reason")
-        if worst.progress_ms is None:
+        if worst.watermark_ms is None:
             raise SubmissionInvalid(
-                f"consumed_until_ms {self.consumed_until_ms}, but the progress of partition {worst.partition} "
+                f"consumed_until_ms {self.consumed_until_ms}, but the watermark of partition {worst.partition} "
                 f"is not known ({worst.reason}): send null with a reason"
             )
-        if self.consumed_until_ms > worst.progress_ms:
+        if self.consumed_until_ms > worst.watermark_ms:
             raise SubmissionInvalid(
-                f"consumed_until_ms {self.consumed_until_ms} is beyond the progress {worst.progress_ms} of "
-                f"partition {worst.partition}: it is the smallest progress of all partitions"
+                f"consumed_until_ms {self.consumed_until_ms} is beyond the partition watermark {worst.watermark_ms} of "
+                f"partition {worst.partition}: it is the smallest partition watermark of all partitions"
             )
 
 
@@ -131,8 +131,8 @@ class Delay:
     listed_ms, age_ms  when the ends of the newest submission were listed, and how long ago that is
     success_ms         `listed_ms` of the newest submission that carried a value; None if there was none
     stale_after_ms     the age from which a value counts as stale
-    slowest            the partition that holds the value back; one with unknown progress comes before all others
-    partitions         all of them, if the reader asked for them
+    slowest            the partition that holds the value back; one with unknown partition watermark comes before all
+    others partitions         all of them, if the reader asked for them
     """
 
     consumer: str
@@ -171,10 +171,11 @@ def fitted(text: str) -> str:
 
 
 def slowest(partitions: tuple[PartitionReport, ...]) -> PartitionReport | None:
-    """Returns the partition that holds a topic back: one without progress first, then the smallest, then by number."""
+    """Returns the partition that holds a topic back: one without partition watermark first, then the smallest, then by
+    number."""
     return min(
         partitions,
-        key=lambda report: (report.progress_ms is not None, report.progress_ms or 0, report.partition),
+        key=lambda report: (report.watermark_ms is not None, report.watermark_ms or 0, report.partition),
         default=None,
     )
 

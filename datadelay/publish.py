@@ -8,7 +8,7 @@ A reader may act on a `consumed_until` irrevocably: it releases left records of 
 
 1. *Late submissions change nothing.* One that was listed before the newest accepted one, or before a rewind, is
    refused. The identical submission changes nothing either, so a sender that got no answer may repeat it.
-2. *The value never goes back*: the published one is the frontier of all values since the last rewind.
+2. *The value never goes back*: the published one is the watermark of all values since the last rewind.
 3. *A submission that breaks this premise makes the delay unknown*: another generation of the consumer or of the store
    it feeds, a position below an earlier one, a partition that is gone (only if a value or a position was known
    before: nothing else can be contradicted). It is **held** there until a later submission is beyond the last
@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 
 from datadelay.errors import SubmissionInvalid, SubmissionLate
 from datadelay.model import Delay, DelayState, PartitionReport, Submission, fitted, slowest
-from datadelay.watermark import UNKNOWN, frontier
+from datadelay.watermark import UNKNOWN, watermark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def accept(
     elif value_ms is None:
         reason = submission.reason
     else:
-        value_ms, reason = frontier([value_ms], UNKNOWN if floor_ms is None else floor_ms), None
+        value_ms, reason = watermark([value_ms], UNKNOWN if floor_ms is None else floor_ms), None
 
     after = Published(
         last=submission,

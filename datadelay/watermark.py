@@ -1,22 +1,22 @@
-"""Progress of a partition, frontier of a topic. Pure.
+"""Partition watermark, watermark of a topic. Pure.
 
-    progress of a partition   a time T: every record still unread in it has event time >= T
-    frontier of a topic       the minimum of the progress over its partitions; it never goes back
+    partition watermark   a time T: every record still unread in it has event time >= T
+    watermark of a topic       the minimum of the partition watermark over its partitions; it never goes back
 
-Three facts about one partition give a progress, and the largest of them counts:
+Three facts about one partition give a partition watermark, and the largest of them counts:
 
 1. *The first record still unread, or one already read, has time >= H.* No later record is more than the disorder D
-   below a time seen before it: progress is H - D.
+   below a time seen before it: partition watermark is H - D.
 2. *The newest record read has time M.* Likewise M - D.
 3. *Caught up:* position = last stable offset = high watermark when the ends were listed. Whatever arrives later was
-   unreadable at that moment, and a record is readable at most the producer delay after its event time: progress is
-   listed - delay. This keeps an idle partition from stalling a join. It needs a clock that the event times follow:
-   `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset below the
-   high watermark) also switches it off while it lasts, because it hides records of unknown time.
+   unreadable at that moment, and a record is readable at most the producer delay after its event time: partition
+   watermark is listed - delay. This keeps an idle partition from stalling a join. It needs a clock that the event times
+   follow: `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset
+   below the high watermark) also switches it off while it lasts, because it hides records of unknown time.
 
 The time of a single record may be wrong: late, or ahead of its neighbours. So H and M are typical times of *blocks*
 (`teacup.kafka.records.record`), of which at most a minority are wrong; more than that is known of an unread block
-(`unread_progress`). Near the log's start a block is shorter. Then a time counts only if more records have reached it
+(`unread_watermark`). Near the log's start a block is shorter. Then a time counts only if more records have reached it
 than can be wrong (`teacup.kafka.records.record.proven`).
 
 The minimum over inputs that are not idle, and "it never goes back", are taken from Flink's `CombinedWatermarkStatus`.
@@ -33,7 +33,7 @@ from teacup.kafka.log.time_search import block_size
 from teacup.kafka.records.record import proven, typical
 
 UNKNOWN = EARLIEST_MS
-"""The progress of a partition about which nothing is known: no record is below it."""
+"""The partition watermark about which nothing is known: no record is below it."""
 
 
 class Idle(StrEnum):
@@ -48,7 +48,7 @@ def caught_up(position: int, stable: int, high: int) -> bool:
     return position >= stable and stable == high
 
 
-def partition_progress(
+def partition_watermark(
     *,
     disorder_ms: int,
     reached_ms: int | None = None,
@@ -57,7 +57,7 @@ def partition_progress(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """Returns the progress of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
+    """Returns the partition watermark of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
 
     reached_ms           the largest H for which the first unread record, or one before it, has time >= H
     newest_ms            the time of the newest record known to be read
@@ -73,7 +73,7 @@ def partition_progress(
     return max(facts)
 
 
-def unread_progress(
+def unread_watermark(
     *,
     read_ms: Sequence[int],
     unread_ms: Sequence[int],
@@ -83,7 +83,7 @@ def unread_progress(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """Returns the progress of a partition with unread records; D is the disorder.
+    """Returns the partition watermark with unread records; D is the disorder.
 
         floor    what the read records prove, less D: no timely unread record is below it
         among    the smallest time of the unread block that is not below the floor: those below it are late
@@ -91,10 +91,10 @@ def unread_progress(
                  block holds all unread records, and a single record may be most of it. Then:
                      at most listed - producer delay, if no transaction is open
                      otherwise, or with `idle: hold`, what the last block of all records proves instead
-        progress = max(floor, min(among, behind))
+        partition watermark = max(floor, min(among, behind))
 
-    So a late record at the position does not send the progress back, and a record ahead of its neighbours does not
-    advance it, even if it is the only unread one.
+    So a late record at the position does not send the partition watermark back, and a record ahead of its neighbours
+    does not advance it, even if it is the only unread one.
 
     read_ms            times of the last block of valid records that were read; fewer at the log's start
     unread_ms          times of the first block of valid unread records; fewer: there are no more
@@ -102,22 +102,22 @@ def unread_progress(
     settled_listed_ms  the wall clock just before the ends were listed, if no open transaction hid records
     """
     block = block_size(outliers)
-    floor = proven_progress(read_ms, outliers, disorder_ms)
+    floor = proven_watermark(read_ms, outliers, disorder_ms)
     behind = typical(unread_ms) - disorder_ms
     if len(unread_ms) < block:
         if settled_listed_ms is not None and idle is Idle.ADVANCE:
             behind = min(behind, settled_listed_ms - producer_delay_ms)
         else:
-            behind = proven_progress([*read_ms, *unread_ms][-block:], outliers, disorder_ms)
+            behind = proven_watermark([*read_ms, *unread_ms][-block:], outliers, disorder_ms)
     return max(floor, min([behind, *(at for at in unread_ms if at >= floor)]))
 
 
-def proven_progress(times_ms: Sequence[int], outliers: int, disorder_ms: int) -> int:
+def proven_watermark(times_ms: Sequence[int], outliers: int, disorder_ms: int) -> int:
     """Returns what consecutive records, at most a block, prove of all that follow; `UNKNOWN` if all may be wrong."""
     reached_ms = proven(times_ms, outliers)
     return UNKNOWN if reached_ms is None else reached_ms - disorder_ms
 
 
-def frontier(progress_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:
-    """Returns the minimum over the partitions, but never below the frontier `before_ms` that was already known."""
-    return max(min(progress_ms, default=UNKNOWN), before_ms)
+def watermark(watermark_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:
+    """Returns the minimum over the partitions, but never below the watermark `before_ms` that was already known."""
+    return max(min(watermark_ms, default=UNKNOWN), before_ms)

@@ -34,16 +34,17 @@ NO_DELAY = "/problems/no-delay"
 
 
 class PartitionBody(SentBody):
-    """One partition of a submission. `reason` is given exactly when `progress_ms` is null."""
+    """One partition of a submission. `reason` is given exactly when `watermark_ms` is null."""
 
     partition: int = Field(strict=True, ge=0, lt=2**31)
     position: int | None = Field(strict=True, ge=0, le=OFFSET_MAX, description="the next offset to read")
-    progress_ms: TimeMs | None = Field(description="no unread record has an event time below it")
+    watermark_ms: TimeMs | None = Field(description="no unread record has an event time below it")
     reason: Text | None = None
 
 
 class SubmissionBody(SentBody):
-    """The findings of one collector run. `consumed_until_ms` is the smallest progress, or null with a reason."""
+    """The findings of one collector run. `consumed_until_ms` is the smallest partition watermark, or null with a
+    reason."""
 
     listed_ms: TimeMs = Field(description="the wall clock just before the end offsets were listed")
     consumed_until_ms: TimeMs | None
@@ -65,7 +66,7 @@ class SubmissionBody(SentBody):
             generation=self.generation,
             store_generation=self.store_generation,
             partitions=tuple(
-                PartitionReport(p.partition, p.position, p.progress_ms, p.reason) for p in self.partitions
+                PartitionReport(p.partition, p.position, p.watermark_ms, p.reason) for p in self.partitions
             ),
         )
 
@@ -223,10 +224,10 @@ def _partition_body(report: PartitionReport) -> PartitionBody:
     return PartitionBody(
         partition=report.partition,
         position=report.position,
-        progress_ms=report.progress_ms,
+        watermark_ms=report.watermark_ms,
         reason=report.reason,
     )
 
 
 def _partition_report(body: PartitionBody) -> PartitionReport:
-    return PartitionReport(body.partition, body.position, body.progress_ms, body.reason)
+    return PartitionReport(body.partition, body.position, body.watermark_ms, body.reason)

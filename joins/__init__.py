@@ -15,8 +15,8 @@ items.py                what the stages of a task pass to each other (pure)
 spec.py                 what a join is (pure)
 streaming.py            the two joins as streaming DataFrames
 
-Public: `joins.DataLoss`, `joins.DelayAt`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
-`joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageAt`,
+Public: `joins.DataLoss`, `joins.DelayApi`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
+`joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageApi`,
 `joins.lookup`, `joins.lookup_join`, `joins.window_join`, `joins.errors`, `joins.testing`; the rest is internal.
 
 A spec takes what a job file takes, and each duration also as a number: these two are the same join.
@@ -37,12 +37,12 @@ from joins.spec import Format, JoinSpec, Policy, Side
 from teacup.base.imports import on_first_use
 
 if TYPE_CHECKING:
-    from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+    from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
     from joins.streaming import lookup_join, window_join
 
 __all__ = [
     "DataLoss",
-    "DelayAt",
+    "DelayApi",
     "Format",
     "JoinError",
     "JoinSpec",
@@ -52,7 +52,7 @@ __all__ = [
     "Side",
     "SpecChanged",
     "SpecError",
-    "StorageAt",
+    "StorageApi",
     "lookup",
     "lookup_join",
     "window_join",
@@ -61,9 +61,9 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "DelayAt": "joins.lookup.spec",
+        "DelayApi": "joins.lookup.spec",
         "LookupSpec": "joins.lookup.spec",
-        "StorageAt": "joins.lookup.spec",
+        "StorageApi": "joins.lookup.spec",
         "lookup": "joins.lookup",  # a package that can be called
         "lookup_join": "joins.streaming",
         "window_join": "joins.streaming",

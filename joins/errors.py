@@ -75,7 +75,7 @@ class StoreUnreachable(JoinError):
 
 
 class StoreChanged(JoinError):
-    """The store that answers is not the one that the admission relied on."""
+    """The store that answers is not the one that the batch plan relied on."""
 
     exit_code = ExitCode.CHECKPOINT
 

@@ -1,4 +1,4 @@
-"""What a join is: a frozen, validated description, shared by the in-memory and the lookup flavours. Pure.
+"""What a join is: a frozen, validated description, shared by the in-memory and the lookup join kinds. Pure.
 
 A pair joins when the keys are equal and `right.time` lies in `[left.time - before, left.time + after]`, both ends
 included. All times and durations are int64 milliseconds; a duration may be given as a text (`before="10m"`).
@@ -23,7 +23,7 @@ from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
 from teacup.base.times import LONGEST_MS
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.json_fields import TimeUnit
-from teacup.kafka.records.record import KAFKA, OUTLIERS, KeptOf, KeyOf, TimeOf
+from teacup.kafka.records.record import KAFKA, OUTLIERS, KeyOf, Projection, TimeOf
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -162,9 +162,9 @@ class Side(DurationArgs):
         return TimeOf(self.time, self.time_unit)
 
     @property
-    def kept(self) -> KeptOf | None:
+    def kept(self) -> Projection | None:
         """What is kept; None: everything."""
-        return None if self.keep is None else KeptOf(self.keep)
+        return None if self.keep is None else Projection(self.keep)
 
     def _check_kept(self) -> None:
         try:
@@ -238,12 +238,12 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
                      record; the rest is left to the next batch. On the shuffled path the same holds for left, which
                      a task has to hold as well
-    max_wait_ms      how long left waits for a right topic whose frontier does not advance; None: for ever
+    max_wait_ms      how long left waits for a right topic whose watermark does not advance; None: for ever
     on_data_loss     "stop", or "continue" with what is left of the log, with the loss counted
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike
     buckets          of the shuffled path: between how many tasks a batch is divided; None: as many as the larger topic
                      has partitions
-    frontier_every_ms  the shortest interval between batches without records, which only expire the window
+    watermark_every_ms  the shortest interval between batches without records, which only expire the window
     outliers         n: how many of 2n + 1 records in a row may have a wrong time (far too late, or ahead of their
                      neighbours) without affecting the others; bounds rest on the median of 2n + 1
     kafka            librdkafka properties for both topics
@@ -272,7 +272,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     on_data_loss: OnDataLoss = "stop"
     path: JoinPath | None = None
     buckets: Count | None = None
-    frontier_every_ms: Millis = 1_000
+    watermark_every_ms: Millis = 1_000
     frontier_every: InitVar[str | None] = None
     outliers: Outliers = OUTLIERS
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -1,6 +1,6 @@
 """The two joins as streaming DataFrames.
 
-The flavours of the join as values: how one plans, what carries a batch out, and what holds for its rows.
+The join kinds of the join as values: how one plans, what carries a batch out, and what holds for its rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
+class JoinKind:
     """What one join has and the other has not.
 
     inputs           the sides whose topics the join itself reads
@@ -87,13 +87,13 @@ def _lookup_stage(spec: LookupSpec, windows: Path | None, copies: str | None) ->
     return lookup_stage(spec, windows)
 
 
-WINDOW = Flavour(("left", "right"), repeats_exactly=True, reader=_window_reader, stage=_window_stage)
-SHUFFLED = Flavour(("left", "right"), repeats_exactly=True, reader=_fetch_reader, stage=_shuffled_stage, shuffles=True)
-LOOKUP = Flavour(("left",), repeats_exactly=False, reader=_lookup_reader, stage=_lookup_stage)
+WINDOW = JoinKind(("left", "right"), repeats_exactly=True, reader=_window_reader, stage=_window_stage)
+SHUFFLED = JoinKind(("left", "right"), repeats_exactly=True, reader=_fetch_reader, stage=_shuffled_stage, shuffles=True)
+LOOKUP = JoinKind(("left",), repeats_exactly=False, reader=_lookup_reader, stage=_lookup_stage)
 
 
-def flavour_of(spec: JoinSpec) -> Flavour:
-    """Returns the flavour that a specification asks for."""
+def join_kind_of(spec: JoinSpec) -> JoinKind:
+    """Returns the join kind that a specification asks for."""
     if isinstance(spec, LookupSpec):
         return LOOKUP
     return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
@@ -117,12 +117,12 @@ def stage_frame(
     from teacup.spark.crossing import crossing_rows
     from teacup.spark.source import rows_of
 
-    if flavour_of(spec).shuffles:
+    if join_kind_of(spec).shuffles:
         from joins.window.shuffle.source import each_part, shuffled
 
-        pieces = shuffled(spark, spec, control or JoinControl(), flavour_of(spec).reader)
+        pieces = shuffled(spark, spec, control or JoinControl(), join_kind_of(spec).reader)
         return pieces.mapInArrow(crossing_rows(each_part(stage)), schema)
-    return rows_of(spark, ticket_source(spec, control or JoinControl(), flavour_of(spec).reader, stage, schema))
+    return rows_of(spark, ticket_source(spec, control or JoinControl(), join_kind_of(spec).reader, stage, schema))
 
 
 def result_frame(
@@ -135,7 +135,7 @@ def result_frame(
     """Returns the streaming DataFrame of all rows of a join."""
     from joins.items import ROW_SCHEMA, result_rows
 
-    stage = flavour_of(spec).stage(spec, windows, window_backup)
+    stage = join_kind_of(spec).stage(spec, windows, window_backup)
     return stage_frame(spark, spec, lambda tickets: result_rows(stage(tickets)), ROW_SCHEMA, control)
 
 

@@ -47,8 +47,8 @@ MUTATIONS = (
     Mutation(
         "left waits for right's `after`",
         "joins/read/range_gate.py",
-        "limit_ms = frontier_ms - spec.after_ms if",
-        "limit_ms = frontier_ms if",
+        "limit_ms = watermark_ms - spec.after_ms if",
+        "limit_ms = watermark_ms if",
         "tests/joins/read/test_range_gate.py",
     ),
     Mutation(
@@ -61,8 +61,8 @@ MUTATIONS = (
     Mutation(
         "the expiry leaves `before`",
         "joins/read/range_gate.py",
-        "max(left_frontier - spec.before_ms, bucket.expiry_ms)",
-        "max(left_frontier, bucket.expiry_ms)",
+        "max(left_watermark - spec.before_ms, bucket.expiry_ms)",
+        "max(left_watermark, bucket.expiry_ms)",
         PROPERTIES,
     ),
     Mutation(
@@ -73,10 +73,10 @@ MUTATIONS = (
         "tests/joins/read/test_evidence.py",
     ),
     Mutation(
-        "a frontier never goes back",
+        "a watermark never goes back",
         "datadelay/watermark.py",
-        "return max(min(progress_ms, default=UNKNOWN), before_ms)",
-        "return min(progress_ms, default=UNKNOWN)",
+        "return max(min(watermark_ms, default=UNKNOWN), before_ms)",
+        "return min(watermark_ms, default=UNKNOWN)",
         "tests/datadelay/test_watermark.py",
     ),
     Mutation(
@@ -117,7 +117,7 @@ MUTATIONS = (
     Mutation(
         "a batch that is in is not written again",
         RECEIPT,
-        "return Standing(receipt.rows, receipt.done, receipt.sent, receipt.reached)",
+        "return WrittenSoFar(receipt.rows, receipt.done, receipt.sent, receipt.reached)",
         "return NOTHING_IN",
         "tests/teacup/kafka/delivery/test_receipt.py tests/teacup/kafka/delivery/test_delivery_simulated.py",
     ),

@@ -55,7 +55,7 @@ published = Table(
     Column("caught_up", Boolean, nullable=False),
     Column("generation", Text, nullable=False),
     Column("store_generation", Text),
-    Column("partitions", JSON, nullable=False),  # [[partition, position, progress_ms, reason], ...]
+    Column("partitions", JSON, nullable=False),  # [[partition, position, watermark_ms, reason], ...]
     # what is published of it
     Column("positions", JSON(none_as_null=True)),  # [[partition, position], ...], NULL after a rewind
     Column("value_ms", BigInteger),
@@ -93,7 +93,7 @@ def to_row(entry: Published) -> dict[str, Any]:
         "caught_up": last.caught_up,
         "generation": last.generation,
         "store_generation": last.store_generation,
-        "partitions": [[p.partition, p.position, p.progress_ms, p.reason] for p in last.partitions],
+        "partitions": [[p.partition, p.position, p.watermark_ms, p.reason] for p in last.partitions],
         "positions": None if entry.positions is None else sorted(map(list, entry.positions.items())),
         "value_ms": entry.value_ms,
         "floor_ms": entry.floor_ms,

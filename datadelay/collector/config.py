@@ -79,7 +79,7 @@ class TopicSettings(Keys):
 
     @property
     def rules(self) -> Rules:
-        """What the progress of a partition is computed from."""
+        """What the partition watermark is computed from."""
         return Rules(
             disorder_ms=self.disorder_ms,
             producer_delay_ms=self.producer_delay_ms,

@@ -3,16 +3,16 @@
 Observed of each partition: its ends (the clock is read first, then the ends are listed), the committed position (read
 after the ends), and the event times of two blocks of valid records (`teacup.kafka.records.record`): the last ones read,
 and the first unread ones in [position, last stable offset). Records without a valid time are skipped: a join sends them
-to the dead-letter topic. If no unread record has a time, the progress is unknown (`datadelay.collector.observe`). The
-first row that applies decides. `D` is the disorder; R is the time that the block of records already read proves: its
-typical time, or nothing if it has at most `outliers` records.
+to the dead-letter topic. If no unread record has a time, the partition watermark is unknown
+(`datadelay.collector.observe`). The first row that applies decides. `D` is the disorder; R is the time that the block
+of records already read proves: its typical time, or nothing if it has at most `outliers` records.
 
-    observed                                           progress
+    observed                                           partition watermark
     the broker or the position store failed            unknown, with the error
     no position, but the log holds records             unknown: where the consumer will start is not known
     position above the high watermark, listed again    unknown: the topic was recreated or truncated
     position below the log's start                     unknown: retention deleted unread records
-    unread records                                     see `datadelay.watermark.unread_progress`
+    unread records                                     see `datadelay.watermark.unread_watermark`
     none unread, last stable offset = high             listed - producer delay (`idle: hold`: as the next row)
     none unread, an open transaction hides records     R - D
     otherwise                                          unknown
@@ -20,7 +20,7 @@ typical time, or nothing if it has at most `outliers` records.
 A consumer that keeps reading while it is observed may pass the high watermark that was listed. The ends are then listed
 again, to distinguish this from a position that does not exist. Gaps need no rule: if only compacted or aborted records
 or markers fill [position, last stable offset), no record is unread. A partition without records needs no position. The
-topic's result is the frontier over its partitions; it is unknown if any partition is unknown.
+topic's result is the watermark over its partitions; it is unknown if any partition is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from datadelay.model import TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission, fitted
-from datadelay.watermark import UNKNOWN, Idle, frontier, partition_progress, unread_progress
+from datadelay.watermark import UNKNOWN, Idle, partition_watermark, unread_watermark, watermark
 from teacup.kafka.log.topic_log import Ends
 from teacup.kafka.records.record import OUTLIERS, proven
 
@@ -92,12 +92,12 @@ def is_caught_up(observed: Observed) -> bool:
 def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
     """Returns what is submitted for one partition."""
     refusal = _refusal(observed)
-    progress_ms = UNKNOWN if refusal else _progress_ms(observed, listed_ms, rules)
-    if refusal is None and not TIME_MIN_MS <= progress_ms <= TIME_MAX_MS:
-        refusal = _why_no_time(observed, progress_ms)
+    watermark_ms = UNKNOWN if refusal else _watermark_ms(observed, listed_ms, rules)
+    if refusal is None and not TIME_MIN_MS <= watermark_ms <= TIME_MAX_MS:
+        refusal = _why_no_time(observed, watermark_ms)
     if refusal is not None:
         return PartitionReport(observed.partition, observed.position, None, fitted(refusal))
-    return PartitionReport(observed.partition, observed.position, progress_ms)
+    return PartitionReport(observed.partition, observed.position, watermark_ms)
 
 
 def submission(
@@ -113,7 +113,9 @@ def submission(
     """Returns what is submitted for a topic."""
     reports = tuple(partition_report(partition, listed_ms, rules) for partition in partitions)
     reason = _topic_reason(reports)
-    until_ms = None if reason else frontier(report.progress_ms for report in reports if report.progress_ms is not None)
+    until_ms = (
+        None if reason else watermark(report.watermark_ms for report in reports if report.watermark_ms is not None)
+    )
     return Submission(
         consumer=consumer,
         topic=topic,
@@ -170,9 +172,9 @@ def _refusal(observed: Observed) -> str | None:
     return None
 
 
-def _progress_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
+def _watermark_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
     if observed.unread_ms:
-        return unread_progress(
+        return unread_watermark(
             read_ms=observed.read_ms,
             unread_ms=observed.unread_ms,
             outliers=rules.outliers,
@@ -181,7 +183,7 @@ def _progress_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
             producer_delay_ms=rules.producer_delay_ms,
             idle=rules.idle,
         )
-    return partition_progress(
+    return partition_watermark(
         disorder_ms=rules.disorder_ms,
         newest_ms=proven(observed.read_ms, rules.outliers),
         caught_up_listed_ms=listed_ms if observed.ends.settled else None,
@@ -190,9 +192,9 @@ def _progress_ms(observed: Observed, listed_ms: int, rules: Rules) -> int:
     )
 
 
-def _why_no_time(observed: Observed, progress_ms: int) -> str:
-    if progress_ms != UNKNOWN:
-        return f"the record at or after position {observed.position} has a time out of range ({progress_ms} ms)"
+def _why_no_time(observed: Observed, watermark_ms: int) -> str:
+    if watermark_ms != UNKNOWN:
+        return f"the record at or after position {observed.position} has a time out of range ({watermark_ms} ms)"
     if not observed.ends.settled:
         hidden = observed.ends.high - observed.ends.stable
         return f"an open transaction hides {hidden} offsets, and too few records before it have a time"
@@ -202,7 +204,7 @@ def _why_no_time(observed: Observed, progress_ms: int) -> str:
 def _topic_reason(reports: Sequence[PartitionReport]) -> str | None:
     if not reports:
         return "the topic has no partitions"
-    unknown = [report for report in reports if report.progress_ms is None]
+    unknown = [report for report in reports if report.watermark_ms is None]
     if not unknown:
         return None
     count = f"{len(unknown)} of {len(reports)} partitions unknown; " if len(reports) > 1 else ""

@@ -4,8 +4,8 @@ checkpoint.py  a Spark checkpoint, our own jobs' or the Kafka source's read
 group.py       a Kafka consumer group read and write
 zookeeper.py   ZooKeeper, in the layout of Storm's Kafka spout read and write
 
-Reading never guesses: it raises `PositionsUnreadable` (or `teacup.kafka.errors.KafkaIOError`). A checkpoint is not
-written; start a new one at a time instead.
+PartitionRange never guesses: it raises `PositionsUnreadable` (or `teacup.kafka.errors.KafkaIOError`). A checkpoint is
+not written; start a new one at a time instead.
 """
 
 from __future__ import annotations

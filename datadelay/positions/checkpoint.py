@@ -78,7 +78,7 @@ def _of_source(end: Any, topic: str) -> dict[int, int] | None:
     if not isinstance(end, dict):
         return None
     if "buckets" in end and "identity" in end:
-        return _of_admission(end, topic)
+        return _of_plan(end, topic)
     positions = end.get(topic)
     if positions is None:
         return None
@@ -87,7 +87,7 @@ def _of_source(end: Any, topic: str) -> dict[int, int] | None:
     return {int(partition): _offset(offset) for partition, offset in positions.items()}
 
 
-def _of_admission(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
+def _of_plan(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
     sides = [side for side in ("left", "right") if end["identity"].get(f"{side}.topic") == topic]
     if not sides:
         return None

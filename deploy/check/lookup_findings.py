@@ -116,7 +116,7 @@ def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[s
         return error("delay", f"left would wait for ever: {verdict.waits_for}", ExitCode.CHECKPOINT)
     if verdict.waits_for is not None:
         return warning("delay", f"left would wait: {verdict.waits_for}")
-    return ok("delay", f"{delay.consumer!r} has stored {delay.topic!r} up to {iso(verdict.frontier_ms)}")
+    return ok("delay", f"{delay.consumer!r} has stored {delay.topic!r} up to {iso(verdict.watermark_ms)}")
 
 
 T = TypeVar("T")

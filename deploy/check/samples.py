@@ -9,7 +9,7 @@ from datadelay.watermark import Idle
 from deploy.check.facts import SideFacts, TopicFacts
 from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_partitions, of_times, ok
 from joins.batch.facts import BucketFacts
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
@@ -17,12 +17,12 @@ from joins.plan.committed import positions_of
 from joins.plan.log_checks import check_topics
 from joins.plan.readable import Listing
 from joins.plan.start.copartition import why_not_direct, with_path
-from joins.plan.start.handover import Moved
+from joins.plan.start.handover import Handover
 from joins.plan.start.positions import left_start
 from joins.plan.start.startup_sample import Sample, sample_both, sample_newest, sample_next
 from joins.read.deserialize import times_as_json, wait_for_registry
 from joins.spec import JoinPath, JoinSpec, Side
-from joins.streaming import flavour_of
+from joins.streaming import join_kind_of
 from teacup.base.now import wall_ms
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.broker_log import BrokerLog
@@ -31,13 +31,13 @@ REGISTRY_ANSWERS_WITHIN_S = 5.0
 
 
 def of_join(
-    spec: JoinSpec, planned: Admission | None, moved: Moved | None, topics: Mapping[str, TopicFacts]
+    spec: JoinSpec, planned: BatchPlan | None, moved: Handover | None, topics: Mapping[str, TopicFacts]
 ) -> Iterator[Finding]:
     """Samples both sides, and says whether their keys fit; a side whose topic does not exist is left out.
 
     planned, moved   what is in the checkpoint. Raises `KafkaIOError`, `DataLoss`.
     """
-    inputs = flavour_of(spec).inputs
+    inputs = join_kind_of(spec).inputs
     if (found := _of_registry(spec, [spec.side(name) for name in inputs])) is not None:
         yield found
         return
@@ -59,7 +59,7 @@ def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Find
         yield from _of_one("right", spec.right, spec, None)
 
 
-def unread_left(spec: JoinSpec, planned: Admission | None, facts: Mapping[int, BucketFacts]) -> Sample:
+def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, BucketFacts]) -> Sample:
     """Samples what the join reads next of left: after its newest batch, with the facts of that, or from its start on.
 
     Raises `KafkaIOError`, `DataLoss`.
@@ -84,10 +84,10 @@ def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | 
     return None
 
 
-def _as_planned(spec: JoinSpec, planned: Admission) -> Finding:
+def _as_planned(spec: JoinSpec, planned: BatchPlan) -> Finding:
     """Says whether the topics are those of the checkpoint."""
     with ExitStack() as stack:
-        logs = {name: stack.enter_context(closing(_log(spec.side(name), spec))) for name in flavour_of(spec).inputs}
+        logs = {name: stack.enter_context(closing(_log(spec.side(name), spec))) for name in join_kind_of(spec).inputs}
         described = {name: log.described() for name, log in logs.items()}
     try:
         check_topics(spec if isinstance(spec, LookupSpec) else with_path(spec, planned), planned, described)
@@ -97,7 +97,7 @@ def _as_planned(spec: JoinSpec, planned: Admission) -> Finding:
     return ok("partitions", f"{counts}: the checkpoint goes on with them")
 
 
-def _of_both(spec: JoinSpec, *, chosen: bool, moved: Moved | None) -> Iterator[Finding]:
+def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None) -> Iterator[Finding]:
     """Samples both sides. chosen: the checkpoint has its path."""
     with ExitStack() as stack:
         left, right = (stack.enter_context(closing(_log(side, spec))) for side in (spec.left, spec.right))

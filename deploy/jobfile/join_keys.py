@@ -17,7 +17,7 @@ from deploy.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec, like
 from joins.checkpoint_identity import Wording
-from joins.lookup.spec import DelayAt, LookupSpec, OnExpired, StorageAt
+from joins.lookup.spec import DelayApi, LookupSpec, OnExpired, StorageApi
 from joins.spec import JoinPath, JoinSpec, Policy, Wait
 from teacup.base.config.keys import Keys, Properties, Text, at_keys
 from teacup.base.fields import Count
@@ -275,16 +275,16 @@ class WindowJoinKeys(JoinKeys):
 class LookupStorageKeys(StorageKeys):
     """The storage API that the feeder writes to."""
 
-    keys_per_request: int = from_spec(StorageAt, "keys_per_request", description="keys looked up by one request")
+    keys_per_request: int = from_spec(StorageApi, "keys_per_request", description="keys looked up by one request")
     unreachable_for_s: Seconds = from_spec(
-        StorageAt,
+        StorageApi,
         "unreachable_for_s",
         description="how long a task waits for a failing store before its batch fails",
     )
 
-    def to_spec(self) -> StorageAt:
+    def to_spec(self) -> StorageApi:
         """Returns where right is stored."""
-        return StorageAt(**dict(self))
+        return StorageApi(**dict(self))
 
 
 class DelayKeys(ApiKeys):
@@ -292,12 +292,12 @@ class DelayKeys(ApiKeys):
 
     consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
     read_timeout_s: Seconds = from_spec(
-        DelayAt, "read_timeout_s", description="time-out between two pieces of an answer"
+        DelayApi, "read_timeout_s", description="time-out between two pieces of an answer"
     )
 
-    def to_spec(self) -> DelayAt:
+    def to_spec(self) -> DelayApi:
         """Returns who says how far the feeder is."""
-        return DelayAt(**dict(self))
+        return DelayApi(**dict(self))
 
 
 class LookupJoinKeys(JoinKeys):

@@ -22,7 +22,7 @@ from teacup.base.config.keys import Properties, at_keys
 from teacup.base.fields import INT64_MAX, Between, Rule, Spelling, declared, rule_of
 from teacup.base.times import millis_of, written
 from teacup.kafka.errors import ConfigError
-from teacup.kafka.records.record import KeptOf, KeyOf
+from teacup.kafka.records.record import KeyOf, Projection
 from teacup.spark import conf as sparkconf
 
 _UNITS_MS = {"_ms": 1, "_s": 1_000}
@@ -105,12 +105,12 @@ def key_parts(value: object) -> tuple[str, ...]:
 
 
 def kept_parts(value: object) -> tuple[str, ...]:
-    """Returns what of a record is kept, as the parts of a `KeptOf`."""
+    """Returns what of a record is kept, as the parts of a `Projection`."""
     how = "give a list of JSON paths outside arrays such as $.price, header:NAME, $ (the whole value) and kafka"
     if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
         raise ValueError(how)
     try:
-        return KeptOf(tuple(value)).parts
+        return Projection(tuple(value)).parts
     except ConfigError as error:
         raise ValueError(how) from error
 

@@ -37,19 +37,19 @@ from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
 from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
 from joins.items import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
 from joins.plan.committed import commit_positions, positions_of
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
-from joins.plan.start.handover import Moved
+from joins.plan.start.handover import Handover
 from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Policy
-from joins.streaming import LOOKUP, flavour_of, stage_frame
+from joins.streaming import LOOKUP, join_kind_of, stage_frame
 from joins.window.backup import forget_other_copies
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.errors import KafkaIOError
@@ -106,7 +106,7 @@ class JoinJobKind(JobKind):
     def topics(self) -> list[Named]:
         spec, output = self._job.spec, self._job.output
         written = {**spec.kafka, **output.kafka}
-        read = [Named(f"{side}.topic", spec.side(side).topic, spec.kafka) for side in flavour_of(spec).inputs]
+        read = [Named(f"{side}.topic", spec.side(side).topic, spec.kafka) for side in join_kind_of(spec).inputs]
         side_topics = {name: getattr(output, name) for name in ("dead_letter", "late", "unmatched", "unjoined")}
         return [
             *read,
@@ -133,7 +133,7 @@ class JoinJobKind(JobKind):
             return replace(checks, services=partial(self._services, spec))
         return replace(checks, folders={"window_folder": job.window_folder or own_folder()})
 
-    def _looked_into(self) -> tuple[Admission | None, Moved | None]:
+    def _looked_into(self) -> tuple[BatchPlan | None, Handover | None]:
         try:
             return look_into(self._job)
         except (SpecChanged, CheckpointUnreadable):
@@ -175,12 +175,12 @@ class JoinJobKind(JobKind):
     def wait(self, stopped: Callable[[], bool]) -> None:
         super().wait(stopped)
         spec = self._job.spec
-        wait_for_registry(spec.registry, [spec.side(name) for name in flavour_of(spec).inputs], stopped)
+        wait_for_registry(spec.registry, [spec.side(name) for name in join_kind_of(spec).inputs], stopped)
 
     def prepare(self) -> None:
         planned, moved = look_into(self._job)
         with started(self._job, moved) as spec:
-            if flavour_of(spec) is not LOOKUP:
+            if join_kind_of(spec) is not LOOKUP:
                 spec = with_path(spec, planned, moved)
             self._job = replace(self._job, spec=spec)
             check_deduplicates(self._job)
@@ -221,17 +221,17 @@ class JoinJobKind(JobKind):
         keep_facts(self._job.facts_folder, self.name, [batch.summary for batch in summaries])
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        admission = Admission.from_json(end)
+        batch_plan = BatchPlan.from_json(end)
         spec = self._job.spec
-        return positions_of(spec, admission, known_facts(spec.name, admission, self._job.facts_folders))
+        return positions_of(spec, batch_plan, known_facts(spec.name, batch_plan, self._job.facts_folders))
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        commit_positions(self._job.spec, self.name, Admission.from_json(end), self._job.facts_folders)
+        commit_positions(self._job.spec, self.name, BatchPlan.from_json(end), self._job.facts_folders)
 
 
 def check_deduplicates(job: JoinJob) -> None:
     """Raises `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
-    if job.output.deduplicate is not None and flavour_of(job.spec).shuffles:
+    if job.output.deduplicate is not None and join_kind_of(job.spec).shuffles:
         raise SpecError(
             "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
             "use `delivery: exactly-once`, or topics that are partitioned alike (`join.path: direct`)"
@@ -241,7 +241,7 @@ def check_deduplicates(job: JoinJob) -> None:
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
-    join = flavour_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
+    join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked)
     if select is None:
 

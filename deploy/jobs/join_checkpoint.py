@@ -31,15 +31,15 @@ from typing import Any
 from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable, CheckpointUnreadable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.items import Begin
 from joins.plan.log_checks import check_not_recreated, check_topics
 from joins.plan.reader import open_log
-from joins.plan.start.handover import Moved
+from joins.plan.start.handover import Handover
 from joins.plan.start.startup_sample import compare
 from joins.spec import JoinSpec
-from joins.streaming import flavour_of
+from joins.streaming import join_kind_of
 from teacup.base import files as durable
 from teacup.base.fields import local_folder
 from teacup.base.files import check, checked_text, from_checked_text
@@ -55,7 +55,7 @@ GENERATION = "teacup.generation"
 MOVED = "teacup.moved"
 
 
-def look_into(job: JoinJob) -> tuple[Admission | None, Moved | None]:
+def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
     """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
 
     Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`beginning`).
@@ -84,22 +84,22 @@ class Checkpoint:
                 "of its file system"
             ) from error
 
-    def planned(self, spec: JoinSpec) -> Admission | None:
+    def planned(self, spec: JoinSpec) -> BatchPlan | None:
         """Returns the batch that was planned last; None if none was. Raises `SpecChanged` for another join."""
-        admission = self.newest()
-        if admission is not None:
-            admission.check_belongs_to(spec, IN_FILE)
-        return admission
+        batch_plan = self.newest()
+        if batch_plan is not None:
+            batch_plan.check_belongs_to(spec, IN_FILE)
+        return batch_plan
 
-    def newest(self) -> Admission | None:
+    def newest(self) -> BatchPlan | None:
         """Returns the batch that was planned last, whichever join's it is; None if none was."""
         data = self.newest_end()
-        return Admission.from_json(data) if data else None
+        return BatchPlan.from_json(data) if data else None
 
-    def committed(self) -> Admission | None:
+    def committed(self) -> BatchPlan | None:
         """Returns the batch that was carried out last; None if none was."""
         data = self.committed_end()
-        return Admission.from_json(data) if data else None
+        return BatchPlan.from_json(data) if data else None
 
     def newest_end(self) -> dict[str, Any]:
         """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
@@ -140,12 +140,12 @@ class Checkpoint:
         with self._reached():
             return self._logs.planned()[-1:] == self._logs.committed()[-1:]
 
-    def moved(self) -> Moved | None:
+    def moved(self) -> Handover | None:
         """Returns after which other checkpoint this one goes on; None: after none."""
         data = self._kept(MOVED, "Remove it, and repeat `teacup move`")
-        return None if data is None else Moved.from_json(data)
+        return None if data is None else Handover.from_json(data)
 
-    def keep_moved(self, moved: Moved) -> None:
+    def keep_moved(self, moved: Handover) -> None:
         """Lets this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
         self._keep(MOVED, moved.to_json())
 
@@ -198,7 +198,7 @@ class Checkpoint:
 Keys = tuple[bytes, bytes]
 
 
-def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
+def first_look(job: JoinJob, planned: BatchPlan | None) -> Keys | None:
     """Returns a key of each side, where both topics were compared. Warns if probably nothing will match.
 
     planned   the batch that the checkpoint planned last; None for a new one
@@ -207,7 +207,7 @@ def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
     """
     spec = job.spec
     with ExitStack() as stack:
-        inputs = flavour_of(spec).inputs
+        inputs = join_kind_of(spec).inputs
         logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in inputs}
         if planned is not None:
             check = check_topics if Checkpoint(job.checkpoint).is_committed() else check_not_recreated
@@ -219,7 +219,7 @@ def first_look(job: JoinJob, planned: Admission | None) -> Keys | None:
         return compare(spec, left, right)
 
 
-def take_output(job: JoinJob, *, take_over: bool, moved: Moved | None = None) -> str:
+def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None) -> str:
     """Claims the output; returns the checkpoint's generation.
 
     take_over   a new checkpoint may claim an output that another one has written to
@@ -228,18 +228,18 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Moved | None = None) ->
     Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
     """
     checkpoint = Checkpoint(job.checkpoint)
-    admission = checkpoint.planned(job.spec)
+    batch_plan = checkpoint.planned(job.spec)
     planned: dict[int, Batch] = {}
-    if admission is None:
+    if batch_plan is None:
         generation = checkpoint.generation()
     else:
-        generation = admission.generation
-        for whole in Ticket.all_of(admission):
+        generation = batch_plan.generation
+        for whole in Ticket.all_of(batch_plan):
             for ticket in whole.divided():
                 begun = Begin.of(ticket, job.spec)
-                planned[ticket.number_of_part] = Batch(generation, admission.number, begun.digest, begun.first)
+                planned[ticket.number_of_part] = Batch(generation, batch_plan.number, begun.digest, begun.first)
     kafka = {**job.spec.kafka, **job.output.kafka}
-    if flavour_of(job.spec).shuffles:
+    if join_kind_of(job.spec).shuffles:
         count = max(job.spec.buckets or 1, len(planned))  # those of a number of buckets that was larger before, too
     else:
         with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:

@@ -27,7 +27,7 @@ _SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
 
 @dataclass(slots=True)
 class BatchReport:
-    """One batch over all its buckets: counts by outcome and reason, and the smallest frontiers.
+    """One batch over all its buckets: counts by outcome and reason, and the smallest watermarks.
 
     right_is_stored   a lookup join: right is neither read nor kept in a window
     """
@@ -41,7 +41,7 @@ class BatchReport:
     reasons: dict[str, int]
     late: dict[str, int]
     disorder_ms: dict[str, int]
-    frontier_ms: dict[str, int | None]
+    watermark_ms: dict[str, int | None]
     held_by: str
     window_records: int
     window_bytes: int
@@ -64,8 +64,8 @@ class BatchReport:
 
     @property
     def behind_ms(self) -> int | None:
-        """How far left, in event time, is behind the clock; None if left has no frontier yet."""
-        left = self.frontier_ms["left"]
+        """How far left, in event time, is behind the clock; None if left has no watermark yet."""
+        left = self.watermark_ms["left"]
         return None if left is None else max(self.at_ms - left, 0)
 
     def usual(self) -> list[str]:
@@ -73,7 +73,7 @@ class BatchReport:
         rate = self.records / self.seconds if self.seconds else 0.0
         matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
         behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
-        stored_ms = self.frontier_ms["right"]
+        stored_ms = self.watermark_ms["right"]
         right, window = [f"right {self.read['right']:,}"], f"window {self.window_records:,} ({_mb(self.window_bytes)})"
         if self.right_is_stored:
             right, window = [], f"right stored up to {'-' if stored_ms is None else iso(stored_ms)}"
@@ -110,7 +110,7 @@ class BatchReport:
             "reasons": self.reasons,
             "late": self.late,
             "disorder_ms": self.disorder_ms,
-            "frontier_ms": self.frontier_ms,
+            "watermark_ms": self.watermark_ms,
             "held_by": self.held_by,
             "match_rate": self.match_rate,
             "behind_ms": self.behind_ms,
@@ -135,7 +135,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     """Adds up one batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     summaries = [batch.summary for batch in batches]
     check_whole([summary.bucket for summary in summaries], summaries[0].buckets if summaries else 1, "buckets")
-    slowest = min(summaries, key=lambda summary: summary.frontier_ms["right"])
+    slowest = min(summaries, key=lambda summary: summary.watermark_ms["right"])
     report = BatchReport(
         job=spec.name,
         number=summaries[0].number,
@@ -146,7 +146,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         reasons=_total(summary.reasons for summary in summaries),
         late=_total(summary.late for summary in summaries),
         disorder_ms={side: max(summary.disorder_ms[side] for summary in summaries) for side in SIDES},
-        frontier_ms={side: _known(min(summary.frontier_ms[side] for summary in summaries)) for side in SIDES},
+        watermark_ms={side: _known(min(summary.watermark_ms[side] for summary in summaries)) for side in SIDES},
         held_by=slowest.held_by or f"{spec.right.topic}-{slowest.slowest['right']}",
         window_records=sum(summary.window_records for summary in summaries),
         window_bytes=sum(summary.window_bytes for summary in summaries),

@@ -18,18 +18,18 @@ from deploy.checkpoint_lock import checkpoint_lock
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.plan.committed import state_after
 from joins.plan.reader import open_log
-from joins.plan.start.handover import Moved, as_it_was
+from joins.plan.start.handover import Handover, as_it_was
 from joins.spec import JoinSpec
 from teacup.base.fields import local_folder
 
 log = logging.getLogger("teacup.deploy.jobs.move")
 
 
-def move(job: JoinJob, other: str) -> Moved:
+def move(job: JoinJob, other: str) -> Handover:
     """Lets the new checkpoint of a job go on after another one, which no job may be running on.
 
     other   a folder or URL: the checkpoint that the job had until now
@@ -48,13 +48,13 @@ def move(job: JoinJob, other: str) -> Moved:
             raise CheckpointUnusable(
                 f"checkpoint {job.checkpoint!r} has batches of its own already: give the job a new one (`checkpoint`)"
             )
-        moved = Moved.of(_ended(job, other), other, job.spec, job.output.topic)
+        moved = Handover.of(_ended(job, other), other, job.spec, job.output.topic)
         new.keep_moved(moved)
     return moved
 
 
 @contextmanager
-def started(job: JoinJob, moved: Moved | None) -> Iterator[JoinSpec]:
+def started(job: JoinJob, moved: Handover | None) -> Iterator[JoinSpec]:
     """Yields the join as it starts: where another checkpoint ended if this one goes on after it. That one is locked.
 
     Raises `CheckpointUnusable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
@@ -76,7 +76,7 @@ def started(job: JoinJob, moved: Moved | None) -> Iterator[JoinSpec]:
         yield spec
 
 
-def _check_not_gone_on(moved: Moved) -> None:
+def _check_not_gone_on(moved: Handover) -> None:
     """Checks that the other checkpoint has not gone on. With at least once no receipts would show it."""
     try:
         last = Checkpoint(moved.checkpoint).newest()
@@ -90,7 +90,7 @@ def _check_not_gone_on(moved: Moved) -> None:
         )
 
 
-def _ended(job: JoinJob, other: str) -> Admission:
+def _ended(job: JoinJob, other: str) -> BatchPlan:
     """Returns the state after the last batch of a checkpoint that no job runs on."""
     old = Checkpoint(other)
     last = old.newest()

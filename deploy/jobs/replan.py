@@ -23,14 +23,14 @@ from dedup.topic.source import Ranges, check_log
 from deploy.errors import CheckpointDriverMissing
 from deploy.job import DedupJob, FeederJob, JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.feed.spec import Fed
 from joins.plan.log_checks import check_leaders, is_whole
 from joins.plan.readable import Listing
 from joins.plan.reader import open_log
 from joins.read.facts_files import known_facts
-from joins.streaming import flavour_of
+from joins.streaming import join_kind_of
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt, settle
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.losses import CONTINUE
@@ -38,7 +38,7 @@ from teacup.kafka.log.losses import CONTINUE
 log = logging.getLogger("teacup.deploy.jobs.replan")
 
 
-def forget_lost_plan(job: JoinJob, planned: Admission) -> bool:
+def forget_lost_plan(job: JoinJob, planned: BatchPlan) -> bool:
     """Forgets the batch that was planned last, if it is to be planned again; returns whether it was.
 
     The first batch of a checkpoint stays: no batch before it says where to go on. So does one whose predecessor's facts
@@ -101,17 +101,19 @@ def check_ranges(job: DedupJob, ranges: Ranges) -> None:
             check_log(end, source.topic_id(), source.ends(), source, ranges)
 
 
-def _is_whole(job: JoinJob, planned: Admission) -> bool:
+def _is_whole(job: JoinJob, planned: BatchPlan) -> bool:
     spec = job.spec
     with ExitStack() as stack:
-        logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in flavour_of(spec).inputs}
+        logs = {
+            side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in join_kind_of(spec).inputs
+        }
         ends = {side: topic_log.ends() for side, topic_log in logs.items()}
         listing = Listing(0, ends["left"], ends.get("right", {}))
         check_leaders(spec, planned, listing, logs)
         return is_whole(spec, planned, listing)
 
 
-def _nothing_is_in(job: JoinJob, planned: Admission) -> bool:
+def _nothing_is_in(job: JoinJob, planned: BatchPlan) -> bool:
     parts = [part for ticket in Ticket.all_of(planned) for part in ticket.divided()]
     buckets = [OutputBucket(job.spec.name, part.number_of_part, job.output.topic) for part in parts]
     kafka = {**job.spec.kafka, **job.output.kafka}

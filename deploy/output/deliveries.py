@@ -22,10 +22,10 @@ from deploy.job import Output
 from joins.items import Begin
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
-from joins.streaming import flavour_of
+from joins.streaming import join_kind_of
 from teacup.kafka.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
-from teacup.kafka.delivery.receipt import Batch, Standing
+from teacup.kafka.delivery.receipt import Batch, WrittenSoFar
 from teacup.kafka.read.fetch import HEADERS
 from teacup.kafka.write.topic_limits import Limits, forget_limits, limits_of, within_limits
 
@@ -37,9 +37,9 @@ class Writing:
         self._delivery = delivery
         self._written: dict[str, int] = {}  # by topic, since the last commit
 
-    def standing(self) -> Standing:
+    def written_so_far(self) -> WrittenSoFar:
         """Returns what of the batch is already in the output; those rows must not be written again."""
-        return self._delivery.standing()
+        return self._delivery.written_so_far()
 
     def write(self, topic: str, out: Outgoing) -> int:
         """Hands over records; returns how many need nothing more."""
@@ -127,7 +127,7 @@ def open_writing(spec: JoinSpec, output: Output, begin: Begin, deduplication: De
     kafka = within_limits(_kafka(spec, output), output_limits(spec, output))
     if output.exactly_once:
         batch = Batch(begin.generation, begin.number, begin.digest, begin.first)
-        in_parts = flavour_of(spec).repeats_in_order(spec)
+        in_parts = join_kind_of(spec).repeats_in_order(spec)
         return Writing(ExactlyOnce(kafka, output_bucket(spec, output, begin), batch, in_parts=in_parts))
     plain = AtLeastOnce(kafka)
     if deduplication is None:

@@ -34,9 +34,9 @@ from deploy.output.routing import Router, about
 from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
 from joins.spec import JoinSpec
-from joins.streaming import flavour_of
+from joins.streaming import join_kind_of
 from teacup.base.process import begun, no_garbage_collection
-from teacup.kafka.delivery.receipt import Standing
+from teacup.kafka.delivery.receipt import WrittenSoFar
 
 
 class BucketSink:
@@ -46,7 +46,7 @@ class BucketSink:
         self._spec, self._output, self._writing = spec, output, writing
         self._accounts = Accounts(str(output_bucket(spec, output, begin)))
         self._reached = ""
-        self._found: Standing | None = None  # before this attempt wrote anything
+        self._found: WrittenSoFar | None = None  # before this attempt wrote anything
         tag = None if output.exactly_once else batch_tag(spec, begin)
         self._router = Router(spec, output, output_limits(spec, output), tag, writing.write, self._accounts)
 
@@ -55,20 +55,22 @@ class BucketSink:
         before = self._accounts.received
         self._accounts.receive(rows)
         self._reached = about(rows[-1])
-        standing = self._writing.standing()
+        written_so_far = self._writing.written_so_far()
         if self._found is None:
-            self._found = standing
-        if standing.done:
+            self._found = written_so_far
+        if written_so_far.done:
             return
-        skip = max(standing.rows - before, 0)
+        skip = max(written_so_far.rows - before, 0)
         if 0 < skip <= len(rows):
-            standing.check_reached(about(rows[skip - 1]), self._accounts.bucket)
+            written_so_far.check_reached(about(rows[skip - 1]), self._accounts.bucket)
         if skip >= len(rows):
             return
         had_results = self._accounts.results
         self._router.route(rows[skip:])
         # After rows for side topics, all of right may have to be read, or a store to answer, before a result follows.
-        gap = self._accounts.results == had_results and (had_results == 0 or not flavour_of(self._spec).repeats_exactly)
+        gap = self._accounts.results == had_results and (
+            had_results == 0 or not join_kind_of(self._spec).repeats_exactly
+        )
         if self._writing.part_is_full(gap=gap):
             self._commit(done=False)
 
@@ -76,7 +78,7 @@ class BucketSink:
         """Checks the accounts and makes the last rows durable."""
         accounts = self._accounts
         accounts.check_joined(summary.lefts_read, sum(summary.rows.values()))
-        found = self._found or self._writing.standing()
+        found = self._found or self._writing.written_so_far()
         if found.done:
             found.check_reached(summary.ended, accounts.bucket)
         elif accounts.received < found.rows:

@@ -1,4 +1,4 @@
-"""Admission over event time: what left waits for, and what expires."""
+"""BatchPlan over event time: what left waits for, and what expires."""
 
 from collections.abc import Sequence
 
@@ -12,11 +12,11 @@ LEFT_0 = (12, 20, 26, 34, 41, 47, 53, 60, 71, 82, 93)
 X0, SCALE = 150, 8.2
 
 
-def admission() -> Canvas:
+def batch_plan() -> Canvas:
     """Two batches, one below the other, over the same records."""
     canvas = Canvas(
-        "Admission: left waits for right, right expires behind left",
-        "Two batches over event time. The right frontier is the smallest progress of right's partitions. Left records "
+        "BatchPlan: left waits for right, right expires behind left",
+        "Two batches over event time. The right watermark is the smallest partition watermark of right's partitions. Left records "
         "whose time plus after lies below it are admitted, later ones are held. Right records older than the next left "
         "record's time minus before expire.",
         1000,
@@ -39,8 +39,8 @@ def _next(times: Sequence[int], read: float) -> int:
 def _batch(canvas: Canvas, y: float, name: str, read: tuple[int, int], since: float) -> float:
     """One panel: right is read up to `read`, left was admitted below `since` before. Returns left's new limit."""
     lanes = {"right, partition 0": y + 42, "right, partition 1": y + 84, "left": y + 146}
-    frontier = min(_next(RIGHT_0, read[0]), _next(RIGHT_1, read[1]))
-    limit = frontier - AFTER
+    watermark = min(_next(RIGHT_0, read[0]), _next(RIGHT_1, read[1]))
+    limit = watermark - AFTER
     next_left = min(time for time in LEFT_0 if time >= limit)
     expiry = next_left - BEFORE
     canvas.text(24, y + 8, name, bold=True, size=15)
@@ -55,10 +55,10 @@ def _batch(canvas: Canvas, y: float, name: str, read: tuple[int, int], since: fl
             canvas.dot(_x(time), lane, FADED if time < expiry else RIGHT, hollow=time > up_to)
     for time in LEFT_0:
         canvas.dot(_x(time), left, FADED if time < since else LEFT, hollow=time >= limit)
-    canvas.line((_x(frontier), y + 18), (_x(frontier), left + 12), tone=RIGHT, dashed=True)
-    canvas.text(_x(frontier), y + 8, "right frontier: right is complete below", tone=RIGHT, at="middle")
+    canvas.line((_x(watermark), y + 18), (_x(watermark), left + 12), tone=RIGHT, dashed=True)
+    canvas.text(_x(watermark), y + 8, "right watermark: right is complete below", tone=RIGHT, at="middle")
     canvas.line((_x(limit), left - 32), (_x(limit), left + 16), tone=LEFT)
-    canvas.text(_x(limit) - 6, left + 32, "admitted below: frontier − after", tone=LEFT, at="end")
+    canvas.text(_x(limit) - 6, left + 32, "admitted below: watermark − after", tone=LEFT, at="end")
     canvas.line((_x(expiry), y + 18), (_x(expiry), left - 32), tone=CONTROL, dashed=True)
     canvas.text(_x(expiry) - 6, left - 26, "expired below: next left − before", at="end")
     canvas.line((_x(next_left), left + 8), (_x(next_left), left + 42), tone=LEFT, dashed=True)

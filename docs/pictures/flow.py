@@ -14,7 +14,7 @@ def flow() -> Canvas:
         520,
     )
     canvas.frame(250, 82, 726, 118, "Spark driver")
-    canvas.box(270, 100, 210, 84, "Admission (SyncBolt)", "how far right may be read,", "and left after it")
+    canvas.box(270, 100, 210, 84, "BatchPlan (SyncBolt)", "how far right may be read,", "and left after it")
     canvas.box(560, 100, 170, 84, "Checkpoint", "plan of each batch,", "its facts, its commit")
     canvas.box(800, 100, 160, 84, "Gather", "do all counts agree?", "then commit")
     canvas.arrow((480, 128), (560, 128))
@@ -31,7 +31,7 @@ def flow() -> Canvas:
     canvas.text(114, 134, "end offsets, times", at="start")
 
     canvas.frame(250, 270, 440, 220, "Spark executor: one task per bucket")
-    canvas.box(270, 290, 166, 64, "Left range", "below frontier − after", tone=LEFT)
+    canvas.box(270, 290, 166, 64, "Left range", "below watermark − after", tone=LEFT)
     canvas.box(270, 406, 166, 64, "Right range", "becomes a slice", tone=RIGHT)
     canvas.box(510, 290, 160, 64, "Match", "probes the slices", tone=GOOD)
     canvas.box(510, 406, 160, 64, "Window (JoinBolt)", "slices still needed", tone=RIGHT)

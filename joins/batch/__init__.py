@@ -2,6 +2,6 @@
 
 facts.py   what a batch found out (pure)
 rules.py   how far right is complete, how far left may go, what expires (pure)
-state.py   the admission as data (pure)
-ticket.py  a bucket's share of an admission, as it travels from the driver to the task that carries it out (pure)
+state.py   the batch plan as data (pure)
+ticket.py  a bucket's share of a batch plan, as it travels from the driver to the task that carries it out (pure)
 """

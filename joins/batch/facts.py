@@ -1,6 +1,6 @@
-"""What a batch found out: where it ended, and what its records prove. The next admission starts from it. Pure.
+"""What a batch found out: where it ended, and what its records prove. The next batch plan starts from it. Pure.
 
-Facts are a function of the admission and the log: reading the batch's ranges once more gives them again at any time
+Facts are a function of the batch plan and the log: reading the batch's ranges once more gives them again at any time
 (`joins.read.batch_reader.find_facts`). The task that carries out a batch keeps them beside its slices. A job's
 driver gets them in the summary and keeps them too. These files may be lost (`factsfolder`).
 
@@ -38,11 +38,11 @@ from teacup.base.times import EARLIEST_MS, LATEST_MS
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionFacts:
+class RangeFacts:
     """One partition after a batch.
 
     end          the next offset to read; for left at most the planned one
-    progress_ms  every record from `end` on has at least this time
+    watermark_ms  every record from `end` on has at least this time
     tail         the times before `end` that do not fill a block yet
     below_ms     the records of the batch that took part have times below it
     future_ms    those that were rejected as from the future have at least this time
@@ -52,7 +52,7 @@ class PartitionFacts:
     """
 
     end: int
-    progress_ms: int
+    watermark_ms: int
     tail: tuple[int, ...] = ()
     below_ms: int = EARLIEST_MS
     future_ms: int = LATEST_MS
@@ -62,12 +62,12 @@ class PartitionFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
+class BucketFacts(BothSides[Mapping[int, RangeFacts]]):
     """One bucket after a batch; `oldest_ms` is the smallest time in its window, None if the window is empty."""
 
-    left: Mapping[int, PartitionFacts] = field(default_factory=dict)
-    right: Mapping[int, PartitionFacts] = field(default_factory=dict)
-    frontier_ms: int = UNKNOWN
+    left: Mapping[int, RangeFacts] = field(default_factory=dict)
+    right: Mapping[int, RangeFacts] = field(default_factory=dict)
+    watermark_ms: int = UNKNOWN
     expiry_ms: int = UNKNOWN
     oldest_ms: int | None = None
 
@@ -75,7 +75,7 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
         """Returns the facts as summaries and files hold them."""
         return {
             "expiry": self.expiry_ms,
-            "frontier": self.frontier_ms,
+            "watermark": self.watermark_ms,
             "left": _rows(self.left),
             "oldest": self.oldest_ms,
             "right": _rows(self.right),
@@ -95,14 +95,14 @@ class BucketFacts(BothSides[Mapping[int, PartitionFacts]]):
     def from_json(cls, data: Mapping[str, Any]) -> BucketFacts:
         """Reads what `to_json` wrote."""
 
-        def partitions(rows: list[list[Any]]) -> dict[int, PartitionFacts]:
+        def partitions(rows: list[list[Any]]) -> dict[int, RangeFacts]:
             return {
-                p: PartitionFacts(end, progress, tuple(tail), below, future, held, late, pairs(schemas))
-                for p, end, progress, tail, below, future, held, late, schemas in rows
+                p: RangeFacts(end, watermark_ms, tuple(tail), below, future, held, late, pairs(schemas))
+                for p, end, watermark_ms, tail, below, future, held, late, schemas in rows
             }
 
         return cls(
-            partitions(data["left"]), partitions(data["right"]), data["frontier"], data["expiry"], data["oldest"]
+            partitions(data["left"]), partitions(data["right"]), data["watermark"], data["expiry"], data["oldest"]
         )
 
 
@@ -111,13 +111,13 @@ def pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((number, first) for number, first in rows)
 
 
-def _rows(partitions: Mapping[int, PartitionFacts]) -> list[list[Any]]:
+def _rows(partitions: Mapping[int, RangeFacts]) -> list[list[Any]]:
     """Returns for each partition its number and the fields of its facts, in their order.
 
     `asdict` takes ten times as long, and a batch may have thousands of partitions.
     """
     return [
-        [p, f.end, f.progress_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late, list(map(list, f.schemas))]
+        [p, f.end, f.watermark_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late, list(map(list, f.schemas))]
         for p, f in sorted(partitions.items())
     ]
 

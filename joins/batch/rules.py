@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from datadelay.watermark import UNKNOWN, frontier
+from datadelay.watermark import UNKNOWN, watermark
 from joins.spec import JoinPath, JoinSpec
 
 Times = TypeVar("Times", int, npt.NDArray[np.int64], pl.Series)
@@ -58,14 +58,14 @@ def latest_left(spec: JoinSpec, right_ms: Times) -> Times:
     return right_ms + spec.before_ms
 
 
-def right_watermark(progress_ms: Iterable[int], known_ms: int, stored_ms: int | None = None) -> int:
+def right_watermark(watermark_ms: Iterable[int], known_ms: int, stored_ms: int | None = None) -> int:
     """Returns how far right is complete: no right record below it is still to come.
 
-    progress_ms  the same of each right partition
+    watermark_ms  the same of each right partition
     known_ms     the right watermark that is known already
     stored_ms    lookup join: how far the feeder has stored right, instead of the partitions
     """
-    return frontier(progress_ms if stored_ms is None else [stored_ms], known_ms)
+    return watermark(watermark_ms if stored_ms is None else [stored_ms], known_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,13 @@ def give_up(spec: JoinSpec, now_ms: int, stuck_since_ms: int) -> int | None:
     return now_ms - spec.max_wait_ms
 
 
-def expiry(spec: JoinSpec, progress_ms: Iterable[int], known_ms: int) -> int:
+def expiry(spec: JoinSpec, watermark_ms: Iterable[int], known_ms: int) -> int:
     """Returns the time below which right records match no left record that is still to come.
 
-    progress_ms  of each left partition: no unread record of it, gone or held back, is below it
+    watermark_ms  of each left partition: no unread record of it, gone or held back, is below it
     known_ms     the expiry that is known already
     """
-    return max(earliest_right(spec, frontier(progress_ms)), known_ms)
+    return max(earliest_right(spec, watermark(watermark_ms)), known_ms)
 
 
 def left_watermark(spec: JoinSpec, expiry_ms: int) -> int:

@@ -1,12 +1,13 @@
-"""The admission as data: what is in Spark's offset log, one per batch. Plain values and their JSON. Pure.
+"""The batch plan as data: what is in Spark's offset log, one per batch. Plain values and their JSON. Pure.
 
-    Admission   generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
-      Bucket    the readings of its left and right partitions, the frontier and the expiry before the batch
-        Reading   which offsets of a partition are read, its report (progress) before the batch, its bounds
+    BatchPlan   generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
+      Bucket    the readings of its left and right partitions, the watermark and the expiry before the batch
+        PartitionRange   which offsets of a partition are read, its report (partition watermark) before the batch, its
+        bounds
 
 The ranges are *hints*: how far it is worth reading. What was read, and what it proves, are the batch's facts
 (`joins.batch.facts`). The task that carries out the batch finds them; it holds left back where right has not come
-far enough. The next admission starts from these facts (`Admission.after`), so everything before `start` was seen.
+far enough. The next batch plan starts from these facts (`BatchPlan.after`), so everything before `start` was seen.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from datadelay.watermark import UNKNOWN
-from joins.batch.facts import Bound, Bounds, BucketFacts, PartitionFacts, thinned
+from joins.batch.facts import Bound, Bounds, BucketFacts, RangeFacts, thinned
 from joins.batch.rules import earliest_left, earliest_right, right_watermark
 from joins.checkpoint_identity import Wording, check_identity, in_python
 from joins.errors import SpecChanged
@@ -29,21 +30,21 @@ IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` f
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PartitionRange:
     """One partition's part of a batch: the records in [start, end) are read.
 
     claim_ms      what the clock says about records after `end`: none has a time below it. Unknown if the end is not
                   that of the log, a transaction is open, or times do not follow the clock
-    progress_ms   the report before the batch: every record from `start` on has at least this time. One below it is late
-    tail          the times before `start` that do not fill a block yet (`joins.read.range_gate`)
-    held_ms       left only: the time of the record at `start`, if it was held back; None: not examined yet
-    schemas       the schemas with which records before `start` were decoded, each with the first offset
+    watermark_ms   the report before the batch: every record from `start` on has at least this time. One below it is
+    late tail          the times before `start` that do not fill a block yet (`joins.read.range_gate`) held_ms
+    left only: the time of the record at `start`, if it was held back; None: not examined yet schemas       the schemas
+    with which records before `start` were decoded, each with the first offset
     """
 
     start: int
     end: int
     claim_ms: int = UNKNOWN
-    progress_ms: int = UNKNOWN
+    watermark_ms: int = UNKNOWN
     tail: tuple[int, ...] = ()
     held_ms: int | None = None
     bounds: Bounds = ()
@@ -52,51 +53,55 @@ class Reading:
     @property
     def before_ms(self) -> int:
         """Returns the report that is known before the batch has run: with nothing to read, the clock counts too."""
-        return self.progress_ms if self.records else max(self.progress_ms, self.claim_ms)
+        return self.watermark_ms if self.records else max(self.watermark_ms, self.claim_ms)
 
     @property
     def records(self) -> int:
         """Returns how many offsets the range covers: at least as many as it has records."""
         return self.end - self.start
 
-    def to(self, end: int, claim_ms: int = UNKNOWN) -> Reading:
+    def to(self, end: int, claim_ms: int = UNKNOWN) -> PartitionRange:
         """Returns the same range with another end; without `replace`, which takes three times as long."""
         end = max(end, self.start)
-        return Reading(self.start, end, claim_ms, self.progress_ms, self.tail, self.held_ms, self.bounds, self.schemas)
+        return PartitionRange(
+            self.start, end, claim_ms, self.watermark_ms, self.tail, self.held_ms, self.bounds, self.schemas
+        )
 
-    def after(self, facts: PartitionFacts, expiry_ms: int) -> Reading:
+    def after(self, facts: RangeFacts, expiry_ms: int) -> PartitionRange:
         """Returns an empty reading where the batch with these facts ended; expiry_ms: the expiry before that batch."""
         bounds = self.bounds
         if facts.end > self.start:
             late_below_ms = expiry_ms if facts.late else UNKNOWN
             bounds = (*bounds, Bound(facts.end, facts.below_ms, facts.future_ms, late_below_ms))
         schemas = tuple(sorted({**dict(facts.schemas), **dict(self.schemas)}.items()))
-        return Reading(facts.end, facts.end, UNKNOWN, facts.progress_ms, facts.tail, facts.held_ms, bounds, schemas)
+        return PartitionRange(
+            facts.end, facts.end, UNKNOWN, facts.watermark_ms, facts.tail, facts.held_ms, bounds, schemas
+        )
 
     @classmethod
-    def starting_at(cls, offset: int) -> Reading:
+    def starting_at(cls, offset: int) -> PartitionRange:
         """Returns a reading of which nothing is read yet, and nothing known."""
         return cls(offset, offset, bounds=(Bound(offset),))
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket(BothSides[Mapping[int, Reading]]):
+class Bucket(BothSides[Mapping[int, PartitionRange]]):
     """What is admitted together. With co-partitioned topics, bucket n holds partition n of both; on the shuffled path a
     single bucket holds all partitions, and is divided by key when it is carried out.
 
-    frontier_ms    every right record that is unread before the batch has at least this time
+    watermark_ms    every right record that is unread before the batch has at least this time
     expiry_ms      right records below it match no left record that is unread before the batch
     oldest_ms      the smallest time in the window before the batch; None: the window is empty
-    moved_ms       the wall clock when the frontier last advanced
+    moved_ms       the wall clock when the watermark last advanced
     outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
     give_up_ms     left records below it are written, with or without right: right stalled for `max_wait`
     since          the number of its first batch: more than 1 if its partition was added later
     """
 
     number: int
-    left: Mapping[int, Reading]
-    right: Mapping[int, Reading]
-    frontier_ms: int = UNKNOWN
+    left: Mapping[int, PartitionRange]
+    right: Mapping[int, PartitionRange]
+    watermark_ms: int = UNKNOWN
     expiry_ms: int = UNKNOWN
     oldest_ms: int | None = None
     moved_ms: int = UNKNOWN
@@ -105,18 +110,18 @@ class Bucket(BothSides[Mapping[int, Reading]]):
     since: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the bucket as an admission and a ticket hold it."""
+        """Returns the bucket as a batch plan and a ticket hold it."""
         return {
             **({"since": self.since} if self.since > 1 else {}),
             "bucket": self.number,
             "expiry": self.expiry_ms,
-            "frontier": self.frontier_ms,
+            "watermark": self.watermark_ms,
             "give_up": self.give_up_ms,
-            "left": readings_json(self.left),
+            "left": ranges_json(self.left),
             "moved": self.moved_ms,
             "oldest": self.oldest_ms,
             "outside": self.outside_ms,
-            "right": readings_json(self.right),
+            "right": ranges_json(self.right),
         }
 
     @classmethod
@@ -124,9 +129,9 @@ class Bucket(BothSides[Mapping[int, Reading]]):
         """Reads what `to_json` wrote."""
         return cls(
             number=data["bucket"],
-            left=readings_from(data["left"]),
-            right=readings_from(data["right"]),
-            frontier_ms=data["frontier"],
+            left=ranges_from(data["left"]),
+            right=ranges_from(data["right"]),
+            watermark_ms=data["watermark"],
             expiry_ms=data["expiry"],
             oldest_ms=data["oldest"],
             moved_ms=data["moved"],
@@ -139,8 +144,10 @@ class Bucket(BothSides[Mapping[int, Reading]]):
         """Returns the bucket as the batch with these facts left it: empty readings, and only bounds still needed."""
         spacing = max(spec.span_ms // 4, 1)
 
-        def carried(readings: Mapping[int, Reading], side: Mapping[int, PartitionFacts], since_ms: int) -> Any:
-            after = {p: r.after(side[p], self.expiry_ms) for p, r in readings.items()}
+        def carried(
+            partition_ranges: Mapping[int, PartitionRange], side: Mapping[int, RangeFacts], since_ms: int
+        ) -> Any:
+            after = {p: r.after(side[p], self.expiry_ms) for p, r in partition_ranges.items()}
             return {p: replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
 
         left_from, right_from = rebuild_from(spec, facts.expiry_ms)
@@ -148,21 +155,23 @@ class Bucket(BothSides[Mapping[int, Reading]]):
             number=self.number,
             left=carried(self.left, facts.left, left_from),
             right=carried(self.right, facts.right, right_from),
-            frontier_ms=facts.frontier_ms,
+            watermark_ms=facts.watermark_ms,
             expiry_ms=facts.expiry_ms,
             oldest_ms=facts.oldest_ms,
-            moved_ms=listed_ms if facts.frontier_ms > self.frontier_ms else self.moved_ms,
+            moved_ms=listed_ms if facts.watermark_ms > self.watermark_ms else self.moved_ms,
             since=self.since,
         )
 
     @property
-    def known_frontier_ms(self) -> int:
-        """Returns the right frontier that is known before the batch has run."""
-        return right_watermark((reading.before_ms for reading in self.right.values()), self.frontier_ms)
+    def known_watermark_ms(self) -> int:
+        """Returns the right watermark that is known before the batch has run."""
+        return right_watermark(
+            (partition_range.before_ms for partition_range in self.right.values()), self.watermark_ms
+        )
 
     def schemas(self, side: str) -> set[int]:
         """Returns the schemas with which records of a side were decoded before the batch."""
-        return {number for reading in self.side(side).values() for number, _ in reading.schemas}
+        return {number for partition_range in self.side(side).values() for number, _ in partition_range.schemas}
 
     @property
     def reads(self) -> bool:
@@ -183,7 +192,7 @@ def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class BatchPlan:
     """One batch, as it is in Spark's offset log. Carrying it out again gives the same rows.
 
     generation  new with every checkpoint: batch numbers alone would repeat
@@ -207,7 +216,7 @@ class Admission:
     parts: int | None = None
     epochs: Mapping[str, Epochs] = field(default_factory=dict)
 
-    def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> Admission:
+    def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> BatchPlan:
         """Returns the state after this batch: every reading is empty, and starts where this batch ended."""
         buckets = {n: b.after(facts[n], self.listed_ms, spec) for n, b in self.buckets.items()}
         return replace(self, buckets=buckets)
@@ -218,7 +227,7 @@ class Admission:
         return sum(r.records for b in self.buckets.values() for side in (b.left, b.right) for r in side.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Returns JSON in which equal admissions give equal texts: Spark starts a batch when the text differs."""
+        """Returns JSON in which equal batch plans give equal texts: Spark starts a batch when the text differs."""
         return {
             "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
             "epochs": {side: list(epochs) for side, epochs in sorted(self.epochs.items())},
@@ -235,11 +244,11 @@ class Admission:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Admission:
+    def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
         """Reads what `to_json` wrote. Raises `SpecChanged` for the format of another version."""
         if data.get("format") != FORMAT:
             raise SpecChanged(
-                f"the checkpoint's admissions have format {data.get('format')!r}, this version reads {FORMAT}: "
+                f"the checkpoint's batch plans have format {data.get('format')!r}, this version reads {FORMAT}: "
                 "continue with the version that wrote it, or start a new checkpoint at a time (`start: TIME`)"
             )
         return cls(
@@ -257,7 +266,7 @@ class Admission:
         )
 
     def check_belongs_to(self, spec: JoinSpec, wording: Wording = IN_PYTHON) -> None:
-        """Raises `SpecChanged`, naming every value that differs from the join that wrote this admission."""
+        """Raises `SpecChanged`, naming every value that differs from the join that wrote this batch plan."""
         was_path = JoinPath.SHUFFLED if self.parts else JoinPath.DIRECT
         if spec.path not in (None, was_path):
             raise SpecChanged(
@@ -267,30 +276,30 @@ class Admission:
         check_identity("join", spec.name, self.identity, spec.identity(), wording)
 
 
-def readings_json(readings: Mapping[int, Reading]) -> list[list[Any]]:
-    """Returns for each partition [partition, start, end, progress, claim, held, tail, bounds, schema 1, its first
-    offset, schema 2, …]. The tail is written as differences; a bound leaves out its last fields if they have their
-    defaults, as usual.
+def ranges_json(partition_ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:
+    """Returns for each partition [partition, start, end, partition watermark, claim, held, tail, bounds, schema 1, its
+    first offset, schema 2, …]. The tail is written as differences; a bound leaves out its last fields if they have
+    their defaults, as usual.
     """
     return [
         [
-            *(p, r.start, r.end, r.progress_ms, r.claim_ms, r.held_ms, _differences(r.tail)),
+            *(p, r.start, r.end, r.watermark_ms, r.claim_ms, r.held_ms, _differences(r.tail)),
             [b.short() for b in r.bounds],
             *chain.from_iterable(r.schemas),
         ]
-        for p, r in sorted(readings.items())
+        for p, r in sorted(partition_ranges.items())
     ]
 
 
-def readings_from(rows: list[list[Any]]) -> dict[int, Reading]:
-    """Reads what `readings_json` wrote."""
+def ranges_from(rows: list[list[Any]]) -> dict[int, PartitionRange]:
+    """Reads what `ranges_json` wrote."""
     return {
-        p: Reading(
-            *(start, end, claim, progress, _sums(tail), held),
+        p: PartitionRange(
+            *(start, end, claim, watermark_ms, _sums(tail), held),
             bounds=tuple(Bound(*b) for b in bounds),
             schemas=tuple(zip(schemas[::2], schemas[1::2], strict=True)),
         )
-        for p, start, end, progress, claim, held, tail, bounds, *schemas in rows
+        for p, start, end, watermark_ms, claim, held, tail, bounds, *schemas in rows
     }
 
 

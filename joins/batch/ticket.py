@@ -1,4 +1,4 @@
-"""A bucket's share of an admission, as it travels from the driver to the task that carries it out. Pure."""
+"""A bucket's share of a batch plan, as it travels from the driver to the task that carries it out. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from datadelay.watermark import UNKNOWN
-from joins.batch.state import Admission, Bucket
+from joins.batch.state import BatchPlan, Bucket
 from teacup.kafka.delivery.receipt import digest_of
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A bucket's share of an admission: all that one task needs to know.
+    """A bucket's share of a batch plan: all that one task needs to know.
 
     listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
     right_bytes     at most this many bytes of right enter the window, plus one record
     parts, part     shuffled path: into how many parts the bucket is divided, and which of them the ticket is for; the
                     tickets of a bucket's parts differ in nothing else
-    left_since_ms   no left record of the admission, in any bucket, has a time below it, except late ones; None: unknown
+    left_since_ms   no left record of the batch plan, in any bucket, has a time below it, except late ones; None:
+    unknown
     """
 
     generation: str
@@ -33,22 +34,22 @@ class Ticket:
     part: int | None = None
 
     @classmethod
-    def all_of(cls, admission: Admission) -> list[Ticket]:
+    def all_of(cls, batch_plan: BatchPlan) -> list[Ticket]:
         """Makes a ticket for each bucket."""
-        since_ms = _left_since_ms(admission)
+        since_ms = _left_since_ms(batch_plan)
         return [
             cls(
-                generation=admission.generation,
-                number=admission.number,
-                buckets=admission.parts or len(admission.buckets),
-                listed_ms=admission.listed_ms,
-                skew_ms=admission.skew_ms,
-                right_bytes=admission.right_bytes,
+                generation=batch_plan.generation,
+                number=batch_plan.number,
+                buckets=batch_plan.parts or len(batch_plan.buckets),
+                listed_ms=batch_plan.listed_ms,
+                skew_ms=batch_plan.skew_ms,
+                right_bytes=batch_plan.right_bytes,
                 left_since_ms=since_ms,
                 bucket=bucket,
-                parts=admission.parts,
+                parts=batch_plan.parts,
             )
-            for bucket in admission.buckets.values()
+            for bucket in batch_plan.buckets.values()
         ]
 
     def divided(self) -> list[Ticket]:
@@ -102,7 +103,7 @@ class Ticket:
         )
 
 
-def _left_since_ms(admission: Admission) -> int | None:
-    times = [left.progress_ms for bucket in admission.buckets.values() for left in bucket.left.values()]
+def _left_since_ms(batch_plan: BatchPlan) -> int | None:
+    times = [left.watermark_ms for bucket in batch_plan.buckets.values() for left in bucket.left.values()]
     earliest = min(times, default=UNKNOWN)
     return None if earliest <= UNKNOWN // 2 else earliest

@@ -27,7 +27,7 @@ from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
 from joins.lookup.spec import LookupSpec
 from joins.read.batch_reader import BatchReader, GiveBack, from_log
-from joins.read.parse import Intake
+from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import side_columns
 from joins.window.slices import Slice
@@ -72,7 +72,7 @@ def at_once(look_up: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
 
 @dataclass(slots=True)
 class LookupBatch:
-    """Carries out one bucket's part of an admission.
+    """Carries out one bucket's part of a batch plan.
 
     begin   starts a look-up, so that the next one is in flight while rows are written
     """
@@ -108,19 +108,19 @@ class LookupBatch:
             yield from self._matched(under_way.popleft(), stalled_from_ms)
         self.facts = reader.facts(None)
         self.summary.note(self.facts)
-        self.summary.frontier_ms["right"], self.summary.slowest["right"] = reader.frontier_ms, 0
+        self.summary.watermark_ms["right"], self.summary.slowest["right"] = reader.watermark_ms, 0
 
-    def _parts(self, reader: BatchReader) -> Iterator[list[Intake] | pl.DataFrame]:
+    def _parts(self, reader: BatchReader) -> Iterator[list[ParsedBatch] | pl.DataFrame]:
         """Yields left in parts that are looked up together, with rows of dead letters in between."""
-        waiting: list[Intake] = []
+        waiting: list[ParsedBatch] = []
         for p, taken in reader.take_left():
             self.summary.saw(taken, p, self.newest)
             if len(taken.dead):
                 yield taken.dead
             if len(taken.records):
                 waiting.append(taken)
-            records = sum(len(intake.records) for intake in waiting)
-            size = sum(intake.records.estimated_size() for intake in waiting)
+            records = sum(len(parsed.records) for parsed in waiting)
+            size = sum(parsed.records.estimated_size() for parsed in waiting)
             if records >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
                 yield waiting
                 waiting = []
@@ -132,9 +132,9 @@ class LookupBatch:
             self.summary.count(rows)
             yield rows
 
-    def _begun(self, taken: list[Intake]) -> _Part:
-        records = pl.concat([intake.records for intake in taken], rechunk=True)
-        late, keys = pl.concat([intake.late for intake in taken]), unique_keys(records)
+    def _begun(self, taken: list[ParsedBatch]) -> _Part:
+        records = pl.concat([parsed.records for parsed in taken], rechunk=True)
+        late, keys = pl.concat([parsed.late for parsed in taken]), unique_keys(records)
         return _Part(records, late, self.begin(lambda: self.look_up(keys)))
 
     def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:

@@ -95,8 +95,8 @@ def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
         try:
             delay, store = outside.ask()
             verdict = judge(delay, store, {}, spec.accepted_generations, wall_ms())
-            reason = verdict.waits_for or f"right is stored up to {iso(verdict.frontier_ms)}"
-            if not verdict.shut and verdict.frontier_ms > until_ms:
+            reason = verdict.waits_for or f"right is stored up to {iso(verdict.watermark_ms)}"
+            if not verdict.shut and verdict.watermark_ms > until_ms:
                 return store
         except NotKnown as error:
             reason = str(error)

@@ -28,7 +28,7 @@ from datadelay.errors import DelayAccessDenied, DelayError, DelayWrongServer
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreChanged, StoreUnreachable
 from joins.lookup.batch import StoredRight
 from joins.lookup.right_items import from_items
-from joins.lookup.spec import DelayAt, LookupSpec, StoreAddress
+from joins.lookup.spec import DelayApi, LookupSpec, StoreAddress
 from joins.rows.frames import RECORD
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -59,7 +59,7 @@ def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, *
     )
 
 
-def delay_client(at: DelayAt) -> DelayClient:
+def delay_client(at: DelayApi) -> DelayClient:
     """Returns a client with one retry: whoever waits for the delay asks again anyway."""
     return DelayClient(
         at.url,

@@ -1,4 +1,4 @@
-"""The Spark edge of the gate: a source of tickets, with what the Data Delay API publishes as right's frontier.
+"""The Spark edge of the gate: a source of tickets, with what the Data Delay API publishes as right's watermark.
 
 The delay is read *before* left is admitted, and left is looked up after that. So what `consumed_until` says is stored
 is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with its beginning: no answer,
@@ -19,7 +19,7 @@ from typing import Any
 from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.lookup.key_lookup import (
     DELAY_REFUSED,
     REFUSED,
@@ -32,8 +32,8 @@ from joins.lookup.key_lookup import (
 from joins.lookup.spec import CONSUMER, STORE, LookupSpec, Verdict, judge
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import Listing
-from joins.plan.reader import AdmissionReader, JoinControl, inside_the_clock, open_log
-from joins.plan.start.positions import Say, first_admission, left_start, nobody
+from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
+from joins.plan.start.positions import Say, first_plan, left_start, nobody
 from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import Cause, Held, LeftWaits, unread_left
 from teacup.kafka.log.broker_log import BrokerLog
@@ -44,10 +44,10 @@ from teacup.storage.errors import StorageError
 
 def begin(
     spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
-) -> Admission:
-    """Returns the admission before the first batch; its identity holds the generations that it is pinned to."""
+) -> BatchPlan:
+    """Returns the batch plan before the first batch; its identity holds the generations that it is pinned to."""
     start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms, say)
-    first = first_admission(spec, listing, {"left": left}, start.offsets, right_from={})
+    first = first_plan(spec, listing, {"left": left}, start.offsets, right_from={})
     return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)
 
 
@@ -118,7 +118,7 @@ def lookup_client(spec: LookupSpec) -> StorageClient:
     return storage_client(at, attempts=3, give_up_after_s=5.0, items_per_request=at.keys_per_request)
 
 
-class LookupReader(AdmissionReader):
+class LookupReader(JoinReader):
     """Admits left alone, by how far the Data Delay API says that right is stored."""
 
     def __init__(self, spec: LookupSpec, control: JoinControl, stage: bytes = b"") -> None:
@@ -129,7 +129,7 @@ class LookupReader(AdmissionReader):
         self._first_look = ListedEnds()
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
-        """Adds to each ticket the store that its admission relies on."""
+        """Adds to each ticket the store that its batch plan relies on."""
         store = end["identity"][STORE]
         return [json.dumps({**json.loads(ticket), "store": store}) for ticket in super().tasks(end)]
 
@@ -146,7 +146,7 @@ class LookupReader(AdmissionReader):
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
         spec = self._lookup
         self._left = left = self._left or open_log(spec, spec.left)
-        state = self.state_after(Admission.from_json(start)) if start else None
+        state = self.state_after(BatchPlan.from_json(start)) if start else None
         now_ms = self.now_ms(state)
         self._outside = self._outside or Outside.connected(spec)
         known: Known
@@ -157,7 +157,7 @@ class LookupReader(AdmissionReader):
         return self._first(left, known, now_ms) if state is None else self._next(state, left, known, now_ms)
 
     def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
-        """Plans the first admission, once the generations that it is pinned to are known.
+        """Plans the first batch plan, once the generations that it is pinned to are known.
 
         `start: latest` keeps the ends of the first look.
         """
@@ -176,12 +176,12 @@ class LookupReader(AdmissionReader):
             if verdict.shut:
                 return held
             self.say_why(held)  # it starts anyway, with nothing admitted: `max_wait` counts from now on
-        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, listing, verdict.frontier_ms)
+        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, listing, verdict.watermark_ms)
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})
 
-    def _next(self, state: Admission, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
-        """Plans the admission after `state`, as far as left may go."""
+    def _next(self, state: BatchPlan, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
+        """Plans the batch plan after `state`, as far as left may go."""
         spec = self._lookup
         topics = {"left": left.described()}
         check_topics(spec, state, topics)
@@ -196,7 +196,7 @@ class LookupReader(AdmissionReader):
         held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, listing)
         if held is not None and verdict.shut:
             return held
-        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, listing, verdict.frontier_ms)
+        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, listing, verdict.watermark_ms)
         if isinstance(found, Held):
             by = spec.delay.consumer
             return held or replace(found, waits=tuple(replace(wait, detail=by) for wait in found.waits))
@@ -205,7 +205,7 @@ class LookupReader(AdmissionReader):
         return inside_the_clock(found, {"left": left})
 
 
-def _unknown(why: str, now_ms: int, state: Admission | None = None, listing: Listing | None = None) -> Held:
+def _unknown(why: str, now_ms: int, state: BatchPlan | None = None, listing: Listing | None = None) -> Held:
     """Holds left because it is not known how far right is stored."""
     buckets = state.buckets.values() if state is not None else ()
     waiting = {p: n for bucket in buckets if listing for p, n in unread_left(bucket, listing).items()}

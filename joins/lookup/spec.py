@@ -4,7 +4,7 @@ Where the two APIs are that feeders and lookup joins call. Pure.
 
 What left may rely on when a feeder stores right. Pure: a published delay in, a verdict out.
 
-    ok, caught_up     every right record below `consumed_until` is stored: the frontier
+    ok, caught_up     every right record below `consumed_until` is stored: the watermark
     unknown, stale    nothing new is known; what was known remains true, because stored records stay stored
     from the future   the collector's clock is wrong, or ours: nothing new is known
     another generation, of the feeder or of the store: nothing that was known is true any more; left holds completely
@@ -55,7 +55,7 @@ class StoreAddress(DurationArgs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DelayAt(DurationArgs):
+class DelayApi(DurationArgs):
     """The Data Delay API, and the name there of the consumer that feeds the store; its topic is right's."""
 
     url: Url
@@ -77,7 +77,7 @@ OnExpired = Literal["stop", "unmatched"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageAt(StoreAddress):
+class StorageApi(StoreAddress):
     """The storage API and the namespace that the feeder writes to. The token does not appear in its repr.
 
     keys_per_request, requests_at_once   how each task looks up a batch's keys
@@ -101,8 +101,8 @@ class LookupSpec(JoinSpec):
                            them
     """
 
-    storage: StorageAt
-    delay: DelayAt
+    storage: StorageApi
+    delay: DelayApi
     on_expired: OnExpired = "stop"
     accepted_generations: tuple[Text, ...] = ()
     right_is_judged: bool = False
@@ -113,7 +113,7 @@ class LookupSpec(JoinSpec):
 
 
 CONSUMER, STORE = "generation.consumer", "generation.store"
-"""The names of the generations in the first admission's identity, and in every later one."""
+"""The names of the generations in the first batch plan's identity, and in every later one."""
 
 CLOCK_TOLERANCE_MS = 60_000
 """How far the collector's clock may be ahead: a partition that is read to its end is judged by it."""
@@ -123,12 +123,12 @@ CLOCK_TOLERANCE_MS = 60_000
 class Verdict:
     """What a delay means for left.
 
-    frontier_ms   every right record below it is stored; UNKNOWN if nothing says so
+    watermark_ms   every right record below it is stored; UNKNOWN if nothing says so
     waits_for     why nothing new is known; None if something is
     shut          left does not go at all, even after `max_wait`
     """
 
-    frontier_ms: int = UNKNOWN
+    watermark_ms: int = UNKNOWN
     waits_for: str | None = None
     shut: bool = False
 

@@ -49,9 +49,9 @@ def store_of(spec: LookupSpec) -> RightStore:
 def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Iterator[Item[BucketSummary]]:
     ticket = Ticket.from_json(given)
     reader = SideReader(spec.left, spec.kafka, spec.registry)
-    for p, reading in ticket.bucket.left.items():
-        if reading.records:
-            reader.prepare(p, reading.start)
+    for p, partition_range in ticket.bucket.left.items():
+        if partition_range.records:
+            reader.prepare(p, partition_range.start)
     yield Begin.of(ticket, spec)
     generations = (given["store"], *spec.accepted_generations)
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from datadelay.watermark import UNKNOWN, Idle
-from joins.batch.facts import BucketFacts, PartitionFacts
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import expiry, give_up, latest_right, left_limit, right_watermark
-from joins.batch.state import Bucket, Reading
+from joins.batch.state import Bucket, PartitionRange
 from joins.plan.readable import Answers, Ask, Asking, Expected, Listing, Readable, look, read_left, read_right
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
@@ -63,26 +63,28 @@ def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readabl
     return low
 
 
-def _ahead(readings: Mapping[int, Reading], ends: Mapping[int, int], records: int) -> dict[int, int]:
+def _ahead(partition_ranges: Mapping[int, PartitionRange], ends: Mapping[int, int], records: int) -> dict[int, int]:
     """Returns the offset that each partition with unread records reaches after its part of this many records."""
-    each = max(records // len(readings), 1)
-    return {p: min(r.end + each, ends[p]) for p, r in readings.items() if r.end < ends[p]}
+    each = max(records // len(partition_ranges), 1)
+    return {p: min(r.end + each, ends[p]) for p, r in partition_ranges.items() if r.end < ends[p]}
 
 
 def _count(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, target: int) -> Asking[int]:
     """Estimates how many records a batch with this target reads."""
     reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
-    progress = [
-        max(r.progress_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
+    watermarks = [
+        max(r.watermark_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
         for p, r in bucket.right.items()
     ]
-    limit = left_limit(spec, bucket.known_frontier_ms, right_watermark(progress, bucket.frontier_ms))
+    limit = left_limit(spec, bucket.known_watermark_ms, right_watermark(watermarks, bucket.watermark_ms))
     allowed = (yield Ask(estimate={"left": dict.fromkeys(bucket.left, limit.limit_ms)})).estimate["left"]
     return _between(bucket.right, reached, right.ends) + _between(bucket.left, allowed, left.ends)
 
 
-def _between(readings: Mapping[int, Reading], offsets: Mapping[int, int], ends: Mapping[int, int]) -> int:
-    return sum(max(min(offsets[p], ends[p]) - r.end, 0) for p, r in readings.items())
+def _between(
+    partition_ranges: Mapping[int, PartitionRange], offsets: Mapping[int, int], ends: Mapping[int, int]
+) -> int:
+    return sum(max(min(offsets[p], ends[p]) - r.end, 0) for p, r in partition_ranges.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,7 @@ class BucketPlanner:
 
     bucket            as the previous batch left it
     share             how many records of this bucket the batch may read
-    waiting_since_ms  the wall clock time from which `max_wait` counts, unless the frontier has moved since
+    waiting_since_ms  the wall clock time from which `max_wait` counts, unless the watermark has moved since
     """
 
     spec: JoinSpec
@@ -129,61 +131,65 @@ class BucketPlanner:
         planned = yield from self._read_to(left, right, target)
         if not planned.bucket.reads and target < cap:
             # Disorder hid every unread record below the target: read a share of right, whatever its times are. A
-            # frontier that moved does not help: an admission with no records to read or to expire is discarded.
+            # watermark that moved does not help: a batch plan with no records to read or to expire is discarded.
             planned = yield from self._read_to(left, right, cap)
         return self._suspecting(planned, left, right)
 
     def plan_left(self, outside_ms: int) -> Asking[Plan]:
         """Plans a bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
         (left,) = yield from look(self.spec, self.bucket, self.listing, "left")
-        bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.frontier_ms))
+        bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.watermark_ms))
         planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
         return self._suspecting(planned, left)
 
     def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[Plan]:
-        """Plans for a target: right up to it, then left up to where right's frontier is expected to admit it."""
+        """Plans for a target: right up to it, then left up to where right's watermark is expected to admit it."""
         expected = yield from read_right(right, self.bucket.right, target, self.share)
-        bucket = replace(self.bucket, right={p: e.reading for p, e in expected.items()})
+        bucket = replace(self.bucket, right={p: e.partition_range for p, e in expected.items()})
         share = max(self.share - sum(r.records for r in bucket.right.values()), self.share // 2, 1)
-        at_end = all(reading.end >= right.ends[p] for p, reading in bucket.right.items())
+        at_end = all(partition_range.end >= right.ends[p] for p, partition_range in bucket.right.items())
         return (yield from self._admit_left(bucket, expected, left, share, may_give_up=at_end))
 
     def _admit_left(
         self, bucket: Bucket, right: Mapping[int, Expected], left: Readable, share: int, *, may_give_up: bool
     ) -> Asking[Plan]:
-        """Plans left up to where right's frontier admits it.
+        """Plans left up to where right's watermark admits it.
 
         bucket       with the planned readings of right, or what a data delay says of it
         may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
         """
         spec, now_ms = self.spec, self.listing.listed_ms
-        frontier_ms = right_watermark((e.progress_ms for e in right.values()), bucket.frontier_ms, bucket.outside_ms)
-        moved_ms = now_ms if frontier_ms > bucket.frontier_ms else bucket.moved_ms
+        watermark_ms = right_watermark((e.watermark_ms for e in right.values()), bucket.watermark_ms, bucket.outside_ms)
+        moved_ms = now_ms if watermark_ms > bucket.watermark_ms else bucket.moved_ms
         if may_give_up:
             bucket = replace(bucket, give_up_ms=give_up(spec, now_ms, max(moved_ms, self.waiting_since_ms)))
-        limit = left_limit(spec, bucket.known_frontier_ms, frontier_ms, bucket.give_up_ms)
+        limit = left_limit(spec, bucket.known_watermark_ms, watermark_ms, bucket.give_up_ms)
         after = yield from read_left(left, bucket.left, limit.limit_ms, share)
         return Plan(
-            replace(bucket, left={p: e.reading for p, e in after.items()}),
+            replace(bucket, left={p: e.partition_range for p, e in after.items()}),
             BucketFacts(
                 left={p: _facts(e) for p, e in after.items()},
                 right={p: _facts(e) for p, e in right.items()},
-                frontier_ms=frontier_ms,
-                expiry_ms=expiry(spec, (e.progress_ms for e in after.values()), bucket.expiry_ms),
+                watermark_ms=watermark_ms,
+                expiry_ms=expiry(spec, (e.watermark_ms for e in after.values()), bucket.expiry_ms),
             ),
         )
 
     def _reach_of_left(self, left: Readable) -> int:
         """Returns the time up to which left can be read at all: right is read only as far as these records need it.
 
-        A left partition that follows the clock has no bound: its progress expires the window. One that is held (an open
-        transaction, `idle: hold`) would let the window grow without limit.
+        A left partition that follows the clock has no bound: its partition watermark expires the window. One that is
+        held (an open transaction, `idle: hold`) would let the window grow without limit.
         """
-        readings = self.bucket.left
-        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in readings):
+        partition_ranges = self.bucket.left
+        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in partition_ranges):
             return LATEST_MS
         newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
-        held = [reading.held_ms + 1 for reading in readings.values() if reading.held_ms is not None]
+        held = [
+            partition_range.held_ms + 1
+            for partition_range in partition_ranges.values()
+            if partition_range.held_ms is not None
+        ]
         return max([*newest, *held], default=UNKNOWN)
 
     def _suspecting(self, planned: Plan, *sides: Readable) -> Plan:
@@ -191,21 +197,23 @@ class BucketPlanner:
         ahead = [
             (side.side, p)
             for side in sides
-            for p, reading in planned.bucket.side(side.side).items()
-            if reading.records and ((newest := side.newest[p]) is None or newest > self.listing.listed_ms)
+            for p, partition_range in planned.bucket.side(side.side).items()
+            if partition_range.records and ((newest := side.newest[p]) is None or newest > self.listing.listed_ms)
         ]
         return replace(planned, ahead=frozenset(ahead)) if ahead else planned
 
 
-def _facts(expected: Expected) -> PartitionFacts:
-    return PartitionFacts(expected.position, expected.progress_ms, held_ms=expected.held_ms)
+def _facts(expected: Expected) -> RangeFacts:
+    return RangeFacts(expected.position, expected.watermark_ms, held_ms=expected.held_ms)
 
 
 def rebased(planned: Bucket, state: Bucket) -> Bucket:
     """Applies the ranges of a plan that was made with expected facts to `state`, which the previous batch left."""
 
-    def ranges(readings: Mapping[int, Reading], now: Mapping[int, Reading]) -> dict[int, Reading]:
-        return {p: now[p].to(readings[p].end, readings[p].claim_ms) for p in now}
+    def ranges(
+        partition_ranges: Mapping[int, PartitionRange], now: Mapping[int, PartitionRange]
+    ) -> dict[int, PartitionRange]:
+        return {p: now[p].to(partition_ranges[p].end, partition_ranges[p].claim_ms) for p in now}
 
     return replace(
         state,

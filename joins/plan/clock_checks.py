@@ -87,12 +87,12 @@ class PlanClock:
 
     def now_ms(self, listed_ms: int | None = None) -> int:
         """Returns the wall clock; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
-        reading = self._clock.look(*read_clocks())
-        if not reading.confirmed:
-            raise ClockBehind(str(reading.reason))
-        if reading.trust is Trust.ACCEPTED:
+        partition_range = self._clock.look(*read_clocks())
+        if not partition_range.confirmed:
+            raise ClockBehind(str(partition_range.reason))
+        if partition_range.trust is Trust.ACCEPTED:
             self.times_set += 1
-            log.warning("%s: %s", self._name, reading.reason)
-        if listed_ms is not None and (reason := not_before(reading.wall_ms, listed_ms)) is not None:
+            log.warning("%s: %s", self._name, partition_range.reason)
+        if listed_ms is not None and (reason := not_before(partition_range.wall_ms, listed_ms)) is not None:
             raise ClockBehind(reason)
-        return reading.wall_ms
+        return partition_range.wall_ms

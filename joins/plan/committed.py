@@ -1,4 +1,4 @@
-"""What a committed batch left behind: its facts, the state that the next admission starts from, its positions."""
+"""What a committed batch left behind: its facts, the state that the next batch plan starts from, its positions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from joins.batch.facts import BucketFacts
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
 from joins.plan.log_checks import REMEDY
@@ -23,7 +23,7 @@ from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets, Spot
 log = logging.getLogger("teacup.joins.plan.committed")
 
 
-def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | None]) -> Admission:
+def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> BatchPlan:
     """Returns the state between a committed batch and the next one.
 
     folders   where its facts may be kept; missing ones are found by reading again
@@ -31,10 +31,10 @@ def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | N
     Raises `DataLoss` if facts are missing and the log has lost what they are found in, and `KafkaIOError`.
     """
     folders = tuple(folders)
-    known = known_facts(spec.name, admission, folders)
-    missing = [ticket for ticket in Ticket.all_of(admission) if ticket.bucket.number not in known]
+    known = known_facts(spec.name, batch_plan, folders)
+    missing = [ticket for ticket in Ticket.all_of(batch_plan) if ticket.bucket.number not in known]
     if missing:
-        log.info("%s reads batch %d again for its facts: %d buckets", spec.name, admission.number, len(missing))
+        log.info("%s reads batch %d again for its facts: %d buckets", spec.name, batch_plan.number, len(missing))
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return SideReader(spec.side(side), spec.kafka, spec.registry).read(partition, start, end)
@@ -46,25 +46,25 @@ def state_after(spec: JoinSpec, admission: Admission, folders: Iterable[Path | N
         found = {ticket.bucket.number: find_facts(spec, ticket, read) for ticket in missing}
     except OffsetOutOfRange as error:
         raise DataLoss(
-            f"where batch {admission.number} ended is not known: its facts are in none of the folders "
+            f"where batch {batch_plan.number} ended is not known: its facts are in none of the folders "
             f"{[str(folder or own_folder()) for folder in folders]}, and retention has deleted the records that they "
             f"could be derived from ({error}). Put the folder back, or {REMEDY}"
         ) from error
-    return admission.after({**known, **found}, spec)
+    return batch_plan.after({**known, **found}, spec)
 
 
-def positions_of(spec: JoinSpec, admission: Admission, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
+def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
     """Returns up to where a batch has read, by topic and partition; where it started if its facts are not known."""
     spots: dict[Spot, int] = {}
-    for number, bucket in admission.buckets.items():
+    for number, bucket in batch_plan.buckets.items():
         known = facts.get(number)
         for topic, side in ((spec.left.topic, "left"), (spec.right.topic, "right")):
-            for p, reading in bucket.side(side).items():
-                spots[topic, p] = reading.start if known is None else known.side(side)[p].end
+            for p, partition_range in bucket.side(side).items():
+                spots[topic, p] = partition_range.start if known is None else known.side(side)[p].end
     return spots
 
 
-def commit_positions(spec: JoinSpec, group: str, admission: Admission, folders: Iterable[Path | None]) -> None:
+def commit_positions(spec: JoinSpec, group: str, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> None:
     """Commits a batch's positions, from the facts in these folders, to a consumer group. Raises `KafkaIOError`."""
-    facts = known_facts(spec.name, admission, folders)
-    GroupOffsets(group, spec.kafka).commit(positions_of(spec, admission, facts), JOB_NOTE)
+    facts = known_facts(spec.name, batch_plan, folders)
+    GroupOffsets(group, spec.kafka).commit(positions_of(spec, batch_plan, facts), JOB_NOTE)

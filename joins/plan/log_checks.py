@@ -9,7 +9,7 @@ from dataclasses import replace
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, low_end, starting_at
 from joins.batch.rules import left_watermark
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.plan.readable import Listing
 from joins.spec import JoinPath, JoinSpec
@@ -31,7 +31,7 @@ def losses_of(spec: JoinSpec) -> Losses:
     return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
 
 
-def check_topics(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
+def check_topics(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> None:
     """Raises `DataLoss` if a topic was recreated, or its number of partitions differs from the checkpoint's."""
     check_not_recreated(spec, state, topics)
     for side, (_, count) in topics.items():
@@ -51,17 +51,17 @@ def may_grow(spec: JoinSpec, topics: Iterable[str]) -> bool:
     return spec.path is JoinPath.SHUFFLED or "right" not in topics
 
 
-def check_not_recreated(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> None:
+def check_not_recreated(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> None:
     """Raises `DataLoss` if a topic was recreated. A batch that is only to be completed needs no other check."""
     for side, (topic_id, _) in topics.items():
         losses_of(spec).check_topic(f"{side} topic {spec.side(side).topic!r}", state.topics[side][0], topic_id)
 
 
-def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
+def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> BatchPlan:
     """Returns the state with the partitions that were added since, where they may be (`may_grow`): read from the start.
 
-    What the batches before rested on holds for them, too: a right record below the frontier counts as late, and so does
-    a left record that may have matched right records that expired.
+    What the batches before rested on holds for them, too: a right record below the watermark counts as late, and so
+    does a left record that may have matched right records that expired.
     """
     if "right" not in topics:
         return _with_new_buckets(spec, state, topics)
@@ -71,8 +71,8 @@ def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, t
     if all(len(bucket.side(side)) == count for side, (_, count) in topics.items()):
         return state
     added = {
-        side: replace(Reading.starting_at(0), progress_ms=progress_ms)
-        for side, progress_ms in (("left", left_watermark(spec, bucket.expiry_ms)), ("right", bucket.frontier_ms))
+        side: replace(PartitionRange.starting_at(0), watermark_ms=watermark_ms)
+        for side, watermark_ms in (("left", left_watermark(spec, bucket.expiry_ms)), ("right", bucket.watermark_ms))
     }
     sides = {
         side: {p: bucket.side(side).get(p, added[side]) for p in range(count)} for side, (_, count) in topics.items()
@@ -81,7 +81,7 @@ def with_new_partitions(spec: JoinSpec, state: Admission, topics: Mapping[str, t
     return replace(state, topics=dict(topics), buckets={bucket.number: grown})
 
 
-def _with_new_buckets(spec: JoinSpec, state: Admission, topics: Mapping[str, tuple[str, int]]) -> Admission:
+def _with_new_buckets(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> BatchPlan:
     """Adds buckets: a lookup join has one for each left partition, and a new one begins with the next batch."""
     added = set(range(topics["left"][1])) - state.buckets.keys()
     if not added:
@@ -90,7 +90,7 @@ def _with_new_buckets(spec: JoinSpec, state: Admission, topics: Mapping[str, tup
     begun = {
         p: Bucket(
             number=p,
-            left={p: replace(Reading.starting_at(0), progress_ms=left_watermark(spec, expiry_ms))},
+            left={p: replace(PartitionRange.starting_at(0), watermark_ms=left_watermark(spec, expiry_ms))},
             right={},
             expiry_ms=expiry_ms,
             moved_ms=state.listed_ms,
@@ -149,15 +149,19 @@ def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who
         )
 
 
-def check_leaders(spec: JoinSpec, state: Admission, listing: Listing, logs: Mapping[str, TopicLog]) -> None:
+def check_leaders(spec: JoinSpec, state: BatchPlan, listing: Listing, logs: Mapping[str, TopicLog]) -> None:
     """Raises `DataLoss` if a partition was truncated below a reading's end, even if it has grown beyond it since."""
     for side, log in logs.items():
-        ends = {p: reading.end for bucket in state.buckets.values() for p, reading in bucket.side(side).items()}
+        ends = {
+            p: partition_range.end
+            for bucket in state.buckets.values()
+            for p, partition_range in bucket.side(side).items()
+        }
         where = f"{side} partition {spec.side(side).topic}"
         losses_of(spec).check_leaders(where, log, ends, state.epochs.get(side, ()), listing.side(side))
 
 
-def check_ends(spec: JoinSpec, state: Admission, listing: Listing, *, copied: bool = False) -> Admission:
+def check_ends(spec: JoinSpec, state: BatchPlan, listing: Listing, *, copied: bool = False) -> BatchPlan:
     """Returns the state as of this listing; `on_data_loss: continue` moves positions to what is left of the log.
 
     `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
@@ -168,25 +172,25 @@ def check_ends(spec: JoinSpec, state: Admission, listing: Listing, *, copied: bo
     losses, skipped = losses_of(spec), dict(state.skipped)
     buckets = {}
     for number, bucket in state.buckets.items():
-        sides: dict[str, dict[int, Reading]] = {}
+        sides: dict[str, dict[int, PartitionRange]] = {}
         for side in ("left", "right"):
             sides[side] = {}
-            for p, reading in bucket.side(side).items():
+            for p, partition_range in bucket.side(side).items():
                 ends = listing.side(side)[p]
                 is_window = side == "right" and (losses.continues or not copied)
-                low = low_end(reading.bounds, bucket.expiry_ms) if is_window else reading.end
+                low = low_end(partition_range.bounds, bucket.expiry_ms) if is_window else partition_range.end
                 where = f"{side} partition {spec.side(side).topic}-{p}"
-                if lost := losses.of(where, reading.end, ends, low, by="the window"):
+                if lost := losses.of(where, partition_range.end, ends, low, by="the window"):
                     for what, offsets in ((side, lost.unread), ("window", lost.again)):
                         if offsets:
                             skipped[what] = skipped.get(what, 0) + offsets
-                    reading = _moved_to(side, reading, ends.start)
-                sides[side][p] = reading
+                    partition_range = _moved_to(side, partition_range, ends.start)
+                sides[side][p] = partition_range
         buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
     return replace(state, buckets=buckets, skipped=skipped, epochs=listing.epochs)
 
 
-def is_whole(spec: JoinSpec, planned: Admission, listing: Listing, *, copied: bool = False) -> bool:
+def is_whole(spec: JoinSpec, planned: BatchPlan, listing: Listing, *, copied: bool = False) -> bool:
     """Returns whether the log still holds a planned batch and (unless it is `copied`) its window.
 
     Raises `DataLoss` where it was truncated.
@@ -195,15 +199,15 @@ def is_whole(spec: JoinSpec, planned: Admission, listing: Listing, *, copied: bo
     return not any(
         losses.of(
             f"{side} partition {spec.side(side).topic}-{p}",
-            reading.end,
+            partition_range.end,
             listing.side(side).get(p),
-            min(low_end(reading.bounds, bucket.expiry_ms), reading.start)
+            min(low_end(partition_range.bounds, bucket.expiry_ms), partition_range.start)
             if side == "right" and not copied
-            else reading.start,
+            else partition_range.start,
         )
         for bucket in planned.buckets.values()
         for side in ("left", "right")
-        for p, reading in bucket.side(side).items()
+        for p, partition_range in bucket.side(side).items()
     )
 
 
@@ -212,15 +216,17 @@ def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
     return losses_of(spec).of_planned(WAY_OUT)
 
 
-def _moved_to(side: str, reading: Reading, start: int) -> Reading:
+def _moved_to(side: str, partition_range: PartitionRange, start: int) -> PartitionRange:
     """Moves a reading to where the log starts now.
 
     Left keeps its bounds: what was read still says which right records were joined. What is lost took no part: as if
     all of it had been rejected, so that its segment is not merged with those whose marks may be needed.
     """
-    end = max(reading.end, start)
-    held_ms = reading.held_ms if end == reading.end else None
+    end = max(partition_range.end, start)
+    held_ms = partition_range.held_ms if end == partition_range.end else None
     bounds = (
-        starting_at(reading.bounds, start) if side == "right" else (*reading.bounds, Bound(end, future_ms=EARLIEST_MS))
+        starting_at(partition_range.bounds, start)
+        if side == "right"
+        else (*partition_range.bounds, Bound(end, future_ms=EARLIEST_MS))
     )
-    return replace(reading, start=end, end=end, held_ms=held_ms, bounds=bounds)
+    return replace(partition_range, start=end, end=end, held_ms=held_ms, bounds=bounds)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from datadelay.watermark import UNKNOWN, Idle, caught_up
-from joins.batch.state import Bucket, Reading
+from joins.batch.state import Bucket, PartitionRange
 from joins.spec import BothSides, JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.log.losses import Epochs, epochs_of
@@ -101,9 +101,9 @@ class Listing(BothSides[Mapping[int, Ends]]):
     def unread(self, bucket: Bucket) -> int:
         """Counts the offsets of a bucket's partitions, left and right, that are readable but not yet read."""
         return sum(
-            max(self.side(side)[p].stable - reading.end, 0)
+            max(self.side(side)[p].stable - partition_range.end, 0)
             for side in ("left", "right")
-            for p, reading in bucket.side(side).items()
+            for p, partition_range in bucket.side(side).items()
         )
 
 
@@ -146,8 +146,8 @@ class Expected:
     held_ms   left only: the record there is expected to be held back, and has about this time
     """
 
-    reading: Reading
-    progress_ms: int
+    partition_range: PartitionRange
+    watermark_ms: int
     position: int
     held_ms: int | None = None
 
@@ -170,73 +170,86 @@ def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Askin
 
 
 def read_right(
-    right: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
+    right: Readable, partition_ranges: Mapping[int, PartitionRange], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
     """Reads each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
 
     until_ms   `LATEST_MS`: no time is searched for
     """
     enough_ms = until_ms - right.disorder_ms
-    wanted = {p: r for p, r in readings.items() if r.end < right.ends[p] and r.progress_ms < enough_ms}
+    wanted = {p: r for p, r in partition_ranges.items() if r.end < right.ends[p] and r.watermark_ms < enough_ms}
     found: Mapping[int, TimeAnswer] = {}
     if until_ms < LATEST_MS and wanted:
         queries = {p: TimeQuery(until_ms, r.end, right.ends[p]) for p, r in wanted.items()}
         found = (yield Ask(find={right.side: queries})).find[right.side]
-    after = {p: _left_alone(right, p, r) for p, r in readings.items()}
-    for p, reading in wanted.items():
+    after = {p: _left_alone(right, p, r) for p, r in partition_ranges.items()}
+    for p, partition_range in wanted.items():
         answer = found.get(p)
         if answer is not None and answer.reached:
-            after[p] = _up_to(right, p, reading, answer.offset + right.look_ahead, enough_ms)
+            after[p] = _up_to(right, p, partition_range, answer.offset + right.look_ahead, enough_ms)
         else:
-            after[p] = _to_the_end(right, p, reading)
-    return (yield from _within_share(right, readings, after, share))
+            after[p] = _to_the_end(right, p, partition_range)
+    return (yield from _within_share(right, partition_ranges, after, share))
 
 
 def read_left(
-    left: Readable, readings: Mapping[int, Reading], until_ms: int, share: int
+    left: Readable, partition_ranges: Mapping[int, PartitionRange], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
     """Reads each partition up to the first record at or above `until_ms`, and looks slightly further ahead.
 
     A partition whose next record is known and may not go yet is not read.
     """
-    after = {p: _left_alone(left, p, r) for p, r in readings.items()}
-    wanted = {p: r for p, r in readings.items() if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)}
+    after = {p: _left_alone(left, p, r) for p, r in partition_ranges.items()}
+    wanted = {
+        p: r
+        for p, r in partition_ranges.items()
+        if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)
+    }
     queries = {p: TimeQuery(until_ms, r.end, left.ends[p]) for p, r in wanted.items() if until_ms > UNKNOWN}
     found: Mapping[int, TimeAnswer] = {}
     if queries:
         found = (yield Ask(find={left.side: queries})).find[left.side]
-    for p, reading in wanted.items():
-        answer = found.get(p, TimeAnswer(reading.end, until_ms, True))
+    for p, partition_range in wanted.items():
+        answer = found.get(p, TimeAnswer(partition_range.end, until_ms, True))
         if not answer.reached:
-            after[p] = _to_the_end(left, p, reading)
+            after[p] = _to_the_end(left, p, partition_range)
             continue
-        ahead = _up_to(left, p, reading, answer.offset + left.look_ahead, until_ms - left.disorder_ms)
-        after[p] = Expected(ahead.reading, ahead.progress_ms, min(answer.offset, ahead.position), until_ms)
-    return (yield from _within_share(left, readings, after, share))
+        ahead = _up_to(left, p, partition_range, answer.offset + left.look_ahead, until_ms - left.disorder_ms)
+        after[p] = Expected(ahead.partition_range, ahead.watermark_ms, min(answer.offset, ahead.position), until_ms)
+    return (yield from _within_share(left, partition_ranges, after, share))
 
 
-def _left_alone(side: Readable, p: int, reading: Reading) -> Expected:
-    claim_ms = _claim_at(side, p, reading.end)
-    return Expected(reading.to(reading.end, claim_ms), max(reading.progress_ms, claim_ms), reading.end, reading.held_ms)
+def _left_alone(side: Readable, p: int, partition_range: PartitionRange) -> Expected:
+    claim_ms = _claim_at(side, p, partition_range.end)
+    return Expected(
+        partition_range.to(partition_range.end, claim_ms),
+        max(partition_range.watermark_ms, claim_ms),
+        partition_range.end,
+        partition_range.held_ms,
+    )
 
 
-def _up_to(side: Readable, p: int, reading: Reading, end: int, progress_ms: int) -> Expected:
+def _up_to(side: Readable, p: int, partition_range: PartitionRange, end: int, watermark_ms: int) -> Expected:
     end = min(end, side.ends[p])
-    return Expected(reading.to(end, _claim_at(side, p, end)), max(progress_ms, reading.progress_ms), end)
+    return Expected(
+        partition_range.to(end, _claim_at(side, p, end)), max(watermark_ms, partition_range.watermark_ms), end
+    )
 
 
-def _to_the_end(side: Readable, p: int, reading: Reading) -> Expected:
-    end, newest = max(side.ends[p], reading.end), side.newest[p]
+def _to_the_end(side: Readable, p: int, partition_range: PartitionRange) -> Expected:
+    end, newest = max(side.ends[p], partition_range.end), side.newest[p]
     shown = UNKNOWN if newest is None else newest - side.disorder_ms
-    return Expected(reading.to(end, side.claims[p]), max(side.claims[p], shown, reading.progress_ms), end)
+    return Expected(
+        partition_range.to(end, side.claims[p]), max(side.claims[p], shown, partition_range.watermark_ms), end
+    )
 
 
 def _within_share(
-    side: Readable, readings: Mapping[int, Reading], after: dict[int, Expected], share: int
+    side: Readable, partition_ranges: Mapping[int, PartitionRange], after: dict[int, Expected], share: int
 ) -> Asking[dict[int, Expected]]:
     """Cuts ranges off so that no partition reads more than its part of the share."""
-    allowance = max(2 * share // len(readings), 1)
-    cut = {p: r.end + allowance for p, r in readings.items() if after[p].reading.records > allowance}
+    allowance = max(2 * share // len(partition_ranges), 1)
+    cut = {p: r.end + allowance for p, r in partition_ranges.items() if after[p].partition_range.records > allowance}
     if not cut:
         return after
     newest = (yield Ask(newest={side.side: cut})).newest[side.side]
@@ -244,9 +257,9 @@ def _within_share(
         known = newest[p]
         shown = UNKNOWN if known is None else known - side.disorder_ms
         whole = after[p]
-        progress_ms = max(min(shown, whole.progress_ms), readings[p].progress_ms)
+        watermark_ms = max(min(shown, whole.watermark_ms), partition_ranges[p].watermark_ms)
         held_ms = whole.held_ms if whole.position < end else None
-        after[p] = Expected(readings[p].to(end), progress_ms, min(whole.position, end), held_ms)
+        after[p] = Expected(partition_ranges[p].to(end), watermark_ms, min(whole.position, end), held_ms)
     return after
 
 

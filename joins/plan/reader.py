@@ -1,13 +1,13 @@
-"""The Spark reader of a join, whichever flavour: its offsets are admissions, its partitions tickets.
+"""The Spark reader of a join, whichever join kind: its offsets are batch plans, its partitions tickets.
 
-    latestOffset   the next admission after `start`; `start` itself when there is nothing to do. What left waits for is
+    latestOffset   the next batch plan after `start`; `start` itself when there is nothing to do. What left waits for is
                    logged once it has lasted longer than usual (`joins.plan.wait_reasons`)
-    tasks          one ticket per bucket: an admission itself says from where to where it reads. A Spark task of a small
+    tasks          one ticket per bucket: a batch plan itself says from where to where it reads. A Spark task of a small
                    batch gets several: handing one to a worker costs more than joining a few hundred records, and where
                    one worker has all buckets, it finds their windows, consumers and producers as it left them
     commit         the positions of a committed batch go to a consumer group, for lag tools
 
-An admission is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
+A batch plan is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
 ends, and the join that they belong to.
 
 How the planner of a join is controlled from outside.
@@ -24,14 +24,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import ClockBehind
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.committed import positions_of, state_after
 from joins.plan.log_checks import check_compaction
 from joins.plan.readable import Listing
-from joins.plan.sync_bolt import OneRun, Planned, Watch, of_one_run
+from joins.plan.sync_bolt import AvailableNow, Planned, Watch, of_available_now
 from joins.plan.wait_reasons import Held, Waited, for_people
 from joins.read.deserialize import times_as_json
 from joins.read.facts_files import known_facts
@@ -46,7 +46,7 @@ from teacup.spark.stream_reader import ReaderControl, StreamReader
 class JoinControl(ReaderControl):
     """Controls the planner of a join. Beside what every reader has:
 
-    generation   of a new checkpoint, if it is known before the first admission; None: a new one
+    generation   of a new checkpoint, if it is known before the first batch plan; None: a new one
     windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
     facts        where the driver keeps them; None: in the same folder
     copied       windows are copied to where all machines find them: the log may have lost what they hold
@@ -74,8 +74,8 @@ TOGETHER = 8
 """How many tickets of a small batch a task gets: as many as a worker keeps consumers open."""
 
 
-class AdmissionReader(StreamReader):
-    """Plans the batches of a join for Spark. A flavour gives `admit` and `disconnect`."""
+class JoinReader(StreamReader):
+    """Plans the batches of a join for Spark. A join kind gives `admit` and `disconnect`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
         """stage: pickled (`teacup.spark.source.pickled`), from a ticket's JSON text to rows; none is needed for
@@ -89,16 +89,16 @@ class AdmissionReader(StreamReader):
         self._watch_set = 0
         self._held: Held | None = None
         self._waited = Waited()
-        self._last: tuple[Admission, Admission] | None = None
+        self._last: tuple[BatchPlan, BatchPlan] | None = None
         self._remarked: set[str] = set()
-        self._run: OneRun | None = None  # under `availableNow`
+        self._run: AvailableNow | None = None  # under `availableNow`
 
     @abstractmethod
     def admit(self, start: Mapping[str, Any]) -> Planned | Held:
-        """Returns the admission after `start`, or why there is none."""
+        """Returns the batch plan after `start`, or why there is none."""
 
     def admitted(self, planned: Planned) -> None:
-        """Called when an admission is handed to Spark."""
+        """Called when a batch plan is handed to Spark."""
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         found = self.admit(start)
@@ -107,12 +107,12 @@ class AdmissionReader(StreamReader):
             self.say_why(found)
             return None
         if not start and self._generation is not None:
-            found = replace(found, admission=replace(found.admission, generation=self._generation))
+            found = replace(found, batch_plan=replace(found.batch_plan, generation=self._generation))
         # What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows.
-        if found.admission.skipped != (start["skipped"] if start else {}):
-            log.warning("%s continues without offsets that retention deleted: %s", self._name, found.admission.skipped)
+        if found.batch_plan.skipped != (start["skipped"] if start else {}):
+            log.warning("%s continues without offsets that retention deleted: %s", self._name, found.batch_plan.skipped)
         self.admitted(found)
-        return found.admission.to_json()
+        return found.batch_plan.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:
         """Returns whether a run under `availableNow` waits: some left may not go yet, and the wait is not in vain."""
@@ -136,12 +136,12 @@ class AdmissionReader(StreamReader):
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
-        admission = Admission.from_json(end)
-        admission.check_belongs_to(self._spec)
-        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(admission)]
+        batch_plan = BatchPlan.from_json(end)
+        batch_plan.check_belongs_to(self._spec)
+        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(batch_plan)]
 
     def together(self, end: dict[str, Any]) -> int:
-        return TOGETHER if self._shares and Admission.from_json(end).records < SMALL else 1
+        return TOGETHER if self._shares and BatchPlan.from_json(end).records < SMALL else 1
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publishes positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""
@@ -149,15 +149,15 @@ class AdmissionReader(StreamReader):
             return
         if self._commits is None:
             self._commits = LatestOffsets(self.control.commit_group, self._spec.kafka)
-        admission = Admission.from_json(end)
-        facts = known_facts(self._spec.name, admission, self._facts_folders)
-        self._commits.put(positions_of(self._spec, admission, facts))
+        batch_plan = BatchPlan.from_json(end)
+        facts = known_facts(self._spec.name, batch_plan, self._facts_folders)
+        self._commits.put(positions_of(self._spec, batch_plan, facts))
 
-    def state_after(self, admission: Admission) -> Admission:
+    def state_after(self, batch_plan: BatchPlan) -> BatchPlan:
         """Returns the state that a committed batch left; computed once while nothing new is planned."""
-        if self._last is None or self._last[0] != admission:
-            admission.check_belongs_to(self._spec)
-            self._last = (admission, state_after(self._spec, admission, self._facts_folders))
+        if self._last is None or self._last[0] != batch_plan:
+            batch_plan.check_belongs_to(self._spec)
+            self._last = (batch_plan, state_after(self._spec, batch_plan, self._facts_folders))
         return self._last[1]
 
     def remark(self, warning: str) -> None:
@@ -166,7 +166,7 @@ class AdmissionReader(StreamReader):
             self._remarked.add(warning)
             log.warning("%s: %s", self._name, warning)
 
-    def now_ms(self, state: Admission | None = None) -> int:
+    def now_ms(self, state: BatchPlan | None = None) -> int:
         """Returns the wall clock; raises `ClockBehind` if something contradicts it."""
         return self._clock.now_ms(None if state is None else state.listed_ms)
 
@@ -181,9 +181,9 @@ class AdmissionReader(StreamReader):
 
     def prepareForTriggerAvailableNow(self) -> None:
         super().prepareForTriggerAvailableNow()
-        self._run, self._spec = OneRun(), of_one_run(self._spec)
+        self._run, self._spec = AvailableNow(), of_available_now(self._spec)
 
-    def readable(self, listing: Listing, state: Admission | None = None) -> Listing:
+    def readable(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
         """Returns what of a listing is read: under `availableNow`, up to where the run ends."""
         return listing if self._run is None else self._run.cut(listing, state)
 
@@ -196,12 +196,12 @@ class AdmissionReader(StreamReader):
 
 def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
     """Returns the plan if most records that it reads are not ahead of the clock; otherwise raises `ClockBehind`."""
-    listed_ms, skew_ms = planned.admission.listed_ms, planned.admission.skew_ms
+    listed_ms, skew_ms = planned.batch_plan.listed_ms, planned.batch_plan.skew_ms
     for side in {side for side, _ in planned.ahead}:
         ranges = {
-            p: (reading.start, reading.end)
-            for bucket in planned.admission.buckets.values()
-            for p, reading in bucket.side(side).items()
+            p: (partition_range.start, partition_range.end)
+            for bucket in planned.batch_plan.buckets.values()
+            for p, partition_range in bucket.side(side).items()
             if (side, p) in planned.ahead
         }
         look_at_clock(logs[side], ranges, listed_ms + skew_ms, listed_ms)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.errors import NotCoPartitioned
 from joins.plan.clock_checks import BrokersClock
 from joins.plan.log_checks import (
@@ -27,7 +27,7 @@ from joins.plan.log_checks import (
     with_new_partitions,
 )
 from joins.plan.readable import Listing, list_ends
-from joins.plan.reader import AdmissionReader, JoinControl, inside_the_clock, open_log
+from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
 from joins.plan.start import copartition
 from joins.plan.start.positions import begin
 from joins.plan.sync_bolt import Planned, SyncBolt
@@ -40,7 +40,7 @@ from teacup.spark.stream_reader import PartitionStage, StreamReader
 log = logging.getLogger("teacup.joins.plan.source")
 
 
-class PlanAhead:
+class PrefetchedPlan:
     """Holds at most one plan; it is made in a thread."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class PlanAhead:
         self._begun = (number, future)
         threading.Thread(target=plan, daemon=True).start()
 
-    def take(self, state: Admission) -> Planned | None:
+    def take(self, state: BatchPlan) -> Planned | None:
         """Returns the plan that was made ahead for `state`, if there is one and it still reads anything."""
         begun, self._begun = self._begun, None
         if begun is None:
@@ -69,11 +69,11 @@ class PlanAhead:
         planned = future.result()
         if planned is None or state.number != number:
             return None
-        ahead = planned.admission
+        ahead = planned.batch_plan
         if ahead.topics != state.topics or ahead.skipped != state.skipped:
             return None  # partitions were added, or offsets deleted, which the state does not know of
         rebased = planned.rebased(state)
-        return rebased if any(bucket.reads for bucket in rebased.admission.buckets.values()) else None
+        return rebased if any(bucket.reads for bucket in rebased.batch_plan.buckets.values()) else None
 
 
 def ticket_source(
@@ -92,7 +92,7 @@ def ticket_source(
     return stream_source("tickets", spec.name, schema, lambda: reader(spec, control, of_ticket))
 
 
-class TicketReader(AdmissionReader):
+class TicketReader(JoinReader):
     """Plans batches that read both topics, by what their logs prove."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
@@ -100,7 +100,7 @@ class TicketReader(AdmissionReader):
         self._copied = control.copied
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
         self._brokers_clock: BrokersClock | None = None
-        self._ahead = PlanAhead()
+        self._ahead = PrefetchedPlan()
         self._quiet: tuple[Mapping[str, Any], Held] | None = None
         self._began = False
         self._knows_keys = spec.path is JoinPath.SHUFFLED
@@ -110,7 +110,7 @@ class TicketReader(AdmissionReader):
             return self._first()
         if self._quiet is not None and self._still_holds(start, *self._quiet):
             return self._quiet[1]
-        state = self.state_after(Admission.from_json(start))
+        state = self.state_after(BatchPlan.from_json(start))
         ahead = self._ahead.take(state)
         found = ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
         self._quiet = (start, found) if isinstance(found, Held) else None
@@ -118,15 +118,15 @@ class TicketReader(AdmissionReader):
 
     def admitted(self, planned: Planned) -> None:
         """Plans the next batch while this one runs, if the join is whole batches behind."""
-        admission = planned.admission
-        if admission.records < max(self._spec.max_records // 2, 1):
+        batch_plan = planned.batch_plan
+        if batch_plan.records < max(self._spec.max_records // 2, 1):
             return
 
         def following() -> Planned | None:
-            found = self._next(admission.after(planned.expected, self._spec))
+            found = self._next(batch_plan.after(planned.expected, self._spec))
             return found if isinstance(found, Planned) else None
 
-        self._ahead.begin(admission.number, following)
+        self._ahead.begin(batch_plan.number, following)
 
     def disconnect(self) -> None:
         for topic in self._logs or ():
@@ -147,7 +147,7 @@ class TicketReader(AdmissionReader):
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, logs)
 
-    def _next(self, state: Admission) -> Planned | Held:
+    def _next(self, state: BatchPlan) -> Planned | Held:
         left, right = self._connected()
         logs = {"left": left, "right": right}
         spec = self._spec
@@ -192,7 +192,7 @@ class TicketReader(AdmissionReader):
 
     def _is_whole(self, ahead: Planned) -> bool:
         """Returns whether the log still holds what a plan needs that was made ahead, and has the same leaders."""
-        planned = ahead.admission
+        planned = ahead.batch_plan
         listing = list_ends(*self._connected(), planned.listed_ms)
         return listing.epochs == planned.epochs and is_whole(self._spec, planned, listing, copied=self._copied)
 

@@ -1,17 +1,19 @@
-"""SyncBolt: what a batch may read. Pure: state and ends in, admission out; it queries the log through `Ask`s.
+"""SyncBolt: what a batch may read. Pure: state and ends in, batch plan out; it queries the log through `Ask`s.
 
 One bucket, one batch, with H a target time and D the disorder of a side:
 
-    right partition    is read until its records prove that H is reached, and its progress is H - D; one that has no
-                       such record is read to its end, and its progress is what its records and the clock prove
-    right frontier     the minimum of right's progress
-    left               goes up to the limit that this frontier allows: each partition up to its first record at or above
-    left progress      of the records from there on: no timely one has a smaller time
-    expiry             follows from left's progress
+    right partition    is read until its records prove that H is reached, and its partition watermark is H - D; one that
+    has no
+                       such record is read to its end, and its partition watermark is what its records and the clock
+                       prove
+    right watermark     the minimum of right's partition watermark
+    left               goes up to the limit that this watermark allows: each partition up to its first record at or
+    above left partition watermark      of the records from there on: no timely one has a smaller time expiry
+    follows from left's partition watermark
 
 `joins.batch.rules` has the formulas, and why they prevent the deadlock. The driver plans ranges by asking the log
-where times begin. That is a hint. The frontier, the expiry, the progress and where left stops are what the task finds
-in the records (`joins.window.bolt`); they come back as facts, and the next plan starts from them.
+where times begin. That is a hint. The watermark, the expiry, the partition watermark and where left stops are what the
+task finds in the records (`joins.window.bolt`); they come back as facts, and the next plan starts from them.
 
 H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
 is never read further than left needs it. The plan of a bucket is a generator (`joins.plan.bucket_plan`); all of them
@@ -50,7 +52,7 @@ from dataclasses import dataclass, field, replace
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import BucketFacts
 from joins.batch.rules import latest_left, latest_right
-from joins.batch.state import Admission, Bucket
+from joins.batch.state import BatchPlan, Bucket
 from joins.plan.bucket_plan import BucketPlanner, Plan, rebased
 from joins.plan.readable import Asking, Listing, in_lockstep
 from joins.plan.wait_reasons import Held, unread_left, why_left_waits
@@ -78,8 +80,12 @@ def highs_of(listing: Listing) -> dict[str, dict[int, int]]:
 def _due(spec: JoinSpec, listing: Listing, plan: Plan, expires_from_ms: int) -> list[int]:
     """Returns when time may lead to a batch of one bucket."""
     bucket, now_ms = plan.bucket, listing.listed_ms
-    right = [(reading.end, listing.right[p]) for p, reading in bucket.right.items()]
-    waiting = [reading.held_ms for p, reading in bucket.left.items() if reading.end < listing.left[p].stable]
+    right = [(partition_range.end, listing.right[p]) for p, partition_range in bucket.right.items()]
+    waiting = [
+        partition_range.held_ms
+        for p, partition_range in bucket.left.items()
+        if partition_range.end < listing.left[p].stable
+    ]
     ends: list[Ends] = [*(ends for _, ends in right), *(listing.left[p] for p in bucket.left)]
     if any(end < ends.stable for end, ends in right) or not all(partition.settled for partition in ends):
         return [now_ms]
@@ -100,7 +106,7 @@ RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the
 class Watch:
     """Remembers since when right has made no progress, as one process has seen it: `max_wait` counts from there.
 
-    A frontier that follows the clock over an idle topic moves at each look, although it leads to no admission. Time
+    A watermark that follows the clock over an idle topic moves at each look, although it leads to no batch plan. Time
     before the process started to look does not count.
     """
 
@@ -112,33 +118,33 @@ class Watch:
         return self._moved[bucket][1] if bucket in self._moved else self.started_ms
 
     def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, Plan], now_ms: int) -> None:
-        """Notes which frontiers the plans of one look (by bucket) advance, at `now_ms`."""
+        """Notes which watermarks the plans of one look (by bucket) advance, at `now_ms`."""
         for number, plan in plans.items():
-            known_ms = self._moved[number][0] if number in self._moved else state[number].frontier_ms
-            if plan.expected.frontier_ms > known_ms:
-                self._moved[number] = (plan.expected.frontier_ms, now_ms)
+            known_ms = self._moved[number][0] if number in self._moved else state[number].watermark_ms
+            if plan.expected.watermark_ms > known_ms:
+                self._moved[number] = (plan.expected.watermark_ms, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The next admission, and the facts that are expected of it, by bucket.
+    """The next batch plan, and the facts that are expected of it, by bucket.
 
     ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
     """
 
-    admission: Admission
+    batch_plan: BatchPlan
     expected: Mapping[int, BucketFacts]
     ahead: frozenset[tuple[str, int]] = frozenset()
 
     @classmethod
-    def nothing(cls, begun: Admission) -> Planned:
+    def nothing(cls, begun: BatchPlan) -> Planned:
         """Returns the first batch of a join with nothing to read yet."""
         return cls(replace(begun, number=begun.number + 1), {})
 
-    def rebased(self, state: Admission) -> Planned:
+    def rebased(self, state: BatchPlan) -> Planned:
         """Applies these ranges, planned with expected facts, to the `state` that the previous batch really left."""
-        buckets = {n: rebased(self.admission.buckets[n], bucket) for n, bucket in state.buckets.items()}
-        return replace(self, admission=replace(self.admission, buckets=buckets))
+        buckets = {n: rebased(self.batch_plan.buckets[n], bucket) for n, bucket in state.buckets.items()}
+        return replace(self, batch_plan=replace(self.batch_plan, buckets=buckets))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,27 +152,27 @@ class SyncBolt:
     """Plans the batches of a join, so that left advances in step with right.
 
     logs   the topics that the batches read, by side: both, or left alone if a feeder reads right
-    watch  remembers looks that led to no admission; without it, `max_wait` counts from the last admission
+    watch  remembers looks that led to no batch plan; without it, `max_wait` counts from the last batch plan
     """
 
     spec: JoinSpec
     logs: Mapping[str, TopicLog]
     watch: Watch = field(default_factory=lambda: Watch(UNKNOWN))
 
-    def plan(self, state: Admission, listing: Listing) -> Planned | Held:
-        """Returns the admission after `state`; with nothing to read and nothing to expire, what left waits for.
+    def plan(self, state: BatchPlan, listing: Listing) -> Planned | Held:
+        """Returns the batch plan after `state`; with nothing to read and nothing to expire, what left waits for.
 
-        state  as the previous batch left it (`Admission.after`)
+        state  as the previous batch left it (`BatchPlan.after`)
         """
         plans = {n: planner.plan() for n, planner in self._planners(state, listing).items()}
-        return self._next_admission(state, listing, plans)
+        return self._next_plan(state, listing, plans)
 
-    def plan_left(self, state: Admission, listing: Listing, stored_ms: int) -> Planned | Held:
+    def plan_left(self, state: BatchPlan, listing: Listing, stored_ms: int) -> Planned | Held:
         """Does the same for a right topic that a feeder stores: up to `stored_ms`, `UNKNOWN` if that is not known."""
         plans = {n: planner.plan_left(stored_ms) for n, planner in self._planners(state, listing).items()}
-        return self._next_admission(state, listing, plans)
+        return self._next_plan(state, listing, plans)
 
-    def _planners(self, state: Admission, listing: Listing) -> dict[int, BucketPlanner]:
+    def _planners(self, state: BatchPlan, listing: Listing) -> dict[int, BucketPlanner]:
         """Returns a planner for each bucket, with its share of the records that the batch may read: at least one."""
         shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, self.spec.max_records)
         return {
@@ -174,7 +180,7 @@ class SyncBolt:
             for n, bucket in state.buckets.items()
         }
 
-    def _next_admission(self, state: Admission, listing: Listing, plans: Mapping[int, Asking[Plan]]) -> Planned | Held:
+    def _next_plan(self, state: BatchPlan, listing: Listing, plans: Mapping[int, Asking[Plan]]) -> Planned | Held:
         """Makes the plans with the logs' answers.
 
         A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
@@ -184,11 +190,11 @@ class SyncBolt:
         self.watch.saw(state.buckets, made, listing.listed_ms)
         reads = any(plan.bucket.reads for plan in made.values())
         waited_ms = listing.listed_ms - state.listed_ms
-        expires = waited_ms >= spec.frontier_every_ms and any(plan.expires() for plan in made.values())
+        expires = waited_ms >= spec.watermark_every_ms and any(plan.expires() for plan in made.values())
         renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
         if not (reads or expires or renews):
             return self._held(state, listing, made)
-        admission = replace(
+        batch_plan = replace(
             state,
             number=state.number + 1,
             listed_ms=listing.listed_ms,
@@ -198,28 +204,28 @@ class SyncBolt:
             parts=state.parts and (spec.buckets or state.parts),
         )
         ahead = frozenset().union(*(plan.ahead for plan in made.values()))
-        return Planned(admission, {number: plan.expected for number, plan in made.items()}, ahead)
+        return Planned(batch_plan, {number: plan.expected for number, plan in made.items()}, ahead)
 
-    def _held(self, state: Admission, listing: Listing, made: Mapping[int, Plan]) -> Held:
+    def _held(self, state: BatchPlan, listing: Listing, made: Mapping[int, Plan]) -> Held:
         waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
-        until_ms = quiet_until(self.spec, listing, made.values(), state.listed_ms + self.spec.frontier_every_ms)
+        until_ms = quiet_until(self.spec, listing, made.values(), state.listed_ms + self.spec.watermark_every_ms)
         return Held(listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing))
 
 
-class OneRun:
+class AvailableNow:
     """Remembers the ends of both topics at the first look."""
 
     def __init__(self) -> None:
         self._left, self._right = ListedEnds(), ListedEnds()
 
-    def cut(self, listing: Listing, state: Admission | None = None) -> Listing:
+    def cut(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
         """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
         left, right = self._left.cut(listing.left), self._right.cut(listing.right)
         cut = replace(listing, left=left)
         buckets = () if state is None else state.buckets.values()
         if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
             return cut
-        read = {p: reading.end for bucket in buckets for p, reading in bucket.right.items()}
+        read = {p: partition_range.end for bucket in buckets for p, partition_range in bucket.right.items()}
         beyond = {
             p: replace(ends, stable=min(max(right[p].stable, read.get(p, 0)), ends.stable))
             for p, ends in listing.right.items()
@@ -227,6 +233,6 @@ class OneRun:
         return replace(cut, right=beyond)
 
 
-def of_one_run(spec: JoinSpec) -> JoinSpec:
+def of_available_now(spec: JoinSpec) -> JoinSpec:
     """Returns the join without batches that only expire the window."""
-    return replace(spec, frontier_every_ms=LONGEST_MS)
+    return replace(spec, watermark_every_ms=LONGEST_MS)

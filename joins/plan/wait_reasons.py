@@ -3,7 +3,7 @@
     unread            a right partition is not read to its end, and may not be read further yet
     open transaction  it is read to its last stable offset, and an open transaction hides what is behind that
     idle hold         it is read to its end, and by `idle: hold` its next records are waited for
-    clock             it is read to its end, and its progress follows the clock: soon left may go
+    clock             it is read to its end, and its partition watermark follows the clock: soon left may go
     data delay        the feeder has stored right only up to a time            (lookup join)
     delay unknown     up to which time right is stored is not known, or no longer true
 
@@ -77,7 +77,7 @@ class LeftWaits:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Says that nothing may be read now: there is no admission.
+    """Says that nothing may be read now: there is no batch plan.
 
     waits     empty where left is read to its end
     until_ms  no plan before this time finds anything, unless a topic has grown (`joins.plan.sync_bolt`)
@@ -106,8 +106,8 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
     if not waiting:
         return None
     if bucket.outside_ms is not None:
-        return LeftWaits(Cause.DATA_DELAY, bucket.number, stored_ms=expected.frontier_ms, waiting=waiting)
-    p, _ = min(expected.right.items(), key=lambda item: item[1].progress_ms)
+        return LeftWaits(Cause.DATA_DELAY, bucket.number, stored_ms=expected.watermark_ms, waiting=waiting)
+    p, _ = min(expected.right.items(), key=lambda item: item[1].watermark_ms)
     ends, offset = listing.right[p], bucket.right[p].end
     if offset < ends.stable:
         cause = Cause.UNREAD

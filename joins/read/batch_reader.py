@@ -1,6 +1,6 @@
 """How one bucket's batch is read: right first, then left as far as right has come. Pure except for its reader.
 
-    right's range   is read completely, or as far as its bytes allow; it proves right's frontier
+    right's range   is read completely, or as far as its bytes allow; it proves right's watermark
     left's range    is read, and goes up to the first record that right has not reached; the rest is held back
     left's times    prove which records of the window can no longer match
 
@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 
 from datadelay.watermark import UNKNOWN
-from joins.batch.facts import BucketFacts, PartitionFacts
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import Limit, expiry, left_limit, right_watermark
-from joins.batch.state import Reading
+from joins.batch.state import PartitionRange
 from joins.batch.ticket import Ticket
-from joins.read.parse import Intake, take_in
-from joins.read.range_gate import Passage
+from joins.read.parse import ParsedBatch, parse
+from joins.read.range_gate import RangeGate
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.records.limits import batch_bytes
@@ -39,7 +39,7 @@ Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
 GiveBack = Callable[[int, list[pa.RecordBatch]], None]
 """(left partition, the records at its end that were read and held back): the next batch starts with these."""
 
-Opened = tuple[Iterator[Intake], Callable[[], PartitionFacts]]
+Opened = tuple[Iterator[ParsedBatch], Callable[[], RangeFacts]]
 """The records of a range that may go, and the partition's facts: to be asked for after the records."""
 
 OpenRange = Callable[[str, int, int], Opened]
@@ -56,7 +56,7 @@ class Range:
     """
 
     partition: int
-    reading: Reading
+    partition_range: PartitionRange
     listed_ms: int
     skew_ms: int
     room_bytes: int = UNLIMITED_BYTES
@@ -70,48 +70,50 @@ class Range:
         """
         disorder_ms = spec.side(side).disorder_ms
         if side == "right":
-            passage = Passage(self.reading, spec.outliers, disorder_ms)
-            return self._right(spec, read, passage), passage.facts
-        passage = Passage(self.reading, spec.outliers, disorder_ms, limit_ms)
-        return self._left(spec, read, passage, give_back), passage.facts
+            range_gate = RangeGate(self.partition_range, spec.outliers, disorder_ms)
+            return self._right(spec, read, range_gate), range_gate.facts
+        range_gate = RangeGate(self.partition_range, spec.outliers, disorder_ms, limit_ms)
+        return self._left(spec, read, range_gate, give_back), range_gate.facts
 
-    def _right(self, spec: JoinSpec, read: Read, passage: Passage) -> Iterator[Intake]:
-        reading, room = self.reading, self.room_bytes
-        if not reading.records:
+    def _right(self, spec: JoinSpec, read: Read, range_gate: RangeGate) -> Iterator[ParsedBatch]:
+        partition_range, room = self.partition_range, self.room_bytes
+        if not partition_range.records:
             return
-        with closing(read("right", self.partition, reading.start, reading.end)) as batches:
+        with closing(read("right", self.partition, partition_range.start, partition_range.end)) as batches:
             for batch in batches:
                 fitting, room = _fitting(batch, room)
-                yield passage.admit(self._intake("right", spec, batch.slice(0, fitting)))
+                yield range_gate.admit(self._parsed("right", spec, batch.slice(0, fitting)))
                 if room <= 0:
-                    passage.stop(batch.column("offset")[fitting - 1].as_py() + 1)
+                    range_gate.stop(batch.column("offset")[fitting - 1].as_py() + 1)
                     return
 
-    def _left(self, spec: JoinSpec, read: Read, passage: Passage, give_back: GiveBack | None) -> Iterator[Intake]:
-        reading = self.reading
-        if not reading.records:
+    def _left(
+        self, spec: JoinSpec, read: Read, range_gate: RangeGate, give_back: GiveBack | None
+    ) -> Iterator[ParsedBatch]:
+        partition_range = self.partition_range
+        if not partition_range.records:
             return
         held: list[pa.RecordBatch] = []
         room = self.room_bytes
-        with closing(read("left", self.partition, reading.start, reading.end)) as batches:
+        with closing(read("left", self.partition, partition_range.start, partition_range.end)) as batches:
             for batch in batches:
-                if room < UNLIMITED_BYTES and passage.cut is None:
+                if room < UNLIMITED_BYTES and range_gate.cut is None:
                     fitting, room = _fitting(batch, room)
                     if room <= 0:
-                        yield passage.admit(self._intake("left", spec, batch.slice(0, fitting)))
-                        passage.stop(batch.column("offset")[fitting - 1].as_py() + 1)
+                        yield range_gate.admit(self._parsed("left", spec, batch.slice(0, fitting)))
+                        range_gate.stop(batch.column("offset")[fitting - 1].as_py() + 1)
                         return
-                going = passage.admit(self._intake("left", spec, batch))
-                if passage.cut is not None:
-                    at = int(np.searchsorted(batch.column("offset").to_numpy(), passage.cut))
+                going = range_gate.admit(self._parsed("left", spec, batch))
+                if range_gate.cut is not None:
+                    at = int(np.searchsorted(batch.column("offset").to_numpy(), range_gate.cut))
                     held += [batch.slice(at)] if at < batch.num_rows else []
                 if len(going.records) or len(going.dead):
                     yield going
         if held and give_back is not None and sum(int(batch_bytes(batch).sum()) for batch in held) <= HELD_BYTES:
             give_back(self.partition, held)
 
-    def _intake(self, name: str, spec: JoinSpec, batch: pa.RecordBatch) -> Intake:
-        return take_in(name, spec.side(name), batch, self.listed_ms, self.skew_ms, self.reading.progress_ms)
+    def _parsed(self, name: str, spec: JoinSpec, batch: pa.RecordBatch) -> ParsedBatch:
+        return parse(name, spec.side(name), batch, self.listed_ms, self.skew_ms, self.partition_range.watermark_ms)
 
 
 def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
@@ -120,13 +122,16 @@ def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
     On the direct path left has no limit, because its rows are written while it is read; on the shuffled path right has
     none in a batch in which left does not wait for right.
     """
-    readings = ticket.bucket.side(side)
+    partition_ranges = ticket.bucket.side(side)
     room = UNLIMITED_BYTES
     waits = ticket.bucket.give_up_ms is None
     if (side == "right" and (ticket.parts is None or waits)) or (side == "left" and ticket.parts is not None):
-        reading = sum(r.records > 0 for r in readings.values())
-        room = max(ticket.right_bytes * (ticket.parts or 1) // max(reading, 1), 1)
-    return {p: Range(p, reading, ticket.listed_ms, ticket.skew_ms, room) for p, reading in readings.items()}
+        partition_range = sum(r.records > 0 for r in partition_ranges.values())
+        room = max(ticket.right_bytes * (ticket.parts or 1) // max(partition_range, 1), 1)
+    return {
+        p: Range(p, partition_range, ticket.listed_ms, ticket.skew_ms, room)
+        for p, partition_range in partition_ranges.items()
+    }
 
 
 def from_log(spec: JoinSpec, ticket: Ticket, read: Read, give_back: GiveBack | None = None) -> OpenRange:
@@ -147,26 +152,26 @@ def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
 
 
 class BatchReader:
-    """Takes the records of a ticket's ranges that may go, and finds the facts. All flavours share it."""
+    """Takes the records of a ticket's ranges that may go, and finds the facts. All join kinds share it."""
 
     def __init__(self, spec: JoinSpec, ticket: Ticket, opened: OpenRange) -> None:
         self._spec, self._bucket, self._open = spec, ticket.bucket, opened
-        self.right: dict[int, PartitionFacts] = {}
-        self.left: dict[int, PartitionFacts] = {}
+        self.right: dict[int, RangeFacts] = {}
+        self.left: dict[int, RangeFacts] = {}
 
-    def take_right(self) -> Iterator[tuple[int, Intake]]:
+    def take_right(self) -> Iterator[tuple[int, ParsedBatch]]:
         """Takes right's records, by partition; to be consumed completely before left."""
         for p in self._bucket.right:
-            intakes, facts = self._open("right", p, LATEST_MS)
-            for taken in intakes:
+            parsed_batches, facts = self._open("right", p, LATEST_MS)
+            for taken in parsed_batches:
                 yield p, taken
             self.right[p] = facts()
 
     @property
-    def frontier_ms(self) -> int:
+    def watermark_ms(self) -> int:
         """Returns how far right is read; to be called after `take_right`."""
-        progress = (facts.progress_ms for facts in self.right.values())
-        return right_watermark(progress, self._bucket.frontier_ms, self._bucket.outside_ms)
+        watermark_ms = (facts.watermark_ms for facts in self.right.values())
+        return right_watermark(watermark_ms, self._bucket.watermark_ms, self._bucket.outside_ms)
 
     @property
     def limit(self) -> Limit:
@@ -174,25 +179,25 @@ class BatchReader:
         bucket = self._bucket
         is_cut = any(facts.end < bucket.right[p].end for p, facts in self.right.items())
         give_up_ms = None if is_cut else bucket.give_up_ms
-        return left_limit(self._spec, bucket.known_frontier_ms, self.frontier_ms, give_up_ms)
+        return left_limit(self._spec, bucket.known_watermark_ms, self.watermark_ms, give_up_ms)
 
-    def take_left(self) -> Iterator[tuple[int, Intake]]:
+    def take_left(self) -> Iterator[tuple[int, ParsedBatch]]:
         """Takes the left records that may go, by partition."""
         limit_ms = self.limit.limit_ms
         for p in self._bucket.left:
-            intakes, facts = self._open("left", p, limit_ms)
-            for taken in intakes:
+            parsed_batches, facts = self._open("left", p, limit_ms)
+            for taken in parsed_batches:
                 yield p, taken
             self.left[p] = facts()
 
     def facts(self, oldest_ms: int | None) -> BucketFacts:
         """Returns the facts once both sides are read; oldest_ms: the smallest time in the window, if any."""
-        return BucketFacts(self.left, self.right, self.frontier_ms, self.expiry_ms, oldest_ms)
+        return BucketFacts(self.left, self.right, self.watermark_ms, self.expiry_ms, oldest_ms)
 
     @property
     def expiry_ms(self) -> int:
         """Returns the time below which right matches no left record still to come; to be called after `take_left`."""
-        return expiry(self._spec, (facts.progress_ms for facts in self.left.values()), self._bucket.expiry_ms)
+        return expiry(self._spec, (facts.watermark_ms for facts in self.left.values()), self._bucket.expiry_ms)
 
 
 def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
@@ -205,6 +210,6 @@ def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
         pass
     for _ in reader.take_left():
         pass
-    seen = [bound.below_ms for reading in ticket.bucket.right.values() for bound in reading.bounds]
+    seen = [bound.below_ms for partition_range in ticket.bucket.right.values() for bound in partition_range.bounds]
     below_ms = max([*seen, *(facts.below_ms for facts in reader.right.values())], default=UNKNOWN)
     return reader.facts(reader.expiry_ms if below_ms > reader.expiry_ms else None)

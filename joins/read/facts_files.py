@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from joins.batch.facts import BucketFacts
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.read.summary import BucketSummary
 from teacup.base.files import checked_text, from_checked_text
@@ -109,13 +109,13 @@ def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:
     return {"0": [parts[0].ticket, BucketFacts.of_parts(part.facts for part in parts).to_json()]}
 
 
-def known_facts(job: str, admission: Admission, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
+def known_facts(job: str, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
     """Finds the facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
     found: dict[int, BucketFacts] = {}
-    missing = Ticket.all_of(admission)
+    missing = Ticket.all_of(batch_plan)
     for windows in folders:
-        folder = generation_folder(windows or own_folder(), job, admission.generation)
-        kept = _loaded(_of_all(folder, admission.number)) if missing else {}
+        folder = generation_folder(windows or own_folder(), job, batch_plan.generation)
+        kept = _loaded(_of_all(folder, batch_plan.number)) if missing else {}
         for ticket in missing:
             facts = kept.get((ticket.bucket.number, ticket.digest)) or _by_tasks(folder, ticket)
             if facts is not None:

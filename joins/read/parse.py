@@ -133,11 +133,12 @@ def _is_unknown(batch: pa.RecordBatch) -> np.typing.NDArray[np.bool_]:
 
 
 CLOCKS_DIFFER_MS = 1_000
-"""How far ahead of the broker's clock, or of ours, a producer's clock may be while its records still prove progress."""
+"""How far ahead of the broker's clock, or of ours, a producer's clock may be while its records still prove partition
+watermark."""
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class ParsedBatch:
     """One batch of one partition, checked and sorted.
 
     records    in the schema of `records.RECORD`; late: one flag each
@@ -163,14 +164,14 @@ class Intake:
         beyond = times.filter(times > self.ceiling_ms)
         return LATEST_MS if beyond.is_empty() else int(beyond.min())  # type: ignore[arg-type]
 
-    def split(self, offset: int) -> tuple[Intake, Intake]:
+    def split(self, offset: int) -> tuple[ParsedBatch, ParsedBatch]:
         """Returns the part below an offset, and the rest."""
         at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
         dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
         below, rest = self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
         return replace(below, schemas={n: first for n, first in self.schemas.items() if first < offset}), rest
 
-    def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> Intake:
+    def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> ParsedBatch:
         return replace(
             self,
             records=self.records[start:end],
@@ -180,9 +181,9 @@ class Intake:
         )
 
 
-def take_in(
-    name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, progress_before_ms: int
-) -> Intake:
+def parse(
+    name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, watermark_before_ms: int
+) -> ParsedBatch:
     """Separates good records from dead letters in one Arrow batch of one partition (schema of
     `teacup.kafka.read.fetch`).
 
@@ -214,8 +215,8 @@ def take_in(
             as_read = as_read.with_columns(pl.Series("value", batch.column(RAW)))
         dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
-    late = pl.Series(frame["time"].to_numpy() < progress_before_ms)
-    return Intake(name, frame, late, proves, dead, listed_ms + skew_ms, known_in(batch))
+    late = pl.Series(frame["time"].to_numpy() < watermark_before_ms)
+    return ParsedBatch(name, frame, late, proves, dead, listed_ms + skew_ms, known_in(batch))
 
 
 def _column(values: pa.Array, name: str) -> pl.Series:

@@ -11,7 +11,7 @@ A record with a wrong time (late, or ahead of its neighbours) must prove nothing
 in a row, where `m` is the spec's `outliers`. At most m records of a block are wrong, so one that is right has at least
 the block's median as its time, and no later timely record is more than the disorder below that:
 
-    progress >= (largest median of a block) - disorder
+    partition watermark >= (largest median of a block) - disorder
 
 Blocks are counted from the checkpoint's start, regardless of batches; records that do not fill a block yet are carried
 over as the `tail`. A record counts only if its time is not later than it can have been appended: by the broker's append
@@ -30,16 +30,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from datadelay.watermark import UNKNOWN
-from joins.batch.facts import PartitionFacts
-from joins.batch.state import Reading
-from joins.read.parse import Intake
+from joins.batch.facts import RangeFacts
+from joins.batch.state import PartitionRange
+from joins.read.parse import ParsedBatch
 from joins.rows.frames import I64
 from teacup.base.times import EARLIEST_MS, LATEST_MS
 from teacup.kafka.log.time_search import block_size
 
 
 @dataclass(slots=True)
-class Evidence:
+class WatermarkTracker:
     """Takes the times of one partition in offset order.
 
     proved_ms   the largest median of a full block so far
@@ -51,7 +51,7 @@ class Evidence:
     proved_ms: int = UNKNOWN
 
     @classmethod
-    def carried(cls, outliers: int, tail: Sequence[int]) -> Evidence:
+    def carried(cls, outliers: int, tail: Sequence[int]) -> WatermarkTracker:
         """Starts after the times that an earlier batch left over."""
         return cls(outliers, np.array(tail, dtype=np.int64))
 
@@ -69,19 +69,19 @@ class Evidence:
             self.proved_ms = max(self.proved_ms, int(largest))
         self.tail = waiting[full:]
 
-    def copy(self) -> Evidence:
+    def copy(self) -> WatermarkTracker:
         """Returns the same evidence, to go on from twice."""
-        return Evidence(self.outliers, self.tail, self.proved_ms)
+        return WatermarkTracker(self.outliers, self.tail, self.proved_ms)
 
 
 @dataclass(slots=True)
-class Passage:
+class RangeGate:
     """Sees the batches of one partition's range in order.
 
     limit_ms  the first valid record at or above it, and all that follow, are held back
     """
 
-    reading: Reading
+    partition_range: PartitionRange
     outliers: int
     disorder_ms: int
     limit_ms: int = LATEST_MS
@@ -93,18 +93,18 @@ class Passage:
     _late: bool = False
     _schemas: dict[int, int] = field(default_factory=dict)
     _stopped: bool = False
-    _gone: Evidence = field(init=False)
-    _seen: Evidence | None = None
+    _gone: WatermarkTracker = field(init=False)
+    _seen: WatermarkTracker | None = None
 
     def __post_init__(self) -> None:
-        self._gone = Evidence.carried(self.outliers, self.reading.tail)
+        self._gone = WatermarkTracker.carried(self.outliers, self.partition_range.tail)
 
     @property
     def cut(self) -> int | None:
         """Returns the offset of the first record that is held back; None while there is none."""
         return self._end
 
-    def admit(self, taken: Intake) -> Intake:
+    def admit(self, taken: ParsedBatch) -> ParsedBatch:
         """Returns the part of a batch that may go now."""
         if self._end is None:
             times = taken.records["time"].to_numpy()
@@ -124,19 +124,19 @@ class Passage:
         """Ends the range before `end`: records from there on are not examined, so the clock's claim does not hold."""
         self._end, self._stopped = end if self._end is None else self._end, True
 
-    def facts(self) -> PartitionFacts:
+    def facts(self) -> RangeFacts:
         """Returns the facts of the range. To be called once all of its batches were seen."""
-        reading = self.reading
-        if not reading.records:
-            progress_ms = max(reading.progress_ms, reading.claim_ms)
-            return PartitionFacts(reading.end, progress_ms, reading.tail, held_ms=reading.held_ms)
+        partition_range = self.partition_range
+        if not partition_range.records:
+            watermark_ms = max(partition_range.watermark_ms, partition_range.claim_ms)
+            return RangeFacts(partition_range.end, watermark_ms, partition_range.tail, held_ms=partition_range.held_ms)
         proved_ms = (self._seen or self._gone).proved_ms
         shown_ms = proved_ms - self.disorder_ms if proved_ms > UNKNOWN else UNKNOWN
-        claim_ms = UNKNOWN if self._stopped else reading.claim_ms
+        claim_ms = UNKNOWN if self._stopped else partition_range.claim_ms
         unread_ms = min(self._smallest_held_ms, max(shown_ms, claim_ms))
-        return PartitionFacts(
-            end=reading.end if self._end is None else self._end,
-            progress_ms=max(reading.progress_ms, unread_ms),
+        return RangeFacts(
+            end=partition_range.end if self._end is None else self._end,
+            watermark_ms=max(partition_range.watermark_ms, unread_ms),
             tail=tuple(self._gone.tail.tolist()),
             below_ms=self._below_ms,
             future_ms=self._future_ms,
@@ -145,7 +145,7 @@ class Passage:
             schemas=tuple(sorted(self._schemas.items())),
         )
 
-    def _note(self, going: Intake) -> None:
+    def _note(self, going: ParsedBatch) -> None:
         times = going.records["time"].to_numpy()
         if len(times):
             self._below_ms = max(self._below_ms, int(times.max()) + 1)
@@ -154,11 +154,11 @@ class Passage:
         self._schemas = {**going.schemas, **self._schemas}
         self._gone.see(times[going.proves])
 
-    def _look_at(self, held: Intake) -> None:
+    def _look_at(self, held: ParsedBatch) -> None:
         times = held.records["time"].to_numpy()
         self._seen = self._seen or self._gone.copy()
         self._seen.see(times[held.proves])
-        timely = times[times >= self.reading.progress_ms]
+        timely = times[times >= self.partition_range.watermark_ms]
         if len(timely):
             self._smallest_held_ms = min(self._smallest_held_ms, int(timely.min()))
 

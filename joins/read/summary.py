@@ -9,7 +9,7 @@ import polars as pl
 
 from joins.batch.facts import BucketFacts
 from joins.batch.ticket import Ticket
-from joins.read.parse import Intake
+from joins.read.parse import ParsedBatch
 from joins.read.range_gate import lags_of
 from teacup.kafka.delivery.receipt import digest_of
 
@@ -29,13 +29,13 @@ class BucketSummary:
 
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
-    frontier_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
+    watermark_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
     held_by     what bounds left, if it is not right's slowest partition
     window_*    of the window after the batch
     buckets     how many summaries the batch has
     deleted     what the marks of a restored window needed, and retention has deleted
     presumed    how many right records of that window count as joined for that reason
-    facts       what the next admission starts from; ticket: the digest of the ticket that they belong to
+    facts       what the next batch plan starts from; ticket: the digest of the ticket that they belong to
     is_part     of a ticket that was divided: only the facts of part 0 are about the partitions
     """
 
@@ -48,7 +48,7 @@ class BucketSummary:
     disorder_ms: dict[str, int] = field(default_factory=lambda: {"left": 0, "right": 0})
     rows: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
-    frontier_ms: dict[str, int] = field(default_factory=dict)
+    watermark_ms: dict[str, int] = field(default_factory=dict)
     slowest: dict[str, int] = field(default_factory=dict)
     held_by: str = ""
     window_records: int = 0
@@ -86,7 +86,7 @@ class BucketSummary:
                 if value is not None:
                     total[value] = total.get(value, 0) + records
 
-    def saw(self, taken: Intake, partition: int, newest: Newest) -> None:
+    def saw(self, taken: ParsedBatch, partition: int, newest: Newest) -> None:
         """Counts the records written in this batch."""
         side, times = taken.side, taken.records["time"].to_numpy()
         lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
@@ -97,9 +97,9 @@ class BucketSummary:
         self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
 
     def note(self, facts: BucketFacts) -> None:
-        """Takes frontiers and slowest partitions from the facts of the batch, and keeps these."""
+        """Takes watermarks and slowest partitions from the facts of the batch, and keeps these."""
         for side, partitions in (("left", facts.left), ("right", facts.right)):
             if partitions:
-                self.slowest[side] = min(partitions, key=lambda p: partitions[p].progress_ms)
-                self.frontier_ms[side] = partitions[self.slowest[side]].progress_ms
+                self.slowest[side] = min(partitions, key=lambda p: partitions[p].watermark_ms)
+                self.watermark_ms[side] = partitions[self.slowest[side]].watermark_ms
         self.facts = BucketFacts(oldest_ms=facts.oldest_ms) if self.is_part and self.bucket else facts

@@ -44,7 +44,7 @@ class LimitedWindow(Simulation):
         planned = super().plan(spec)
         if planned is None:
             return None
-        buckets = planned.admission.buckets
+        buckets = planned.batch_plan.buckets
         passes = any(
             facts.end > buckets[n].left[p].start
             for n, expected in planned.expected.items()
@@ -58,7 +58,7 @@ class LimitedWindow(Simulation):
         if self._reports:
             return planned
         blind = {n: _without_a_look_ahead(bucket, planned.expected[n]) for n, bucket in buckets.items()}
-        return replace(planned, admission=replace(planned.admission, buckets=blind))
+        return replace(planned, batch_plan=replace(planned.batch_plan, buckets=blind))
 
 
 def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:

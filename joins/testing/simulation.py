@@ -1,4 +1,4 @@
-"""Runs a join over a simulated log and clock, with the same code as on Spark: admission, bolt, window, restore. Pure.
+"""Runs a join over a simulated log and clock, with the same code as on Spark: batch plan, bolt, window, restore. Pure.
 
     run = Simulation(history, spec).play(cuts).drain()
     assert run.results == oracle.join(history, spec)
@@ -18,12 +18,12 @@ import pyarrow as pa
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import BucketFacts
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
 from joins.plan.readable import list_ends
 from joins.plan.start.positions import begin
-from joins.plan.sync_bolt import OneRun, Planned, SyncBolt, Watch, of_one_run
+from joins.plan.sync_bolt import AvailableNow, Planned, SyncBolt, Watch, of_available_now
 from joins.plan.wait_reasons import Held, Waited
 from joins.read.batch_reader import OpenRange, find_facts
 from joins.read.summary import BucketSummary
@@ -103,7 +103,7 @@ class Run:
     """The output, in order.
 
     results      rows of left records; unjoined: right positions; dead, late: (side, partition, offset)
-    frontiers    after each batch, by bucket: (frontier, expiry)
+    watermarks    after each batch, by bucket: (watermark, expiry)
     largest_window  the most records that all windows together held after a batch
     restored     how often a window came from memory, files or the log
     """
@@ -113,7 +113,7 @@ class Run:
     dead: list[tuple[str, int, int]] = field(default_factory=list)
     late: list[tuple[str, int, int]] = field(default_factory=list)
     newest_left_ms: int = UNKNOWN
-    frontiers: list[dict[int, tuple[int, int]]] = field(default_factory=list)
+    watermarks: list[dict[int, tuple[int, int]]] = field(default_factory=list)
     largest_window: int = 0
     window: int = 0
     restored: Counter[str] = field(default_factory=Counter)
@@ -129,7 +129,7 @@ class Simulation(BothSides[SimulatedLog]):
     now_ms   when the join starts; None: as the history says
     """
 
-    state: Admission
+    state: BatchPlan
 
     def __init__(self, history: History, spec: JoinSpec, now_ms: int | None = None) -> None:
         self.spec = spec
@@ -185,16 +185,16 @@ class Simulation(BothSides[SimulatedLog]):
 
     def carry_on(self, planned: Planned) -> None:
         """Carries out a batch that `plan` returned."""
-        self.state = Admission.from_json(json.loads(json.dumps(planned.admission.to_json())))
+        self.state = BatchPlan.from_json(json.loads(json.dumps(planned.batch_plan.to_json())))
         for rows in self._join(self.state):
             self._record(rows)
         between = self.between()
-        self.run.frontiers.append({n: (b.frontier_ms, b.expiry_ms) for n, b in between.buckets.items()})
+        self.run.watermarks.append({n: (b.watermark_ms, b.expiry_ms) for n, b in between.buckets.items()})
         self.run.largest_window = max(self.run.largest_window, self.run.window)
 
     def available_now(self) -> int:
         """Runs as under `availableNow`; returns how many batches it made. Time passes while left waits for right."""
-        run, spec, batches, waited = OneRun(), of_one_run(self.spec), 0, Waited()
+        run, spec, batches, waited = AvailableNow(), of_available_now(self.spec), 0, Waited()
         while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
             if isinstance(found, Planned):
                 self.carry_on(found)
@@ -208,17 +208,17 @@ class Simulation(BothSides[SimulatedLog]):
         return batches
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """Returns the next admission; None when there is nothing to do, or while the clock is not believed."""
+        """Returns the next batch plan; None when there is nothing to do, or while the clock is not believed."""
         found = self._look(spec)
         return found if isinstance(found, Planned) else None
 
-    def _look(self, spec: JoinSpec, run: OneRun | None = None) -> Planned | Held | None:
-        """Returns the next admission, or what left waits for; None while the clock is not believed."""
+    def _look(self, spec: JoinSpec, run: AvailableNow | None = None) -> Planned | Held | None:
+        """Returns the next batch plan, or what left waits for; None while the clock is not believed."""
         wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
-        reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
-        if not reading.confirmed:
+        partition_range = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
+        if not partition_range.confirmed:
             return None
-        listing = list_ends(self.left, self.right, reading.wall_ms)
+        listing = list_ends(self.left, self.right, partition_range.wall_ms)
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
@@ -226,7 +226,7 @@ class Simulation(BothSides[SimulatedLog]):
         listing = listing if run is None else run.cut(listing, before)
         return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, listing)
 
-    def between(self) -> Admission:
+    def between(self) -> BatchPlan:
         """Returns the state after the last batch; its facts were saved, or are found again from the log."""
         if not self.state.number:
             return self.state
@@ -238,7 +238,7 @@ class Simulation(BothSides[SimulatedLog]):
         known = self._store_of(self.state.generation, str(bucket)).facts(ticket)
         return find_facts(self.spec, ticket, self._read) if known is None else known
 
-    def _tickets(self, state: Admission) -> dict[int, Ticket]:
+    def _tickets(self, state: BatchPlan) -> dict[int, Ticket]:
         return {t.bucket.number: Ticket.from_json(json.loads(json.dumps(t.to_json()))) for t in Ticket.all_of(state)}
 
     def restart(self, *, lose_files: bool = False) -> None:
@@ -261,7 +261,7 @@ class Simulation(BothSides[SimulatedLog]):
                 was = self.clock.now_ms
                 if was > self._all_readable_ms() and self.unread() == 0 and self.run.window == 0:
                     return self.run
-                self.clock.advance(self.spec.producer_delay_ms + self.spec.span_ms + self.spec.frontier_every_ms + 1)
+                self.clock.advance(self.spec.producer_delay_ms + self.spec.span_ms + self.spec.watermark_every_ms + 1)
                 if was > self._all_readable_ms() and self.unread() and not self.admit():
                     raise Stalled(f"{self.unread()} records are unread, and none may be read: {self.state}")
         raise Stalled(f"{self.unread()} records are unread after {rounds} batches: {self.state}")
@@ -298,7 +298,7 @@ class Simulation(BothSides[SimulatedLog]):
             if first < last:
                 yield log.fetch(partition, first, last)
 
-    def _join(self, state: Admission) -> Iterator[pl.DataFrame]:
+    def _join(self, state: BatchPlan) -> Iterator[pl.DataFrame]:
         window = 0
         for whole in self._tickets(state).values():
             summaries: list[BucketSummary] = []

@@ -24,7 +24,7 @@ from joins.batch.facts import BucketFacts, low_end
 from joins.batch.state import Bucket, rebuild_from
 from joins.batch.ticket import Ticket
 from joins.read.batch_reader import BatchReader, GiveBack, OpenRange, Read, from_log
-from joins.read.parse import Intake
+from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
@@ -35,7 +35,7 @@ from teacup.kafka.headers import EXPIRED, NULL_KEY
 
 
 class BatchJoin:
-    """Carries out one bucket's part of an admission on the window that earlier batches left.
+    """Carries out one bucket's part of a batch plan on the window that earlier batches left.
 
     slice   what the batch added to the window, before any of it expired
     joined  the live right records (offsets by partition) that left was joined with
@@ -86,7 +86,7 @@ class BatchJoin:
         self.joined = joined.since(reader.expiry_ms)
         yield from window.expire(reader.expiry_ms)
 
-    def _enter(self, taken: Intake, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    def _enter(self, taken: ParsedBatch, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Collects the right records that a left record may still match; yields the rows of the others."""
         yield from in_chunks(taken.dead)
         records = taken.records

@@ -1,9 +1,9 @@
 """Brings a worker's window to its state before a batch: from memory, slice files, or by reading the log again. Pure.
 
-The window of a batch is a function of the log and the admission: the right records of [low, start) with time >= expiry,
-and the marks that the left records of [left low, left start) set on them. What is available is reused, gaps are read
-again from Kafka, and lost marks are recomputed by joining their left range once more, without rows. The admission's
-bounds say from where to read, and which records were rejected: facts of the batches that first read them.
+The window of a batch is a function of the log and the batch plan: the right records of [low, start) with time >=
+expiry, and the marks that the left records of [left low, left start) set on them. What is available is reused, gaps are
+read again from Kafka, and lost marks are recomputed by joining their left range once more, without rows. The batch
+plan's bounds say from where to read, and which records were rejected: facts of the batches that first read them.
 
 Marks reach further back than the window and the positions, to where retention may have deleted records. No row of a
 left record needs those. Without them a right record may count as joined that was not, never the other way round.
@@ -25,7 +25,7 @@ from joins.batch.rules import latest_right
 from joins.batch.state import Bucket, rebuild_from
 from joins.batch.ticket import Ticket
 from joins.read.batch_reader import Read
-from joins.read.parse import as_first_read, take_in
+from joins.read.parse import as_first_read, parse
 from joins.read.summary import Deleted
 from joins.rows.buckets import buckets_of
 from joins.rows.frames import I64, RECORD
@@ -147,8 +147,8 @@ class _Restoring:
         bucket, window = self.bucket, self.kept.window
         left_from, right_from = rebuild_from(self.spec, bucket.expiry_ms)
         spans = {
-            p: (max(low_end(reading.bounds, left_from), self.kept.left_end.get(p, 0)), reading.start)
-            for p, reading in bucket.left.items()
+            p: (max(low_end(partition_range.bounds, left_from), self.kept.left_end.get(p, 0)), partition_range.start)
+            for p, partition_range in bucket.left.items()
         }
         known = self.store.marks(spans) if any(low < end for low, end in spans.values()) else []
         for joined in known:
@@ -238,15 +238,15 @@ class _Again:
 
     def read(self, side: str, partition: int, start: int, end: int) -> Iterator[Slice]:
         """Yields the range in slices of bounded bytes, one after the other."""
-        topic, reading = self.spec.side(side), self.ticket.bucket.side(side)[partition]
-        known = dict(reading.schemas)
+        topic, partition_range = self.spec.side(side), self.ticket.bucket.side(side)[partition]
+        known = dict(partition_range.schemas)
         frames: list[pl.DataFrame] = []
         size = 0
         with closing(self.fetch(side, partition, start, end)) as batches:
             for records in batches:
                 batch = as_first_read(records, known, f"{topic.topic}[{partition}]")
-                taken = take_in(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
-                below = turned_away_from(reading.bounds, taken["offset"].to_numpy())
+                taken = parse(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
+                below = turned_away_from(partition_range.bounds, taken["offset"].to_numpy())
                 mine = taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below))
                 if self.ticket.part is not None and self.ticket.parts is not None:
                     mine = mine.filter(pl.Series(buckets_of(mine, self.ticket.parts) == self.ticket.part))

@@ -251,10 +251,10 @@ class Run:
                 restarts += 1
                 self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {why}")
             if time.monotonic() > deadline:
-                raise self._violation(f"{what}: {self._standing()}\n{self._job.logged()}\n{self.job.beside()}")
+                raise self._violation(f"{what}: {self._written_so_far()}\n{self._job.logged()}\n{self.job.beside()}")
             time.sleep(0.02)
 
-    def _standing(self) -> str:
+    def _written_so_far(self) -> str:
         """How far reader and topics are, after a wait that was too long."""
         lines = [f"{self.job.missing(self._reader)} records are not out"]
         lines.append(f"the reader's last error: {self._reader.trouble}")
@@ -272,7 +272,9 @@ class Run:
             opened.append(open_transaction(ends))
             while not self._reader.has_read(topic, ends):  # a duplicate may be the last thing that was committed
                 if time.monotonic() > deadline:
-                    raise self._violation(f"the reader does not come to the end {ends} of {topic}: {self._standing()}")
+                    raise self._violation(
+                        f"the reader does not come to the end {ends} of {topic}: {self._written_so_far()}"
+                    )
                 time.sleep(0.02)
         for fault in (*self.job.last_faults(self._reader), *self.job.faults(self._reader), *opened):
             if fault is not None:

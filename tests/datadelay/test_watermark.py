@@ -1,4 +1,4 @@
-"""The progress of a partition is never beyond what is still unread."""
+"""The partition watermark is never beyond what is still unread."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datadelay.watermark import UNKNOWN, Idle, caught_up, frontier, partition_progress
+from datadelay.watermark import UNKNOWN, Idle, caught_up, partition_watermark, watermark
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 
 
 def progress(**facts):
-    return partition_progress(**{"disorder_ms": 10, "producer_delay_ms": 100, **facts})
+    return partition_watermark(**{"disorder_ms": 10, "producer_delay_ms": 100, **facts})
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_caught_up_means_nothing_unread_and_nothing_hidden(position, stable, hig
 
 def test_the_slowest_partition_is_the_frontier():
     """And it never goes back; for no partitions it is what was known before."""
-    assert frontier([30, 10, 20]) == 10
-    assert frontier([30, 10, 20], 15) == 15
-    assert frontier([30, UNKNOWN]) == UNKNOWN
-    assert frontier([UNKNOWN], 7) == 7
-    assert frontier([]) == UNKNOWN
-    assert frontier(iter([]), 3) == 3
+    assert watermark([30, 10, 20]) == 10
+    assert watermark([30, 10, 20], 15) == 15
+    assert watermark([30, UNKNOWN]) == UNKNOWN
+    assert watermark([UNKNOWN], 7) == 7
+    assert watermark([]) == UNKNOWN
+    assert watermark(iter([]), 3) == 3
 
 
 @given(st.data())
@@ -78,7 +78,7 @@ def test_progress_is_never_beyond_what_is_still_unread(data):
         seen = [e for e in topic.partitions[partition][: ends.stable] if e.kind == "data" and e.time_ms <= ceiling_ms]
         first_unread = next((e.offset for e in seen if e.offset >= position), position)
         reached = [e.time_ms for e in seen if e.offset <= first_unread]
-        found = partition_progress(
+        found = partition_watermark(
             disorder_ms=side.disorder_ms,
             reached_ms=data.draw(st.sampled_from([None, *reached])),
             newest_ms=log.newest({partition: position}, ceiling_ms)[partition],

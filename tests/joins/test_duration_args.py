@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joins.errors import SpecError
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.spec import JoinSpec, Side
 from teacup.base.times import duration_ms
 
@@ -22,14 +22,14 @@ API: dict[str, Any] = {"url": "http://one:1"}
 NEEDED: dict[type[Any], dict[str, Any]] = {
     Side: {"topic": "clicks"},
     JoinSpec: {"name": "j", **SIDES},
-    StorageAt: {**API, "namespace": "n"},
-    DelayAt: {**API, "consumer": "c"},
+    StorageApi: {**API, "namespace": "n"},
+    DelayApi: {**API, "consumer": "c"},
     FeedStorage: {**API, "namespace": "n"},
 }
 NEEDED[LookupSpec] = {
     **NEEDED[JoinSpec],
-    "storage": StorageAt(**NEEDED[StorageAt]),
-    "delay": DelayAt(**NEEDED[DelayAt]),
+    "storage": StorageApi(**NEEDED[StorageApi]),
+    "delay": DelayApi(**NEEDED[DelayApi]),
 }
 NEEDED[FeedSpec] = {"name": "f", "right": Side(topic="r"), "storage": FeedStorage(**NEEDED[FeedStorage])}
 """What each kind of spec needs besides `before`."""
@@ -105,9 +105,9 @@ def test_a_message_says_whose_duration_it_is() -> None:
     with pytest.raises(SpecError, match=r"^disorder of 'clicks': 'soon' is not allowed"):
         Side(topic="clicks", disorder="soon")
     with pytest.raises(SpecError, match=r"^storage read_timeout: '0s' is not allowed; give more than 0"):
-        StorageAt(url="http://one:1", namespace="n", read_timeout="0s")
+        StorageApi(url="http://one:1", namespace="n", read_timeout="0s")
     with pytest.raises(SpecError, match=r"^delay connect_timeout: '2' is not allowed"):
-        DelayAt(url="http://one:1", consumer="c", connect_timeout="2")
+        DelayApi(url="http://one:1", consumer="c", connect_timeout="2")
 
 
 @given(st.none() | st.text() | st.integers() | st.floats() | st.binary() | st.lists(st.text()))

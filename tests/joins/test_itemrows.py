@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.batch.facts import BucketFacts, PartitionFacts
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.errors import NO_RETRY_HELPS, DataLoss, RightRowUnreadable
 from joins.items import Begin, End, Item, Rows, item_rows, items_in, result_rows
 from joins.read.summary import BucketSummary
@@ -19,7 +19,7 @@ from joins.rows.frames import ROW
 from teacup.base.errors import ExitCode
 from teacup.spark.crossing import TaskEnded
 
-LEFT, RIGHT = PartitionFacts(7, 1_000, (1, 2), held_ms=5), PartitionFacts(9, 2_000, late=True)
+LEFT, RIGHT = RangeFacts(7, 1_000, (1, 2), held_ms=5), RangeFacts(9, 2_000, late=True)
 FACTS = BucketFacts({3: LEFT}, {4: RIGHT}, 8, 9, 10)
 
 

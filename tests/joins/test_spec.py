@@ -18,7 +18,7 @@ from dedup.identity import Identity, Within
 from dedup.replay_range import DedupConfig
 from joins.errors import SpecError
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.spec import Format, JoinSpec, Policy, Side
 from teacup.base.times import LONGEST_MS
 
@@ -26,8 +26,8 @@ ABSURD_MS = 9_999_999_999_999 * 86_400_000
 
 SIDE = Side(topic="clicks")
 JOIN = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1)
-STORAGE = StorageAt(url="http://storage:1", namespace="n")
-DELAY = DelayAt(url="http://delay:1", consumer="c")
+STORAGE = StorageApi(url="http://storage:1", namespace="n")
+DELAY = DelayApi(url="http://delay:1", consumer="c")
 LOOKUP = LookupSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, storage=STORAGE, delay=DELAY)
 FEED_STORAGE = FeedStorage(url="http://storage:1", namespace="n")
 FEED = FeedSpec(name="f", right=Side(topic="r"), storage=FEED_STORAGE)
@@ -36,7 +36,7 @@ DESCRIPTIONS = [SIDE, JOIN, STORAGE, DELAY, LOOKUP, FEED_STORAGE, FEED, DedupCon
 FIELDS = [(one, field.name) for one in DESCRIPTIONS for field in fields(one)]
 
 PLAIN = {str, int, float, bool, type(None), tuple, dict, Policy, Format, Idle, Within}
-PLAIN |= {Side, StorageAt, DelayAt, FeedStorage}
+PLAIN |= {Side, StorageApi, DelayApi, FeedStorage}
 
 VALUES = st.one_of(
     st.none(),

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from joins.plan.reader import JoinControl
 from joins.read.facts_files import keep_facts
 from joins.spec import JoinSpec
-from joins.streaming import flavour_of
+from joins.streaming import join_kind_of
 from joins.window.shuffle.source import each_part, fetch_stage
 from teacup.base.now import wall_ms
 from teacup.spark.source import pickled
@@ -142,19 +142,19 @@ class Driven(Running):
 
     def _run(self, start: Offset, end: Offset) -> Iterator[Any]:
         read: Iterator[Any] = chain.from_iterable(map(self._reader.read, self._reader.partitions(start, end)))
-        return each_part(self._stage)(read) if flavour_of(self.spec).shuffles else read
+        return each_part(self._stage)(read) if join_kind_of(self.spec).shuffles else read
 
     def _opened(self) -> StreamReader:
-        flavour = flavour_of(self.spec)
-        self._stage: Any = flavour.stage(self.spec, self.windows, self._copies)
-        first = fetch_stage(self.spec) if flavour.shuffles else self._stage
+        join_kind = join_kind_of(self.spec)
+        self._stage: Any = join_kind.stage(self.spec, self.windows, self._copies)
+        first = fetch_stage(self.spec) if join_kind.shuffles else self._stage
         control = JoinControl(
             windows=self.windows,
             stop_file=self._stop_file,
             facts=self._facts or self.windows,
             copied=self._copies is not None,
         )
-        reader: StreamReader = flavour.reader(self.spec, control, pickled(first))
+        reader: StreamReader = join_kind.reader(self.spec, control, pickled(first))
         return reader
 
 

@@ -21,7 +21,7 @@ from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.feed.stage import FeedTask, FeedTicket
 from joins.lookup.key_lookup import RightStore
 from joins.lookup.source import lookup_client
-from joins.lookup.spec import CONSUMER, STORE, StorageAt, judge
+from joins.lookup.spec import CONSUMER, STORE, StorageApi, judge
 from teacup.storage.errors import StorageError
 from tests.support.aerospike_server import AerospikeProcess
 from tests.support.faultyproxy import Proxy, running_proxy
@@ -122,7 +122,7 @@ class Faulty(Simulated):
         self.name, generation = stored.new_namespace()
         self.waited = []
         at = {"url": stored.proxy.url, "namespace": self.name, "token": TOKEN, **PATIENCE}
-        storage = StorageAt(keys_per_request=2, **at)
+        storage = StorageApi(keys_per_request=2, **at)
         self.feeder = FeedSpec(name="feeder", right=spec.right, storage=FeedStorage(items_per_request=2, **at))
         super().__init__(history, lookup_spec(spec, storage=storage), {CONSUMER: "feeder-1", STORE: generation})
         self.client = lookup_client(self.spec)

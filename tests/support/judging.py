@@ -84,9 +84,9 @@ class Judging:
         """One slice, as far as the crash allows; returns whether one was carried out."""
         if self.looked is None:
             self.look()
-        (admission, output), self.looked = self.looked, None
+        (batch_plan, output), self.looked = self.looked, None
         right = self.run.right
-        seen = Seen(admission, self.run.clock.now_ms, output, right.ends(), {"right": "r", "output": "o"})
+        seen = Seen(batch_plan, self.run.clock.now_ms, output, right.ends(), {"right": "r", "output": "o"})
         state = None if self.saved is None else Verdicts.from_json(self.saved)
         if state is None:
             begin_ms = begin_ms_of(self.spec, seen, self.start)

@@ -1,6 +1,6 @@
 """A lookup join over a simulated log and clock: a feeder that stores, a collector that publishes, a join that waits.
 
-The pure parts are those that run on Spark: gate, admission, batch, the codec of stored records. The store is a list.
+The pure parts are those that run on Spark: gate, batch plan, batch, the codec of stored records. The store is a list.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import replace
 import polars as pl
 
 from datadelay.model import Delay, DelayState
-from datadelay.watermark import UNKNOWN, caught_up, frontier, partition_progress
-from joins.batch.state import Admission
+from datadelay.watermark import UNKNOWN, caught_up, partition_watermark, watermark
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.batch import LookupBatch, StoredRight
 from joins.lookup.right_items import from_items, to_items
 from joins.lookup.source import begin
-from joins.lookup.spec import CONSUMER, STORE, DelayAt, LookupSpec, StorageAt, judge
+from joins.lookup.spec import CONSUMER, STORE, DelayApi, LookupSpec, StorageApi, judge
 from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
 from joins.plan.readable import Listing
 from joins.plan.sync_bolt import SyncBolt, Watch
 from joins.plan.wait_reasons import Held
 from joins.read.batch_reader import find_facts
-from joins.read.parse import take_in
+from joins.read.parse import parse
 from joins.rows.frames import RECORD
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
@@ -35,8 +35,8 @@ GENERATIONS = {CONSUMER: "feeder-1", STORE: "store-1"}
 def lookup_spec(spec, **changes):
     """The same join, its right side stored somewhere."""
     values = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
-    storage = StorageAt(url="http://storage", namespace="right")
-    return LookupSpec(**{**values, "storage": storage, "delay": DelayAt(url="http://d", consumer="f"), **changes})
+    storage = StorageApi(url="http://storage", namespace="right")
+    return LookupSpec(**{**values, "storage": storage, "delay": DelayApi(url="http://d", consumer="f"), **changes})
 
 
 class Simulated:
@@ -62,7 +62,7 @@ class Simulated:
     def restart(self):
         """On another machine: the facts of the last batch are missing, and must be found by reading again."""
         self.watch = Watch(self.clock.now_ms)
-        self.state = Admission.from_json(self.state.to_json())
+        self.state = BatchPlan.from_json(self.state.to_json())
         self.facts = {}
 
     def feed(self, most=2**60):
@@ -71,7 +71,7 @@ class Simulated:
         for p, ends in self.right.ends().items():
             end = min(ends.stable, self.fed[p] + most)
             for batch in [self.right.fetch(p, self.fed[p], end)] if end > self.fed[p] else []:
-                taken = take_in("right", self.spec.right, batch, now_ms, skew_ms, UNKNOWN).records
+                taken = parse("right", self.spec.right, batch, now_ms, skew_ms, UNKNOWN).records
                 taken = taken.filter(pl.col("key").is_not_null())
                 late = pl.repeat(False, len(taken), dtype=pl.Boolean, eager=True)
                 self.items.append(to_items(taken, late, 10**9))
@@ -86,7 +86,7 @@ class Simulated:
         now_ms = self.clock.now_ms
         newest = self.right.newest(self.fed, now_ms + self.spec.max_future_skew_ms)
         progress = [
-            partition_progress(
+            partition_watermark(
                 disorder_ms=self.spec.right.disorder_ms,
                 newest_ms=newest[p],
                 caught_up_listed_ms=now_ms if caught_up(self.fed[p], ends.stable, ends.high) else None,
@@ -95,7 +95,7 @@ class Simulated:
             )
             for p, ends in self.right.ends().items()
         ]
-        until_ms = frontier(progress)
+        until_ms = watermark(progress)
         if until_ms == UNKNOWN and state is DelayState.OK:
             state = DelayState.UNKNOWN
         self.delay = Delay(
@@ -126,10 +126,10 @@ class Simulated:
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         check_topics(spec, self.between(), topics)
         before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
-        planned = SyncBolt(spec, {"left": self.left}, self.watch).plan_left(before, listing, verdict.frontier_ms)
+        planned = SyncBolt(spec, {"left": self.left}, self.watch).plan_left(before, listing, verdict.watermark_ms)
         if isinstance(planned, Held):
             return False
-        self.state, self.facts = Admission.from_json(json.loads(json.dumps(planned.admission.to_json()))), {}
+        self.state, self.facts = BatchPlan.from_json(json.loads(json.dumps(planned.batch_plan.to_json()))), {}
         for row in self.join_batch():
             if row["outcome"] in ("matched", "unmatched"):
                 names = ("left_partition", "left_offset", "right_partition", "right_offset", "outcome", "reason")
@@ -137,7 +137,7 @@ class Simulated:
         return True
 
     def join_batch(self):
-        """The rows of the last admission."""
+        """The rows of the last batch plan."""
         rows = []
         for ticket in self._tickets():
             batch = LookupBatch(self.spec, ticket, lambda p, *span: self._read("left", p, *span), self._look_up)
@@ -168,8 +168,10 @@ class Simulated:
             self.publish()
             if not self.admit():
                 ends = self.left.ends()
-                readings = {p: r.end for b in self.between().buckets.values() for p, r in b.left.items()}
-                if self.clock.now_ms > self.end_ms and all(readings.get(p, 0) >= e.high for p, e in ends.items()):
+                partition_ranges = {p: r.end for b in self.between().buckets.values() for p, r in b.left.items()}
+                if self.clock.now_ms > self.end_ms and all(
+                    partition_ranges.get(p, 0) >= e.high for p, e in ends.items()
+                ):
                     return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
                 step_ms = self.spec.producer_delay_ms + self.spec.span_ms + 1
                 self.clock.advance(max(step_ms, (self.end_ms - self.clock.now_ms) // 20))

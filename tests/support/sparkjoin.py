@@ -16,7 +16,7 @@ from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
-from joins.streaming import flavour_of, stage_frame
+from joins.streaming import join_kind_of, stage_frame
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from teacup.kafka.write.writer import TopicWriter
@@ -94,7 +94,7 @@ class Running:
         self, spark: Any, spec: JoinSpec, control: JoinControl, windows: Path | None = None, copies: str | None = None
     ) -> Any:
         """Of a query whose batches come here, through the JVM."""
-        stage = flavour_of(spec).stage(spec, windows, copies)
+        stage = join_kind_of(spec).stage(spec, windows, copies)
         frame = stage_frame(spark, spec, lambda tickets: item_rows(stage(tickets)), ITEM_SCHEMA, control)
         return frame.writeStream.foreachBatch(lambda batch, number: self.take(items_in(batch.toArrow().to_batches())))
 
@@ -157,7 +157,7 @@ def running(spark: Any, spec: JoinSpec, folder: Path, copies: str | None = None,
     """Run either join with a checkpoint, slices and facts below `folder`; stopped in the end."""
     windows = folder / "windows"
     run = Running(None)
-    chosen = with_path(spec) if "right" in flavour_of(spec).inputs else spec
+    chosen = with_path(spec) if "right" in join_kind_of(spec).inputs else spec
     writer = run.writer(spark, chosen, JoinControl(windows=windows, copied=copies is not None), windows, copies)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()

@@ -124,8 +124,8 @@ function fill(card) {
 
 function slowest({ slowest, now_ms: nowMs }) {
   if (slowest === null) return "none reported";
-  if (slowest.progress_ms === null) return `${slowest.partition}, unknown: ${slowest.reason}`;
-  return `${slowest.partition}, ${duration(nowMs - slowest.progress_ms)} behind now`;
+  if (slowest.watermark_ms === null) return `${slowest.partition}, unknown: ${slowest.reason}`;
+  return `${slowest.partition}, ${duration(nowMs - slowest.watermark_ms)} behind now`;
 }
 
 const readable = iso => `${iso.slice(0, 10)} ${iso.slice(11, 23)} UTC`;

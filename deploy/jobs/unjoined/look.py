@@ -24,7 +24,7 @@ import fsspec
 from datadelay.positions.checkpoint import SparkCheckpoint
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.lookup.unjoined.expired import REMEDY, Seen, Verdicts
 from joins.lookup.unjoined.verdicts import SliceSummary
@@ -71,32 +71,32 @@ class Logs:
 
 def look(job: JoinJob, logs: Logs) -> Seen:
     """Looks at everything, in the order that makes it valid. Raises `KafkaUnavailable` if the output is unreadable."""
-    admission = state_left_behind(job, committed_admission(job))
+    batch_plan = state_left_behind(job, committed_plan(job))
     now_ms = wall_ms()
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
     output = logs.output.ends()
     right = logs.right.ends()
     wait_until_readable(logs.output, output, OPEN_TRANSACTION_S)
-    return Seen(admission, now_ms, output, right, topics)
+    return Seen(batch_plan, now_ms, output, right, topics)
 
 
-def committed_admission(job: JoinJob) -> Admission:
-    """Returns the admission of the join's newest committed batch. Raises `SpecChanged`, and like `SparkCheckpoint`."""
+def committed_plan(job: JoinJob) -> BatchPlan:
+    """Returns the batch plan of the join's newest committed batch. Raises `SpecChanged`, and like `SparkCheckpoint`."""
     ends = SparkCheckpoint(job.checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
-    admission = Admission.from_json(ends[0])
-    admission.check_belongs_to(job.spec, IN_FILE)
-    return admission
+    batch_plan = BatchPlan.from_json(ends[0])
+    batch_plan.check_belongs_to(job.spec, IN_FILE)
+    return batch_plan
 
 
-def state_left_behind(job: JoinJob, admission: Admission) -> Admission:
+def state_left_behind(job: JoinJob, batch_plan: BatchPlan) -> BatchPlan:
     """Returns the state after a committed batch, from its facts.
 
-    The next admission would hold it, but a join at its end may not plan one for a day.
+    The next batch plan would hold it, but a join at its end may not plan one for a day.
     """
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
-    return state_after(spec, admission, job.facts_folders)
+    return state_after(spec, batch_plan, job.facts_folders)
 
 
 def check_output(output: BrokerLog) -> None:

@@ -29,7 +29,7 @@ from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined.look import (
     Logs,
     check_output,
-    committed_admission,
+    committed_plan,
     folder_of,
     gathered,
     load,
@@ -201,7 +201,7 @@ def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[Slice
 
 
 def _nothing(job: JoinJob, state: Verdicts | None, lines: Lines) -> None:
-    over_ms = over_until(state_left_behind(job, committed_admission(job)))
+    over_ms = over_until(state_left_behind(job, committed_plan(job)))
     begun = state is not None and over_ms > UNKNOWN
     line = "the join has not reached any right record yet"
     if begun:

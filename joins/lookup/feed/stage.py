@@ -26,7 +26,7 @@ from joins.lookup.feed.spec import WAY_OUT, FeedSpec, FeedStorage
 from joins.lookup.key_lookup import REFUSED, refused, storage_client
 from joins.lookup.right_items import to_items
 from joins.read.deserialize import SideReader
-from joins.read.parse import take_in
+from joins.read.parse import parse
 from joins.read.range_gate import lags_of
 from joins.rows.frames import RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
@@ -118,7 +118,7 @@ class FeedTask:
         known = summary.newest_ms
         summary.read += batch.num_rows
         skew_ms = spec.max_future_skew_ms
-        taken = take_in("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
+        taken = parse("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
         if len(taken.dead):
             self._write_dead_letters(taken.dead)
         times = taken.records["time"].to_numpy()

@@ -30,7 +30,7 @@ from typing import Any
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.rules import earliest_left, earliest_right
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
@@ -52,16 +52,16 @@ def losses_of(spec: JoinSpec) -> Losses:
     return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
 
 
-def over_until(admission: Admission) -> int:
+def over_until(batch_plan: BatchPlan) -> int:
     """Returns the time below which right records match no left record that is still unread, except late ones."""
-    return min((bucket.expiry_ms for bucket in admission.buckets.values()), default=UNKNOWN)
+    return min((bucket.expiry_ms for bucket in batch_plan.buckets.values()), default=UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a run finds: the join's committed batch, then the output's ends, then right's, in this order."""
 
-    admission: Admission
+    batch_plan: BatchPlan
     listed_ms: int
     output: Mapping[int, Ends]
     right: Mapping[int, Ends]
@@ -193,7 +193,7 @@ def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> i
         return start
     if start == "earliest":
         return UNKNOWN
-    over_ms = over_until(seen.admission)
+    over_ms = over_until(seen.batch_plan)
     return None if over_ms == UNKNOWN else over_ms
 
 
@@ -229,7 +229,7 @@ def begin(
         )
     return Verdicts(
         generation=generation,
-        join=seen.admission.generation,
+        join=seen.batch_plan.generation,
         topics=seen.topics,
         begin_ms=begin_ms,
         positions=start,
@@ -247,7 +247,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     _check_same(spec, state, seen)
     state = _on_what_is_left(spec, state, seen, right)
     state = replace(state, snapshots=_with(state, seen))
-    over_ms, ceiling_ms = over_until(seen.admission), seen.listed_ms + spec.max_future_skew_ms
+    over_ms, ceiling_ms = over_until(seen.batch_plan), seen.listed_ms + spec.max_future_skew_ms
     if over_ms == UNKNOWN:
         return state
     # A hint: the reader ends the slice before the first record that can still match, so no margin is needed.
@@ -304,10 +304,10 @@ def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
 
 
 def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
-    if state.join != seen.admission.generation:
+    if state.join != seen.batch_plan.generation:
         raise SpecChanged(
             f"the verdicts are about a join of generation {state.join}, its checkpoint is of generation "
-            f"{seen.admission.generation}: {REMEDY}"
+            f"{seen.batch_plan.generation}: {REMEDY}"
         )
     for side, known in state.topics.items():
         losses_of(spec).check_topic(f"the {side} topic", known, seen.topics[side])

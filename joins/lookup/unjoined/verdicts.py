@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from datadelay.watermark import UNKNOWN
 from joins.lookup.unjoined.expired import RightSlice
-from joins.read.parse import take_in
+from joins.read.parse import parse
 from joins.rows.frames import I64, Bools, rows_about
 from joins.spec import JoinSpec
 from teacup.kafka.headers import EXPIRED, NULL_KEY
@@ -82,7 +82,7 @@ class PartitionVerdicts:
         """Yields the unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
         skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
-            taken = take_in("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
+            taken = parse("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
             records, dead = taken.records, taken.dead
             not_over = records["time"] >= self._slice.over_ms
             ends_here = bool(not_over.any())

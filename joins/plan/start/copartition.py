@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.plan.log_checks import different_counts, not_direct
 from joins.plan.readable import Listing
 from joins.plan.reader import open_log
-from joins.plan.start.handover import Moved
+from joins.plan.start.handover import Handover
 from joins.plan.start.positions import first_read
 from joins.plan.start.startup_sample import NEWEST, sample_newest, sample_next
 from joins.spec import JoinPath, JoinSpec
@@ -183,10 +183,10 @@ PARTITIONERS: Mapping[str, Partitioner] = {"murmur2 (Java)": murmur2, "CRC-32 (l
 log = logging.getLogger("teacup.joins.plan.start.copartition")
 
 
-def with_path(spec: JoinSpec, planned: Admission | None = None, moved: Moved | None = None) -> JoinSpec:
+def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover | None = None) -> JoinSpec:
     """Returns the same join with its path, and on the shuffled one with its number of buckets.
 
-    planned   the newest admission of the checkpoint, whose path it continues; None: a new checkpoint
+    planned   the newest batch plan of the checkpoint, whose path it continues; None: a new checkpoint
     moved     what a new checkpoint knows of the one that it goes on after
 
     Topics that are partitioned alike by Kafka's key, which is the join key, take the direct path, unless `spec.path`
@@ -210,7 +210,7 @@ def with_path(spec: JoinSpec, planned: Admission | None = None, moved: Moved | N
     return replace(spec, path=path, buckets=buckets)
 
 
-def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Moved | None = None) -> str | None:
+def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Handover | None = None) -> str | None:
     """Says why the topics may not take the direct path; None if they may, as far as is known.
 
     Unless it is asked for, the join key must be Kafka's, and left must not have more partitions than the checkpoint

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY, JoinPath, JoinSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Moved:
+class Handover:
     """Holds what a new checkpoint knows of the one that it goes on after.
 
     checkpoint   where the other one is
@@ -40,11 +40,13 @@ class Moved:
     left: Mapping[int, int]
 
     @classmethod
-    def of(cls, state: Admission, checkpoint: str, spec: JoinSpec, output: str) -> Moved:
+    def of(cls, state: BatchPlan, checkpoint: str, spec: JoinSpec, output: str) -> Handover:
         """Takes the state after the other checkpoint's last batch. Raises `SpecChanged` for another left topic."""
         topic = str(state.identity["left.topic"])
         _check_same("left.topic", topic, spec.left.topic)
-        left = {p: reading.start for bucket in state.buckets.values() for p, reading in bucket.left.items()}
+        left = {
+            p: partition_range.start for bucket in state.buckets.values() for p, partition_range in bucket.left.items()
+        }
         return cls(
             checkpoint=checkpoint,
             generation=state.generation,
@@ -74,7 +76,7 @@ class Moved:
         return {**asdict(self), "left": [[p, offset] for p, offset in sorted(self.left.items())]}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Moved:
+    def from_json(cls, data: Mapping[str, Any]) -> Handover:
         """Reads what `to_json` wrote."""
         return cls(**{**data, "left": dict(data["left"])})
 
@@ -87,8 +89,8 @@ def _check_same(key: str, was: str, now: str) -> None:
         )
 
 
-def as_it_was(spec: JoinSpec, state: Admission) -> JoinSpec:
-    """Returns the join that wrote an admission: its identity decides rows and facts, the rest is as in `spec`."""
+def as_it_was(spec: JoinSpec, state: BatchPlan) -> JoinSpec:
+    """Returns the join that wrote a batch plan: its identity decides rows and facts, the rest is as in `spec`."""
     changes: dict[str, dict[str, Any]] = {"": {}, "left": {}, "right": {}}
     for name in IDENTITY:
         side, _, field = name.rpartition(".")

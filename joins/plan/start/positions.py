@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.rules import earliest_right, latest_left
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss
 from joins.plan.log_checks import check_counts
 from joins.plan.readable import Listing
@@ -39,8 +39,8 @@ def nobody(_: str) -> None:
     """Ignores a warning: for a look at where a join would start."""
 
 
-def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say: Say = nobody) -> Admission:
-    """Returns the admission before the first batch: nothing read, all positions set.
+def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say: Say = nobody) -> BatchPlan:
+    """Returns the batch plan before the first batch: nothing read, all positions set.
 
     Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
     """
@@ -53,23 +53,23 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say
         start = start.alike(listing.right)
     right_from = _right_start(spec, listing.right, right, start, ceiling_ms, say)
     skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
-    first = first_admission(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
+    first = first_plan(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
     return replace(first, skipped={**start.skipped, **skipped})
 
 
-def first_admission(
+def first_plan(
     spec: JoinSpec,
     listing: Listing,
     topics: Mapping[str, TopicLog],
     left_from: Mapping[int, int],
     right_from: Mapping[int, int],
-) -> Admission:
-    """Returns the admission of any join of which nothing is read; both starts by partition."""
+) -> BatchPlan:
+    """Returns the batch plan of any join of which nothing is read; both starts by partition."""
     shuffled = spec.path is JoinPath.SHUFFLED
     divided = {0: (sorted(left_from), sorted(right_from))}
     if not shuffled:
         divided = {p: ([p], [p] if p in right_from else []) for p in sorted(listing.left)}
-    return Admission(
+    return BatchPlan(
         generation=uuid.uuid4().hex,
         number=0,
         listed_ms=listing.listed_ms,
@@ -80,8 +80,8 @@ def first_admission(
         buckets={
             number: Bucket(
                 number=number,
-                left={p: Reading.starting_at(left_from[p]) for p in left_partitions},
-                right={p: Reading.starting_at(right_from[p]) for p in right_partitions},
+                left={p: PartitionRange.starting_at(left_from[p]) for p in left_partitions},
+                right={p: PartitionRange.starting_at(right_from[p]) for p in right_partitions},
                 moved_ms=listing.listed_ms,
             )
             for number, (left_partitions, right_partitions) in divided.items()
@@ -98,7 +98,7 @@ class LeftStart:
     offsets      the first offset of each left partition
     smallest_ms  by right partition, a lower bound of the times of the left records that may match its records
     typical_ms   by right partition, a typical time of these
-    skipped      the offsets that are lost, if any, as in `Admission.skipped`
+    skipped      the offsets that are lost, if any, as in `BatchPlan.skipped`
     """
 
     offsets: Mapping[int, int]

@@ -7,7 +7,7 @@ Each partition that has something to read gets a task, which fetches its range, 
 of their key. Spark's shuffle brings the pieces of a bucket together, and the same JoinBolt as on the direct path joins
 them.
 
-The partitions of both sides are one bucket of the admission. Facts are about partitions, not about keys, so the tasks
-that fetch find them. Left is fetched at the same time as right, so it goes as far as right's frontier was known before
+The partitions of both sides are one bucket of the batch plan. Facts are about partitions, not about keys, so the tasks
+that fetch find them. Left is fetched at the same time as right, so it goes as far as right's watermark was known before
 the batch.
 """

@@ -22,13 +22,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.batch.facts import PartitionFacts, pairs
+from joins.batch.facts import RangeFacts, pairs
 from joins.batch.rules import left_limit
-from joins.batch.state import Reading, readings_from, readings_json
+from joins.batch.state import PartitionRange, ranges_from, ranges_json
 from joins.batch.ticket import Ticket
 from joins.read.batch_reader import Opened, OpenRange, Range, Read, ranges_of
-from joins.read.parse import Intake
-from joins.read.range_gate import Passage
+from joins.read.parse import ParsedBatch
+from joins.read.range_gate import RangeGate
 from joins.rows.buckets import buckets_of
 from joins.rows.frames import CHUNK_BYTES, RECORD, ROW, empty_rows, in_chunks, row_bytes
 from joins.spec import JoinSpec
@@ -69,7 +69,7 @@ def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:
         yield Piece(part.number_of_part, Content.TICKET, "", 0, 0, json.dumps(part.to_json()).encode())
 
 
-def facts_pieces(side: str, partition: int, facts: PartitionFacts, parts: int) -> Iterator[Piece]:
+def facts_pieces(side: str, partition: int, facts: RangeFacts, parts: int) -> Iterator[Piece]:
     """Yields the facts for every part; only the first one, which reports them, gets the tail."""
     for part in range(parts):
         values = asdict(facts) if part == 0 else {**asdict(facts), "tail": ()}
@@ -101,7 +101,7 @@ class ShuffledPart:
     """The pieces of one part, in any order."""
 
     ticket: Ticket | None = None
-    facts: dict[tuple[str, int], PartitionFacts] = field(default_factory=dict)
+    facts: dict[tuple[str, int], RangeFacts] = field(default_factory=dict)
     pieces: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
@@ -113,7 +113,7 @@ class ShuffledPart:
         elif piece.content is Content.FACTS:
             values = json.loads(piece.data)
             values |= {"tail": tuple(values["tail"]), "schemas": pairs(values["schemas"])}
-            self.facts[piece.side, piece.partition] = PartitionFacts(**values)
+            self.facts[piece.side, piece.partition] = RangeFacts(**values)
         else:
             self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
 
@@ -122,31 +122,31 @@ class ShuffledPart:
 
         def opened(side: str, partition: int, limit_ms: int) -> Opened:
             assert self.ticket is not None
-            reading = self.ticket.bucket.side(side)[partition]
-            return self._taken(side, partition), lambda: self._facts(spec, side, partition, reading)
+            partition_range = self.ticket.bucket.side(side)[partition]
+            return self._taken(side, partition), lambda: self._facts(spec, side, partition, partition_range)
 
         return opened
 
-    def _facts(self, spec: JoinSpec, side: str, partition: int, reading: Reading) -> PartitionFacts:
-        if reading.records:
+    def _facts(self, spec: JoinSpec, side: str, partition: int, partition_range: PartitionRange) -> RangeFacts:
+        if partition_range.records:
             return self.facts[side, partition]
-        return Passage(reading, spec.outliers, spec.side(side).disorder_ms).facts()
+        return RangeGate(partition_range, spec.outliers, spec.side(side).disorder_ms).facts()
 
-    def _taken(self, side: str, partition: int) -> Iterator[Intake]:
+    def _taken(self, side: str, partition: int) -> Iterator[ParsedBatch]:
         pieces = self.pieces.pop((side, partition), [])
         pieces.sort(key=lambda piece: (piece.content is not Content.DEAD, piece.number))
         for piece in pieces:
-            yield _intake_of(piece)
+            yield _parsed_of(piece)
 
 
-def _intake_of(piece: Piece) -> Intake:
+def _parsed_of(piece: Piece) -> ParsedBatch:
     frame = frame_of(piece.data)
     if piece.content is Content.DEAD:
         dead, frame = frame.cast(ROW), pl.DataFrame(schema={**RECORD, LATE: pl.Boolean()})
     else:
         dead = empty_rows()
     proves = np.zeros(len(frame), np.bool_)  # the task that fetched them has noted what they prove
-    return Intake(piece.side, frame.drop(LATE).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
+    return ParsedBatch(piece.side, frame.drop(LATE).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
 
 
 def parts_of(pieces: Iterable[Piece]) -> Iterator[ShuffledPart]:
@@ -173,20 +173,20 @@ class Fetch:
     @classmethod
     def all_of(cls, spec: JoinSpec, ticket: Ticket) -> list[Fetch]:
         """Returns a fetch for every partition that has something to read."""
-        known_ms = ticket.bucket.known_frontier_ms  # nothing of right is read yet
+        known_ms = ticket.bucket.known_watermark_ms  # nothing of right is read yet
         limit_ms = left_limit(spec, known_ms, known_ms, ticket.bucket.give_up_ms).limit_ms
         return [
             cls(side, range_, limit_ms, ticket.parts or 1)
             for side in ("right", "left")
             for range_ in ranges_of(ticket, side).values()
-            if range_.reading.records
+            if range_.partition_range.records
         ]
 
     def pieces(self, spec: JoinSpec, read: Read) -> Iterator[Piece]:
         """Yields the records that may go, by part, and the facts for every part."""
-        intakes, facts = self.range.opened(spec, self.side, read, self.limit_ms)
+        parsed_batches, facts = self.range.opened(spec, self.side, read, self.limit_ms)
         dividing = _Dividing(self)
-        for taken in intakes:
+        for taken in parsed_batches:
             yield from dividing.add(taken)
         yield from dividing.rest()
         yield from facts_pieces(self.side, self.range.partition, facts(), self.parts)
@@ -196,7 +196,7 @@ class Fetch:
         range_ = self.range
         return {
             "side": self.side,
-            "reading": readings_json({range_.partition: range_.reading}),
+            "reading": ranges_json({range_.partition: range_.partition_range}),
             "listed_ms": range_.listed_ms,
             "skew_ms": range_.skew_ms,
             "room_bytes": range_.room_bytes,
@@ -207,8 +207,8 @@ class Fetch:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Fetch:
         """Reads what `to_json` wrote."""
-        ((partition, reading),) = readings_from(data["reading"]).items()
-        range_ = Range(partition, reading, data["listed_ms"], data["skew_ms"], data["room_bytes"])
+        ((partition, partition_range),) = ranges_from(data["reading"]).items()
+        range_ = Range(partition, partition_range, data["listed_ms"], data["skew_ms"], data["room_bytes"])
         return cls(data["side"], range_, data["limit_ms"], data["parts"])
 
 
@@ -227,7 +227,7 @@ class _Dividing:
     collected_bytes: int = 0
     dead_bytes: int = 0
 
-    def add(self, taken: Intake) -> Iterator[Piece]:
+    def add(self, taken: ParsedBatch) -> Iterator[Piece]:
         if len(taken.dead):
             self.dead.append(taken.dead)
             self.dead_bytes += int(row_bytes(taken.dead).sum())

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import NO_RETRY_HELPS, JoinError
 from joins.items import Item, Stage
@@ -46,9 +46,9 @@ class FetchReader(TicketReader):
     """Admits as on the direct path, but has a task per partition instead of one per bucket."""
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
-        admission = Admission.from_json(end)
-        admission.check_belongs_to(self._spec)
-        (ticket,) = Ticket.all_of(admission)
+        batch_plan = BatchPlan.from_json(end)
+        batch_plan.check_belongs_to(self._spec)
+        (ticket,) = Ticket.all_of(batch_plan)
         fetches = [{"fetch": fetch.to_json()} for fetch in Fetch.all_of(self._spec, ticket)]
         return [json.dumps(task) for task in ({"ticket": ticket.to_json()}, *fetches)]
 
@@ -77,7 +77,7 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
     def fetched(fetch: Fetch) -> Iterator[Piece]:
         try:
             with planned_records(spec):
-                schemas = (number for number, _ in fetch.range.reading.schemas)
+                schemas = (number for number, _ in fetch.range.partition_range.schemas)
                 expect_schemas(spec.side(fetch.side), spec.registry, schemas)
                 yield from fetch.pieces(spec, read)
         except NO_RETRY_HELPS as error:

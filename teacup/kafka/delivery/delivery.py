@@ -32,7 +32,7 @@ from teacup.base.process import PerProcess, begun
 from teacup.kafka import client
 from teacup.kafka.delivery import failpoint
 from teacup.kafka.delivery.fencing import COMMIT, FencedProducer, OutputBucket, read_receipt
-from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt, Standing, needed, standing
+from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt, WrittenSoFar, needed, written_so_far
 from teacup.kafka.errors import DeliveryFailed
 from teacup.kafka.protocols import Clients
 from teacup.kafka.write.writer import Column, Delivered, discard_writer, open_writer
@@ -46,7 +46,7 @@ OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each bat
 class Delivery(Protocol):
     """The delivery of one batch of one bucket."""
 
-    def standing(self) -> Standing:
+    def written_so_far(self) -> WrittenSoFar:
         """Returns what of the batch is already in the output; those rows must not be written again."""
         ...
 
@@ -67,7 +67,7 @@ class Delivery(Protocol):
         """Makes what was written since the last commit durable. Returns the batch's rows in the output, by topic.
 
         rows      of the batch so far, including those that were already in the output
-        reached   what the last of these rows is about, for `Standing.check_reached`
+        reached   what the last of these rows is about, for `WrittenSoFar.check_reached`
         written   by topic, since the last commit: compared with what was acknowledged, before anything commits
         """
         ...
@@ -85,7 +85,7 @@ class AtLeastOnce:
         self._writer = open_writer(kafka)
         self._sent: dict[str, int] = {}
 
-    def standing(self) -> Standing:
+    def written_so_far(self) -> WrittenSoFar:
         return NOTHING_IN
 
     def write(
@@ -135,8 +135,8 @@ class ExactlyOnce:
         self._bytes, self._committed_ms = 0, now_ms()
         self._sent: dict[str, int] | None = None
 
-    def standing(self) -> Standing:
-        found = standing(self._transactions.receipt, self._batch, str(self._bucket))
+    def written_so_far(self) -> WrittenSoFar:
+        found = written_so_far(self._transactions.receipt, self._batch, str(self._bucket))
         if self._sent is None:
             self._sent = dict(found.sent)
         return found
@@ -156,7 +156,7 @@ class ExactlyOnce:
         return self._in_parts and self._transactions.begun and (self._bytes >= PART_BYTES or slow or gap)
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
-        transactions, was = self._transactions, self.standing()
+        transactions, was = self._transactions, self.written_so_far()
         sent = self._sent = {**(self._sent or {})}
         _add(sent, written)
         now_ms = self._now_ms()

@@ -100,7 +100,7 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WrittenSoFar:
     """What of a batch is in the output already.
 
     rows      how many of its rows
@@ -130,10 +130,10 @@ class Standing:
         )
 
 
-NOTHING_IN = Standing()
+NOTHING_IN = WrittenSoFar()
 
 
-def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
+def written_so_far(receipt: Receipt | None, batch: Batch, who: str) -> WrittenSoFar:
     """Returns how much of a batch is in the output. Raises `ReceiptRefused` if that is not known; `who`: the bucket."""
     if receipt is None:
         if batch.number > batch.first:
@@ -166,7 +166,7 @@ def standing(receipt: Receipt | None, batch: Batch, who: str) -> Standing:
             f"{batch.digest}): this one was planned again and reads something else. The checkpoint was put back, or "
             f"copied, or a power loss took its newest files. {_REMEDY}"
         )
-    return Standing(receipt.rows, receipt.done, receipt.sent, receipt.reached)
+    return WrittenSoFar(receipt.rows, receipt.done, receipt.sent, receipt.reached)
 
 
 _REMEDY = (
@@ -191,7 +191,7 @@ def check_start(
     goes_on_after  the last batch of the checkpoint that one which begins replaces; nothing later may be in the output
     """
     if planned is not None:
-        standing(receipt, planned, who)
+        written_so_far(receipt, planned, who)
         return
     if receipt is None or (receipt.generation == generation and receipt.number == 0):
         return

@@ -24,9 +24,9 @@ A search by blocks relies on the disorder that is configured (`teacup.kafka.log.
 out of order, for instance because a producer without idempotence retried. Then records of the time or later may lie
 before the answer, and a reader that starts there never reads them.
 
-Reading the whole log would find all of them. Looking at a block at each of the distances 1, 2, 4, 8, ... blocks before
-the answer finds every run of displaced records that is at least as long as its distance. For a partition of a thousand
-million records that takes about 25 blocks.
+PartitionRange the whole log would find all of them. Looking at a block at each of the distances 1, 2, 4, 8, ... blocks
+before the answer finds every run of displaced records that is at least as long as its distance. For a partition of a
+thousand million records that takes about 25 blocks.
 
 Runs generators in rounds: what all of them ask in a round is answered by one call. Pure.
 

@@ -1,4 +1,4 @@
-"""What a reader that plans its own ranges must know of a topic: the Protocol used by admission and collectors. Pure.
+"""What a reader that plans its own ranges must know of a topic: the Protocol used by batch plan and collectors. Pure.
 
 `teacup.kafka.log.broker_log.BrokerLog` answers from a real broker, `joins.testing.log.SimulatedLog` from memory.
 Offsets are the next offset to read; times are event times in int64 milliseconds UTC.

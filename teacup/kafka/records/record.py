@@ -221,7 +221,7 @@ WHOLE = "$"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptOf:
+class Projection:
     """Which parts are kept. Raises `ConfigError` for anything else."""
 
     parts: tuple[str, ...]

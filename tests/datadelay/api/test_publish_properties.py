@@ -1,8 +1,8 @@
-"""The publishing rules against an oracle: a consumer whose true progress is known at every moment.
+"""The publishing rules against an oracle: a consumer whose true partition watermark is known at every moment.
 
 The oracle plays a consumer of a few partitions whose records have known times. It reads on, goes back, or starts over.
-A collector lists its progress and sometimes fails; its submissions arrive late, twice or never. What readers got is
-then compared with the truth at the moment when they got it.
+A collector lists its partition watermark and sometimes fails; its submissions arrive late, twice or never. What readers
+got is then compared with the truth at the moment when they got it.
 """
 
 from __future__ import annotations

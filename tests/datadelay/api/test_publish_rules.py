@@ -48,7 +48,7 @@ def test_says_caught_up_when_the_submission_does(submission: Make) -> None:
 
 
 def test_never_lets_the_value_go_back_while_the_positions_advance(submission: Make) -> None:
-    """Disorder may lower the progress of a later record; what was promised holds."""
+    """Disorder may lower the partition watermark of a later record; what was promised holds."""
     published = run(submission(T0 - 5_000), submission(T0 - 9_000, position=11, listed_ms=at(1)))
 
     assert published.value_ms == T0 - 5_000
@@ -249,7 +249,7 @@ def test_refuses_times_from_the_future(submission: Make) -> None:
 
 
 def test_names_the_partition_without_progress_as_the_slowest(submission: Make) -> None:
-    """That is the one to look at; otherwise the one with the smallest progress is."""
+    """That is the one to look at; otherwise the one with the smallest partition watermark is."""
     lost = PartitionReport(2, None, None, "its position was deleted")
     reports = (PartitionReport(0, 5, T0 - 9), PartitionReport(1, 5, T0 - 8), lost)
 

@@ -42,7 +42,7 @@ def test_refuses_malformed_bodies(server: RunningServer) -> None:
 
 def test_points_at_the_value_that_is_not_allowed(server: RunningServer, submission: Make) -> None:
     """No coercion: a time as text or as a fraction is a defect of the sender. PostgreSQL stores no NUL."""
-    partition = {"partition": 0, "position": 1, "progress_ms": None}
+    partition = {"partition": 0, "position": 1, "watermark_ms": None}
     changes: list[tuple[dict[str, Any], str]] = [
         ({"listed_ms": 1.5}, "/body/listed_ms"),
         ({"listed_ms": "1795176000000"}, "/body/listed_ms"),
@@ -57,7 +57,7 @@ def test_points_at_the_value_that_is_not_allowed(server: RunningServer, submissi
         ({"store_generation": "a\0"}, "/body/store_generation"),
         ({"consumed_until_ms": None, "reason": "a\0"}, "/body/reason"),
         ({"partitions": [{**partition, "reason": "a\0"}]}, "/body/partitions/0/reason"),
-        ({"partitions": [{**partition, "position": -1001, "progress_ms": 0}]}, "/body/partitions/0/position"),
+        ({"partitions": [{**partition, "position": -1001, "watermark_ms": 0}]}, "/body/partitions/0/position"),
     ]
 
     found = [pointers(call(server, "PUT", ONE, json=body_of(submission()) | change)) for change, _ in changes]

@@ -39,7 +39,7 @@ def test_answers_a_submission_with_what_is_published(server: RunningServer, subm
         "stale_after_ms": 180_000,
         "generation": "first",
         "store_generation": None,
-        "slowest": {"partition": 0, "position": 10, "progress_ms": NOON_MS - 5_000, "reason": None},
+        "slowest": {"partition": 0, "position": 10, "watermark_ms": NOON_MS - 5_000, "reason": None},
         "partitions": None,
     }
     assert call(server, "GET", ONE).json() == answer.json()

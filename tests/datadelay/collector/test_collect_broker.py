@@ -26,7 +26,7 @@ Consumers = Callable[[str], Stepped]
 
 
 def by_clock(found: Submission) -> int:
-    """Returns the progress of a caught-up consumer."""
+    """Returns the partition watermark of a caught-up consumer."""
     return found.listed_ms - RULES.producer_delay_ms
 
 
@@ -46,10 +46,10 @@ def test_each_step_of_a_consumer_moves_the_value(
         found = consumer.collected(RULES)
 
         assert found.partitions[0].position == step
-        assert found.partitions[0].progress_ms == found.consumed_until_ms
+        assert found.partitions[0].watermark_ms == found.consumed_until_ms
         assert typical(times[step:]) - D <= found.consumed_until_ms <= min(times[step:])
         assert not found.caught_up
-        assert [report.progress_ms for report in found.partitions[1:]] == [by_clock(found)] * 2
+        assert [report.watermark_ms for report in found.partitions[1:]] == [by_clock(found)] * 2
 
     consumer.read(0, 1)
     found = consumer.collected(RULES)
@@ -210,7 +210,7 @@ def test_a_position_that_retention_deleted_is_unknown_and_the_others_keep_their_
     assert found.consumed_until_ms is None
     assert found.partitions[0].reason is not None
     assert "start 4: retention deleted 2 offsets" in found.partitions[0].reason
-    assert found.partitions[1].progress_ms == BASE_MS + 40 - D
+    assert found.partitions[1].watermark_ms == BASE_MS + 40 - D
     assert moved.consumed_until_ms == BASE_MS + 40 - D
 
 

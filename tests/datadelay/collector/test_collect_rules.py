@@ -34,7 +34,7 @@ ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # as many records of a block may be wron
 
 
 @pytest.mark.parametrize(
-    ("what", "rules", "observed", "progress_ms"),
+    ("what", "rules", "observed", "watermark_ms"),
     [
         ("the only unread record", RULES, {"position": 20, "unread_ms": (5_000,)}, 4_000),
         ("one far ahead of the clock", RULES, {"position": 20, "unread_ms": (LISTED_MS + 9,)}, BY_CLOCK),
@@ -67,13 +67,13 @@ ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # as many records of a block may be wron
         ("uncommitted records read", RULES, {"ends": OPEN, "position": 58, "read_ms": BLOCK}, 6_000),
     ],
 )
-def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str, Any], progress_ms: int) -> None:
-    """Each observation that allows a conclusion gives exactly its progress, and no reason."""
+def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str, Any], watermark_ms: int) -> None:
+    """Each observation that allows a conclusion gives exactly its partition watermark, and no reason."""
     partition = Observed(**{"partition": 3, "ends": SETTLED, **observed})
 
     report = partition_report(partition, LISTED_MS, rules)
 
-    assert report == PartitionReport(3, observed["position"], progress_ms), what
+    assert report == PartitionReport(3, observed["position"], watermark_ms), what
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_does_not_allow_a_conclusion_is_unknown_with_its_reason(
 
     report = partition_report(partition, LISTED_MS, rules)
 
-    assert report.progress_ms is None
+    assert report.watermark_ms is None
     assert report.position == observed["position"]
     assert report.reason is not None
     assert re.search(reason, report.reason)
@@ -145,7 +145,7 @@ def test_a_topic_is_caught_up_only_with_all_its_partitions() -> None:
 
 
 def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
-    """The frontier is the minimum; each partition keeps its own value and position."""
+    """The watermark is the minimum; each partition keeps its own value and position."""
     found = submit(
         Observed(partition=0, ends=SETTLED, position=50),
         Observed(partition=1, ends=SETTLED, position=20, unread_ms=(8_000,)),
@@ -153,7 +153,7 @@ def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
     )
 
     assert found.consumed_until_ms == 7_000
-    assert [report.progress_ms for report in found.partitions] == [BY_CLOCK, 7_000, 8_000]
+    assert [report.watermark_ms for report in found.partitions] == [BY_CLOCK, 7_000, 8_000]
     assert [report.position for report in found.partitions] == [50, 20, 21]
 
 
@@ -167,7 +167,7 @@ def test_one_unknown_partition_makes_the_topic_unknown_and_keeps_the_others() ->
     assert found.consumed_until_ms is None
     assert found.reason is not None
     assert found.reason.startswith("1 of 2 partitions unknown; partition 1: position 9 is below")
-    assert found.partitions[0].progress_ms == 7_000
+    assert found.partitions[0].watermark_ms == 7_000
 
 
 def test_a_topic_without_partitions_is_unknown() -> None:

@@ -242,7 +242,8 @@ def test_a_store_of_a_new_generation_is_unknown(
     topic_factory: TopicFactory,
     stepped: Callable[[str], Stepped],
 ) -> None:
-    """What the consumer fed is gone: its progress says nothing about the new store until it is beyond the old."""
+    """What the consumer fed is gone: its partition watermark says nothing about the new store until it is beyond the
+    old."""
     topic = topic_factory()
     produce(kafka, topic, [BASE_MS, BASE_MS + 9_000])
     consumer = stepped(topic)

@@ -1,7 +1,8 @@
-"""For any history of a topic and any positions: never beyond the true progress, and equal to it when caught up.
+"""For any history of a topic and any positions: never beyond the true partition watermark, and equal to it when caught
+up.
 
-The oracle knows the whole history, including the future: the true progress at a moment is the smallest event time of
-the records that the consumer has not read. Records from the future do not count, because nobody waits for them.
+The oracle knows the whole history, including the future: the true partition watermark at a moment is the smallest event
+time of the records that the consumer has not read. Records from the future do not count, because nobody waits for them.
 """
 
 from __future__ import annotations
@@ -135,10 +136,10 @@ def check_not_beyond(case: Case) -> None:
 
     for report in found.partitions:
         unread = case.unread_ms(report.partition)
-        assert report.progress_ms is None or report.progress_ms <= min(unread, default=report.progress_ms)
+        assert report.watermark_ms is None or report.watermark_ms <= min(unread, default=report.watermark_ms)
     if found.consumed_until_ms is not None:
         assert found.consumed_until_ms == min(
-            report.progress_ms for report in found.partitions if report.progress_ms is not None
+            report.watermark_ms for report in found.partitions if report.watermark_ms is not None
         )
         event("a value" + (", caught up" if found.caught_up else ""))
     else:
@@ -170,7 +171,7 @@ def test_a_value_is_known_unless_something_hides_it(case: Case) -> None:
         readable = case.history.partitions[report.partition][: end.stable]
         usable = [record for record in readable if record.kind is EventKind.DATA and record.time_ms <= ceiling_ms]
         if len(usable) > case.spec.outliers or (end.settled and case.spec.idle is Idle.ADVANCE):
-            assert report.progress_ms is not None, report
+            assert report.watermark_ms is not None, report
 
 
 @given(
@@ -207,12 +208,12 @@ def test_no_wrong_time_moves_the_published_time(
         read_ms = proven([at for _, at in read], outliers)
         unread = {0: (position, end)}
         if log.readable(unread)[0] and not log.valid_times(unread, LATEST_MS, 1)[0]:
-            assert report.progress_ms is None
+            assert report.watermark_ms is None
             assert report.reason is not None
             assert "has an event time" in report.reason
             continue
-        if report.progress_ms is not None:
-            assert report.progress_ms <= min(timely, default=report.progress_ms)
+        if report.watermark_ms is not None:
+            assert report.watermark_ms <= min(timely, default=report.watermark_ms)
         if read_ms is not None:
-            assert report.progress_ms is not None
-            assert report.progress_ms >= read_ms - DISORDER_MS
+            assert report.watermark_ms is not None
+            assert report.watermark_ms >= read_ms - DISORDER_MS

@@ -15,26 +15,26 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from datadelay.errors import PositionsUnreadable
 from datadelay.positions.checkpoint import SparkCheckpoint
 from joins.batch.facts import Bound
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.spec import JoinSpec, Side
 from tests.support.waiting import run_to_its_end
 
 KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 
 
-def admission(*buckets: Bucket) -> dict[str, Any]:
+def batch_plan(*buckets: Bucket) -> dict[str, Any]:
     """Returns the offset of one of our jobs, which joins clicks with impressions."""
     spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
     topics = {"left": ("id-l", 2), "right": ("id-r", 2)}
-    return Admission("gen", 3, 1, 0, 1, spec.identity(), topics, {b.number: b for b in buckets}).to_json()
+    return BatchPlan("gen", 3, 1, 0, 1, spec.identity(), topics, {b.number: b for b in buckets}).to_json()
 
 
 def bucket(number: int, left: dict[int, tuple[int, int]], right: dict[int, tuple[int, int]]) -> Bucket:
     """Returns a bucket that reads these ranges."""
     return Bucket(
         number,
-        {p: Reading(*span, bounds=(Bound(0),)) for p, span in left.items()},
-        {p: Reading(*span, bounds=(Bound(0),)) for p, span in right.items()},
+        {p: PartitionRange(*span, bounds=(Bound(0),)) for p, span in left.items()},
+        {p: PartitionRange(*span, bounds=(Bound(0),)) for p, span in right.items()},
     )
 
 
@@ -94,7 +94,7 @@ def test_the_second_format_names_its_sources(tmp_path: Path) -> None:
 
 def test_of_a_join_everything_below_its_last_batch_was_read(tmp_path: Path) -> None:
     """By topic; records of either side of the batch itself may be left to the next one."""
-    end = admission(bucket(0, {0: (3, 8)}, {0: (10, 40)}), bucket(1, {1: (0, 0)}, {1: (11, 41)}))
+    end = batch_plan(bucket(0, {0: (3, 8)}, {0: (10, 40)}), bucket(1, {1: (0, 0)}, {1: (11, 41)}))
     write(str(tmp_path), {4: v1(end)}, committed=[4])
     checkpoint = SparkCheckpoint(str(tmp_path))
 
@@ -105,8 +105,8 @@ def test_of_a_join_everything_below_its_last_batch_was_read(tmp_path: Path) -> N
 def test_a_feeder_says_which_store_it_has_fed(tmp_path: Path) -> None:
     """The generation in its batches; other jobs name none."""
     fed = {"bucket": 0, "right": [[0, 10, 40, None]]}
-    end = {**admission(), "buckets": [fed], "store_generation": "store-1"}
-    for folder, ends in ((tmp_path / "feeder", end), (tmp_path / "join", admission(bucket(0, {}, {0: (1, 2)})))):
+    end = {**batch_plan(), "buckets": [fed], "store_generation": "store-1"}
+    for folder, ends in ((tmp_path / "feeder", end), (tmp_path / "join", batch_plan(bucket(0, {}, {0: (1, 2)})))):
         write(str(folder), {0: v1(ends)}, [0])
 
     fed, joined = (SparkCheckpoint(str(tmp_path / name)).read("impressions", [0]) for name in ("feeder", "join"))
@@ -192,9 +192,9 @@ def given_end_source() -> type[DataSource]:
 
 
 def test_what_spark_itself_writes_is_read(spark: SparkSession, tmp_path: Path) -> None:
-    """Its own files, with the end of a Kafka source, and with an admission."""
+    """Its own files, with the end of a Kafka source, and with a batch plan."""
     spark.dataSource.register(given_end_source())
-    ends = ({"orders": {"0": 7, "1": 9}}, admission(bucket(0, {0: (3, 8)}, {0: (10, 40)})))
+    ends = ({"orders": {"0": 7, "1": 9}}, batch_plan(bucket(0, {0: (3, 8)}, {0: (10, 40)})))
     like_kafka, own = (spark.readStream.format("given-end").option("end", json.dumps(end)).load() for end in ends)
 
     query = (

@@ -11,7 +11,7 @@ import pytest
 from deploy.check.findings import Finding, Level
 from deploy.check.lookup_findings import of_feeder, of_lookup
 from deploy.dev.broker.lifeline import free_port
-from joins import DelayAt, LookupSpec, Side, StorageAt
+from joins import DelayApi, LookupSpec, Side, StorageApi
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.right_items import to_items
 from joins.lookup.spec import CONSUMER, STORE
@@ -48,8 +48,8 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LookupSpec]:
             left=Side(topic="clicks"),
             right=RIGHT,
             before_ms=60_000,
-            storage=StorageAt(url=f"http://127.0.0.1:{port}", namespace="right", token=TOKEN),
-            delay=DelayAt(url=delays.url, consumer="feeder", token=delays.secrets["reader"]),
+            storage=StorageApi(url=f"http://127.0.0.1:{port}", namespace="right", token=TOKEN),
+            delay=DelayApi(url=delays.url, consumer="feeder", token=delays.secrets["reader"]),
         )
 
 
@@ -81,7 +81,7 @@ def storage_of(spec: LookupSpec, **changes: str) -> dict[str, str | None]:
 
 
 def joining(spec: LookupSpec, before_ms: int = 60_000, **storage: str) -> LookupSpec:
-    at = StorageAt(**storage_of(spec, **storage))
+    at = StorageApi(**storage_of(spec, **storage))
     return LookupSpec(name="j", left=spec.left, right=RIGHT, before_ms=before_ms, storage=at, delay=spec.delay)
 
 

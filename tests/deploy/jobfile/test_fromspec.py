@@ -17,14 +17,14 @@ from deploy.job import CommonJob, DedupJob, Deduplicate, FeederJob, JoinJob, Out
 from deploy.jobfile.values import from_spec, like
 from joins.duration_args import REQUIRED
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from joins.lookup.spec import DelayAt, LookupSpec, StorageAt
+from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.spec import JoinSpec, Side, Wait
 from teacup.base.config.keys import Keys
 from teacup.base.fields import Between, Count
 from teacup.base.times import Duration, Seconds
 
 JOBS = (CommonJob, JoinJob, DedupJob, FeederJob, Output, Select, Deduplicate, DedupConfig)
-SPECS = (Side, JoinSpec, LookupSpec, StorageAt, DelayAt, FeedSpec, FeedStorage)
+SPECS = (Side, JoinSpec, LookupSpec, StorageApi, DelayApi, FeedSpec, FeedStorage)
 BOUNDS = {"ge", "gt", "le", "lt", "min_length", "max_length", "pattern"}
 OTHERWISE = {"spark": "a file starts Spark, a program has it already"}
 """Defaults that differ on purpose."""

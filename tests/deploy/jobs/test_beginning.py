@@ -194,13 +194,13 @@ def test_the_driver_and_the_tasks_agree_on_the_digest(kafka, job, here, tmp_path
     fill(kafka, content, 0, 50)
     assert here.run(content).code == ExitCode.DONE
     made = load_job(tmp_path / "job.yaml")
-    admission = Checkpoint(content["checkpoint"]).planned(made.spec)
+    batch_plan = Checkpoint(content["checkpoint"]).planned(made.spec)
 
     delivered = []
-    for ticket in Ticket.all_of(admission):
+    for ticket in Ticket.all_of(batch_plan):
         bucket = OutputBucket(content["name"], ticket.bucket.number, content["output"]["topic"])
         receipt, _ = read_receipt(kafka, bucket)
-        if receipt.number == admission.number:
+        if receipt.number == batch_plan.number:
             delivered.append(receipt.digest == Begin.of(ticket, made.spec).digest)
 
     assert delivered

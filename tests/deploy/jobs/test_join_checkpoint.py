@@ -16,14 +16,14 @@ from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, Checkpoint
 from deploy.job import JoinJob, Output
 from deploy.jobs.join_checkpoint import GENERATION, MOVED, Checkpoint, look_into
 from deploy.jobs.move import started
-from joins.batch.state import Admission, Bucket, Reading
-from joins.plan.start.handover import Moved
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.plan.start.handover import Handover
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
 
 SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
-AFTER = Moved(
+AFTER = Handover(
     checkpoint="/old",
     generation="g",
     number=7,
@@ -38,25 +38,25 @@ AFTER = Moved(
 @pytest.mark.parametrize("plan", ["v1\n{}\n%s", "v2\n{}\nsource:%s"])
 def test_the_newest_plan_is_read_from_both_versions_of_the_offset_log(tmp_path: Path, plan: str) -> None:
     """Spark 4 writes either of them."""
-    admission = Admission("generation", 3, 1, 0, 1, SPEC.identity(), {"left": ("id", 0)})
+    batch_plan = BatchPlan("generation", 3, 1, 0, 1, SPEC.identity(), {"left": ("id", 0)})
     (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "4").write_text(plan % json.dumps(admission.to_json()))
+    (tmp_path / "offsets" / "4").write_text(plan % json.dumps(batch_plan.to_json()))
 
-    assert Checkpoint(str(tmp_path)).planned(SPEC) == admission
+    assert Checkpoint(str(tmp_path)).planned(SPEC) == batch_plan
 
 
 def test_a_flipped_bit_in_the_newest_plan_is_noticed(tmp_path: Path) -> None:
     """Wherever it is in what the job planned: another offset would lose rows, or write them twice."""
-    buckets = {0: Bucket(0, {0: Reading(5, 17)}, {0: Reading(7, 19)})}
-    admission = Admission("g", 3, 1, 0, 1, SPEC.identity(), {"left": ("id", 1)}, buckets)
-    text = json.dumps(with_checksum(admission.to_json())).encode()
+    buckets = {0: Bucket(0, {0: PartitionRange(5, 17)}, {0: PartitionRange(7, 19)})}
+    batch_plan = BatchPlan("g", 3, 1, 0, 1, SPEC.identity(), {"left": ("id", 1)}, buckets)
+    text = json.dumps(with_checksum(batch_plan.to_json())).encode()
     (tmp_path / "offsets").mkdir()
     path, checkpoint = tmp_path / "offsets" / "4", Checkpoint(str(tmp_path))
 
     for at in range(len(text)):
         path.write_bytes(b"v1\n{}\n" + text[:at] + bytes([text[at] ^ 1]) + text[at + 1 :])
         with suppress(CheckpointInvalid):
-            assert checkpoint.newest() == admission
+            assert checkpoint.newest() == batch_plan
 
 
 def test_the_generation_of_a_new_checkpoint_stays(tmp_path: Path) -> None:
@@ -143,18 +143,18 @@ def job_on(checkpoint: str) -> JoinJob:
 
 def test_a_look_finds_the_plan_or_after_which_checkpoint_a_new_one_goes_on(tmp_path: Path) -> None:
     """A checkpoint with a plan no longer goes on after another one."""
-    job, admission = job_on(str(tmp_path)), Admission("g", 8, 1, 0, 1, SPEC.identity(), {"left": ("id", 0)})
+    job, batch_plan = job_on(str(tmp_path)), BatchPlan("g", 8, 1, 0, 1, SPEC.identity(), {"left": ("id", 0)})
 
     new = look_into(job)
     Checkpoint(job.checkpoint).keep_moved(AFTER)
     noted = look_into(job)
     (tmp_path / "offsets").mkdir()
-    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(admission.to_json())}")
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(batch_plan.to_json())}")
     planned = look_into(job)
 
     assert new == (None, None)
     assert noted == (None, AFTER)
-    assert planned == (admission, None)
+    assert planned == (batch_plan, None)
     with started(job, None) as spec:
         assert spec is job.spec
 

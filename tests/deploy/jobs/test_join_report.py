@@ -10,7 +10,7 @@ from datadelay.watermark import UNKNOWN
 from dedup.restart.states import FilterChange, FilterReport, FilterState, Reason
 from deploy.jobs.join_report import BatchReport, gather
 from deploy.output.accounts import DeliveredBatch
-from joins import DelayAt, LookupSpec, StorageAt
+from joins import DelayApi, LookupSpec, StorageApi
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 
@@ -24,7 +24,7 @@ def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
     both = {"left": 0, "right": 0}
     batches = []
     for number, deduplicator in enumerate(deduplicators):
-        summary = BucketSummary(number, 7, len(deduplicators), frontier_ms=both, slowest=both, rows={"matched": 1})
+        summary = BucketSummary(number, 7, len(deduplicators), watermark_ms=both, slowest=both, rows={"matched": 1})
         batches.append(DeliveredBatch(summary, {}, {}, 0, deduplicator))
     return gather(SPEC, batches, 0.5, 1_000)
 
@@ -36,12 +36,12 @@ def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
         left=Side(topic="l"),
         right=Side(topic="r"),
         before_ms=1,
-        storage=StorageAt(url="http://store", namespace="right"),
-        delay=DelayAt(url="http://delay", consumer="feeder"),
+        storage=StorageApi(url="http://store", namespace="right"),
+        delay=DelayApi(url="http://delay", consumer="feeder"),
     )
 
     def line(spec: JoinSpec, stored_ms: int) -> str:
-        summary = BucketSummary(0, 7, 1, frontier_ms={"left": 0, "right": stored_ms}, held_by="feeder in r")
+        summary = BucketSummary(0, 7, 1, watermark_ms={"left": 0, "right": stored_ms}, held_by="feeder in r")
         return "  ".join(gather(spec, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).usual())
 
     assert line(lookup, 60_000).endswith("held by feeder in r  right stored up to 1970-01-01T00:01:00.000Z")
@@ -68,7 +68,7 @@ def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what
         0,
         7,
         1,
-        frontier_ms=both,
+        watermark_ms=both,
         slowest=both,
         late={"left": 0, "right": late},
         disorder_ms={"left": 9, "right": 5_000},
@@ -125,7 +125,7 @@ def test_right_records_that_count_as_joined_because_retention_was_too_short_are_
     gone = [("left", 0, 769, 1009)], [("left", p, 0, 5) for p in range(1, 5)]
     batches = [
         DeliveredBatch(
-            BucketSummary(n, 7, 2, frontier_ms=both, slowest=both, deleted=deleted, presumed=3), {}, {}, 0, None
+            BucketSummary(n, 7, 2, watermark_ms=both, slowest=both, deleted=deleted, presumed=3), {}, {}, 0, None
         )
         for n, deleted in enumerate(gone)
     ]
@@ -139,6 +139,6 @@ def test_right_records_that_count_as_joined_because_retention_was_too_short_are_
 def test_deleted_records_that_leave_no_right_record_in_doubt_are_no_warning() -> None:
     """Everything in the window is known."""
     both = {"left": 0, "right": 0}
-    summary = BucketSummary(0, 7, 1, frontier_ms=both, slowest=both, deleted=[("left", 0, 769, 1009)], presumed=0)
+    summary = BucketSummary(0, 7, 1, watermark_ms=both, slowest=both, deleted=[("left", 0, 769, 1009)], presumed=0)
 
     assert gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).warnings == []

@@ -11,13 +11,13 @@ from datadelay.watermark import UNKNOWN
 from deploy.job import Output
 from deploy.output import stage as sink
 from deploy.output.deliveries import Writing
-from joins.batch.facts import BucketFacts, PartitionFacts
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.items import Begin
 from joins.read.summary import BucketSummary
 from joins.rows.frames import ROW
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, Side
-from teacup.kafka.delivery.receipt import Standing
+from teacup.kafka.delivery.receipt import WrittenSoFar
 from teacup.kafka.errors import ReceiptRefused
 
 SPEC = JoinSpec(name="j", left=Side(topic="left"), right=Side(topic="right"), before_ms=1)
@@ -26,14 +26,14 @@ SPEC = JoinSpec(name="j", left=Side(topic="left"), right=Side(topic="right"), be
 class Noted(Writing):
     """Writes nothing: of the batch is in what `found` says."""
 
-    def __init__(self, found: Standing) -> None:
+    def __init__(self, found: WrittenSoFar) -> None:
         self.found, self.written, self.reached = found, 0, ""
 
     def write(self, topic: str, out: Outgoing) -> int:
         self.written += out.size
         return out.size
 
-    def standing(self) -> Standing:
+    def written_so_far(self) -> WrittenSoFar:
         return self.found
 
     def part_is_full(self, *, gap: bool) -> bool:
@@ -44,7 +44,7 @@ class Noted(Writing):
         return self.found.sent
 
 
-def delivered(monkeypatch: pytest.MonkeyPatch, found: Standing, count: int) -> tuple[Noted, Mapping[str, int]]:
+def delivered(monkeypatch: pytest.MonkeyPatch, found: WrittenSoFar, count: int) -> tuple[Noted, Mapping[str, int]]:
     """What a sink does with `count` rows of left offsets 0, 1, ..., of which `found` is in."""
     monkeypatch.setattr(sink, "output_limits", lambda *_: {})
     writing = Noted(found)
@@ -63,13 +63,13 @@ def delivered(monkeypatch: pytest.MonkeyPatch, found: Standing, count: int) -> t
     bucket.take(rows.with_columns(missing).select(*ROW).cast(ROW))
     summary = BucketSummary(bucket=0, number=5, buckets=1, rows={"unmatched": count})
     summary.read["left"] = count
-    summary.facts = BucketFacts(left={0: PartitionFacts(count, UNKNOWN)})
+    summary.facts = BucketFacts(left={0: RangeFacts(count, UNKNOWN)})
     return writing, bucket.close(summary).sent
 
 
 def test_a_batch_that_is_in_completely_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same left records."""
-    writing, sent = delivered(monkeypatch, Standing(37, True, {"out": 37}, "left up to 0:37"), 37)
+    writing, sent = delivered(monkeypatch, WrittenSoFar(37, True, {"out": 37}, "left up to 0:37"), 37)
 
     assert (writing.written, sent) == (0, {"out": 37})
     assert writing.reached == "left up to 0:37"
@@ -81,14 +81,14 @@ def test_a_batch_that_is_in_completely_and_ends_elsewhere_is_refused(
 ) -> None:
     """The next one begins where it ends: records would be missing, or come twice."""
     with pytest.raises(ReceiptRefused, match=rf"all of them, for left up to 0:37; now it is left up to 0:{count}\."):
-        delivered(monkeypatch, Standing(37, True, {"out": 37}, "left up to 0:37"), count)
+        delivered(monkeypatch, WrittenSoFar(37, True, {"out": 37}, "left up to 0:37"), count)
 
 
 def test_the_ends_of_many_partitions_are_noted_as_a_digest() -> None:
     """A receipt is stored as the metadata of an offset, of a few kilobytes."""
     summaries = [BucketSummary(bucket=0, number=5, buckets=1) for _ in range(3)]
     for summary, at in zip(summaries, (0, 0, 1), strict=True):
-        summary.facts = BucketFacts(left={p: PartitionFacts(at + p, UNKNOWN) for p in range(1_000)})
+        summary.facts = BucketFacts(left={p: RangeFacts(at + p, UNKNOWN) for p in range(1_000)})
 
     first, same, other = (summary.ended for summary in summaries)
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.batch.facts import BucketFacts, PartitionFacts
-from joins.batch.state import Admission, Bucket
+from joins.batch.facts import BucketFacts, RangeFacts
+from joins.batch.state import BatchPlan, Bucket
 from joins.batch.ticket import Ticket
 from joins.read import facts_files as factsfolder
 from joins.read.facts_files import KEPT, FactsFolder, bucket_folder, keep_facts, known_facts
@@ -25,9 +25,9 @@ TIMES = st.integers(EARLIEST_MS, LATEST_MS)
 PARTITIONS = st.dictionaries(
     st.integers(0, 20),
     st.builds(
-        PartitionFacts,
+        RangeFacts,
         end=st.integers(0, 2**60),
-        progress_ms=TIMES,
+        watermark_ms=TIMES,
         tail=st.lists(st.integers(0, 2**50), max_size=4).map(tuple),
         below_ms=TIMES,
         future_ms=TIMES,
@@ -36,10 +36,10 @@ PARTITIONS = st.dictionaries(
     max_size=3,
 )
 FACTS = st.builds(
-    BucketFacts, left=PARTITIONS, right=PARTITIONS, frontier_ms=TIMES, expiry_ms=TIMES, oldest_ms=st.none() | TIMES
+    BucketFacts, left=PARTITIONS, right=PARTITIONS, watermark_ms=TIMES, expiry_ms=TIMES, oldest_ms=st.none() | TIMES
 )
-SOME = BucketFacts({0: PartitionFacts(7, 70, (71, 72), 80, 90, 75)}, {0: PartitionFacts(9, 60)}, 60, 50, 55)
-OTHER = BucketFacts({0: PartitionFacts(8, 80)}, {0: PartitionFacts(12, 90)}, 90, 50, 55)
+SOME = BucketFacts({0: RangeFacts(7, 70, (71, 72), 80, 90, 75)}, {0: RangeFacts(9, 60)}, 60, 50, 55)
+OTHER = BucketFacts({0: RangeFacts(8, 80)}, {0: RangeFacts(12, 90)}, 90, 50, 55)
 TEXT = checked_text(SOME.to_json())
 
 
@@ -51,7 +51,7 @@ def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(FACTS)
 def test_facts_survive_json(facts):
-    """All of them: the next admission would take missing ones for unknown."""
+    """All of them: the next batch plan would take missing ones for unknown."""
     assert BucketFacts.from_json(json.loads(json.dumps(facts.to_json()))) == facts
 
 
@@ -123,15 +123,15 @@ def test_only_the_last_facts_are_kept(tmp_path: Path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [*kept, "slice"]
 
 
-def summaries_of(admission: Admission, facts: dict[int, BucketFacts]) -> list[BucketSummary]:
+def summaries_of(batch_plan: BatchPlan, facts: dict[int, BucketFacts]) -> list[BucketSummary]:
     """What the tasks of a batch report."""
-    summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(admission)]
+    summaries = [BucketSummary.of(ticket) for ticket in Ticket.all_of(batch_plan)]
     for summary in summaries:
         summary.note(facts[summary.bucket])
     return summaries
 
 
-BATCH = Admission("g", 7, 0, 0, 1, {}, {}, {number: Bucket(number, {}, {}) for number in (3, 4)})
+BATCH = BatchPlan("g", 7, 0, 0, 1, {}, {}, {number: Bucket(number, {}, {}) for number in (3, 4)})
 
 
 def test_the_driver_keeps_the_facts_of_all_buckets(tmp_path: Path):
@@ -207,6 +207,6 @@ def test_a_summary_names_the_slowest_partition_of_each_side():
     """And up to when it has been read."""
     summary = BucketSummary(0, 1, 1)
 
-    summary.note(BucketFacts({0: PartitionFacts(1, 9), 2: PartitionFacts(1, 5)}, {}, 7, 3))
+    summary.note(BucketFacts({0: RangeFacts(1, 9), 2: RangeFacts(1, 5)}, {}, 7, 3))
 
-    assert (summary.slowest, summary.frontier_ms) == ({"left": 2}, {"left": 5})
+    assert (summary.slowest, summary.watermark_ms) == ({"left": 2}, {"left": 5})

@@ -49,7 +49,7 @@ def matches(spec: JoinSpec, left_ms: int, right_ms: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("progress_ms", "known_ms", "stored_ms", "expected"),
+    ("watermark_ms", "known_ms", "stored_ms", "expected"),
     [
         ([70, 60], UNKNOWN, None, 60),
         ([70, 60], 50, None, 60),
@@ -62,10 +62,10 @@ def matches(spec: JoinSpec, left_ms: int, right_ms: int) -> bool:
     ],
 )
 def test_right_is_complete_as_far_as_its_slowest_partition(
-    progress_ms: list[int], known_ms: int, stored_ms: int | None, expected: int
+    watermark_ms: list[int], known_ms: int, stored_ms: int | None, expected: int
 ) -> None:
     """And never less far than before; where a feeder stores right, as far as that is stored."""
-    assert right_watermark(progress_ms, known_ms, stored_ms) == expected
+    assert right_watermark(watermark_ms, known_ms, stored_ms) == expected
 
 
 # Left limit
@@ -111,11 +111,11 @@ def test_left_is_given_up_once_right_has_stood_still_for_max_wait(
 
 @given(specs(), PROGRESS, WATERMARKS, st.data())
 def test_no_left_record_that_may_go_can_still_get_an_unread_right_one(
-    spec: JoinSpec, progress_ms: list[int], known_ms: int, data: st.DataObject
+    spec: JoinSpec, watermark_ms: list[int], known_ms: int, data: st.DataObject
 ) -> None:
     """And the limit is the largest such time: a left record at it may match a right one at the watermark."""
     before_ms = right_watermark([], known_ms)
-    read_ms = right_watermark(progress_ms, known_ms)
+    read_ms = right_watermark(watermark_ms, known_ms)
     limit_ms = left_limit(spec, before_ms, read_ms).limit_ms
     unread_from_ms = before_ms if spec.path is JoinPath.SHUFFLED else read_ms
 
@@ -131,10 +131,10 @@ def test_no_left_record_that_may_go_can_still_get_an_unread_right_one(
 
 @given(specs(), WATERMARKS, PROGRESS, PROGRESS)
 def test_the_limit_and_the_watermark_never_go_back(
-    spec: JoinSpec, known_ms: int, progress_ms: list[int], later_ms: list[int]
+    spec: JoinSpec, known_ms: int, watermark_ms: list[int], later_ms: list[int]
 ) -> None:
     """Whatever the partitions report: the next batch takes what this one knew."""
-    first = right_watermark(progress_ms, known_ms)
+    first = right_watermark(watermark_ms, known_ms)
     second = right_watermark(later_ms, first)
 
     assert known_ms <= first <= second
@@ -145,7 +145,7 @@ def test_the_limit_and_the_watermark_never_go_back(
 
 
 @pytest.mark.parametrize(
-    ("progress_ms", "known_ms", "expected"),
+    ("watermark_ms", "known_ms", "expected"),
     [
         ([70, 60], 20, 50),
         ([25], 20, 20),
@@ -155,28 +155,30 @@ def test_the_limit_and_the_watermark_never_go_back(
         ([], UNKNOWN, UNKNOWN),
     ],
 )
-def test_right_expires_below_left_watermark_less_before(progress_ms: list[int], known_ms: int, expected: int) -> None:
+def test_right_expires_below_left_watermark_less_before(watermark_ms: list[int], known_ms: int, expected: int) -> None:
     """By the slowest left partition, whether its records have gone or not; it never goes back."""
-    assert expiry(SPEC, progress_ms, known_ms) == expected
+    assert expiry(SPEC, watermark_ms, known_ms) == expected
 
 
 @given(specs(), st.lists(TIMES, min_size=1, max_size=4), st.data())
 def test_no_expired_right_record_can_match_an_unread_left_one(
-    spec: JoinSpec, progress_ms: list[int], data: st.DataObject
+    spec: JoinSpec, watermark_ms: list[int], data: st.DataObject
 ) -> None:
     """And nothing is kept for longer: a right record at the expiry may match a left one at the watermark."""
-    expiry_ms = expiry(spec, progress_ms, UNKNOWN)
+    expiry_ms = expiry(spec, watermark_ms, UNKNOWN)
     expired_ms = data.draw(st.integers(max_value=expiry_ms - 1))
-    unread_ms = data.draw(st.integers(min_value=min(progress_ms)))
+    unread_ms = data.draw(st.integers(min_value=min(watermark_ms)))
 
     assert not matches(spec, unread_ms, expired_ms)
-    assert matches(spec, min(progress_ms), expiry_ms)
+    assert matches(spec, min(watermark_ms), expiry_ms)
 
 
 @given(specs(), WATERMARKS, PROGRESS, PROGRESS)
-def test_the_expiry_never_goes_back(spec: JoinSpec, known_ms: int, progress_ms: list[int], later_ms: list[int]) -> None:
+def test_the_expiry_never_goes_back(
+    spec: JoinSpec, known_ms: int, watermark_ms: list[int], later_ms: list[int]
+) -> None:
     """Whatever the partitions report."""
-    first = expiry(spec, progress_ms, known_ms)
+    first = expiry(spec, watermark_ms, known_ms)
 
     assert known_ms <= first <= expiry(spec, later_ms, first)
 

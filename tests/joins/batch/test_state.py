@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.watermark import UNKNOWN
-from joins.batch.facts import Bound, BucketFacts, PartitionFacts, low_end
-from joins.batch.state import FORMAT, Admission, Bucket, Reading, rebuild_from
+from joins.batch.facts import Bound, BucketFacts, RangeFacts, low_end
+from joins.batch.state import FORMAT, BatchPlan, Bucket, PartitionRange, rebuild_from
 from joins.batch.ticket import Ticket
 from joins.checkpoint_identity import Wording
 from joins.errors import SpecChanged
@@ -26,14 +26,14 @@ TIMES = st.integers(0, 400)
 
 
 @st.composite
-def readings(draw: st.DrawFn):
+def partition_ranges(draw: st.DrawFn):
     start = draw(st.integers(0, 100))
     times = sorted(draw(st.lists(st.integers(UNKNOWN, 2**50), min_size=2, max_size=2)))
-    return Reading(
+    return PartitionRange(
         start,
         start + draw(st.integers(0, 50)),
         claim_ms=times[1],
-        progress_ms=times[0],
+        watermark_ms=times[0],
         tail=tuple(draw(st.lists(st.integers(0, 2**50), max_size=4))),
         held_ms=draw(st.none() | TIMES),
         bounds=draw(bounds()),
@@ -41,15 +41,15 @@ def readings(draw: st.DrawFn):
 
 
 @st.composite
-def admissions(draw: st.DrawFn):
+def batch_plans(draw: st.DrawFn):
     def bucket(number: int) -> Bucket:
         times = sorted(draw(st.lists(st.integers(UNKNOWN, 2**50), min_size=2, max_size=2)))
         partitions = draw(st.permutations([number, number + 10]))
         return Bucket(
             number=number,
-            left={p: draw(readings()) for p in partitions},
-            right={p: draw(readings()) for p in partitions},
-            frontier_ms=times[1],
+            left={p: draw(partition_ranges()) for p in partitions},
+            right={p: draw(partition_ranges()) for p in partitions},
+            watermark_ms=times[1],
             expiry_ms=times[0],
             oldest_ms=draw(st.none() | TIMES),
             moved_ms=draw(TIMES),
@@ -58,7 +58,7 @@ def admissions(draw: st.DrawFn):
         )
 
     numbers = draw(st.permutations(range(draw(st.integers(1, 3)))))
-    return Admission(
+    return BatchPlan(
         generation="a1",
         number=draw(st.integers(0, 9)),
         listed_ms=draw(TIMES),
@@ -72,19 +72,19 @@ def admissions(draw: st.DrawFn):
     )
 
 
-@given(admissions())
-def test_an_admission_survives_json(admission):
+@given(batch_plans())
+def test_an_admission_survives_json(batch_plan):
     """The text of what was read is the text that was written: Spark would take another one for a new batch."""
-    text = json.dumps(admission.to_json())
+    text = json.dumps(batch_plan.to_json())
 
-    back = Admission.from_json(json.loads(text))
+    back = BatchPlan.from_json(json.loads(text))
 
-    assert back == admission
+    assert back == batch_plan
     assert json.dumps(back.to_json()) == text
 
 
-@given(admissions(), st.randoms())
-def test_equal_admissions_are_equal_texts(admission, chance):
+@given(batch_plans(), st.randoms())
+def test_equal_admissions_are_equal_texts(batch_plan, chance):
     """Whatever order buckets, partitions and counts came in."""
 
     def shuffled(mapping):
@@ -93,55 +93,55 @@ def test_equal_admissions_are_equal_texts(admission, chance):
         return dict(items)
 
     other = replace(
-        admission,
+        batch_plan,
         buckets=shuffled(
-            {n: replace(b, left=shuffled(b.left), right=shuffled(b.right)) for n, b in admission.buckets.items()}
+            {n: replace(b, left=shuffled(b.left), right=shuffled(b.right)) for n, b in batch_plan.buckets.items()}
         ),
-        topics=shuffled(admission.topics),
-        identity=shuffled(admission.identity),
-        skipped=shuffled(admission.skipped),
+        topics=shuffled(batch_plan.topics),
+        identity=shuffled(batch_plan.identity),
+        skipped=shuffled(batch_plan.skipped),
     )
 
-    assert other == admission
-    assert json.dumps(other.to_json()) == json.dumps(admission.to_json())
+    assert other == batch_plan
+    assert json.dumps(other.to_json()) == json.dumps(batch_plan.to_json())
 
 
-@given(admissions())
-def test_any_difference_shows_in_the_text(admission):
-    """An admission that reads on is another offset; so is one that starts from other facts."""
-    number = max(admission.buckets)
-    bucket = admission.buckets[number]
+@given(batch_plans())
+def test_any_difference_shows_in_the_text(batch_plan):
+    """A batch plan that reads on is another offset; so is one that starts from other facts."""
+    number = max(batch_plan.buckets)
+    bucket = batch_plan.buckets[number]
     partition = max(bucket.left)
     one = bucket.left[partition]
 
-    def reading(**changes):
+    def partition_range(**changes):
         return with_bucket(left={**bucket.left, partition: replace(one, **changes)})
 
     def with_bucket(**changes):
-        return replace(admission, buckets={**admission.buckets, number: replace(bucket, **changes)})
+        return replace(batch_plan, buckets={**batch_plan.buckets, number: replace(bucket, **changes)})
 
     others = [
-        replace(admission, number=admission.number + 1),
-        replace(admission, skew_ms=admission.skew_ms + 1),
-        replace(admission, right_bytes=admission.right_bytes + 1),
+        replace(batch_plan, number=batch_plan.number + 1),
+        replace(batch_plan, skew_ms=batch_plan.skew_ms + 1),
+        replace(batch_plan, right_bytes=batch_plan.right_bytes + 1),
         with_bucket(expiry_ms=bucket.expiry_ms + 1),
         with_bucket(oldest_ms=401),
         with_bucket(outside_ms=401),
         with_bucket(give_up_ms=401),
-        reading(end=one.end + 1),
-        reading(progress_ms=one.progress_ms + 1),
-        reading(claim_ms=one.claim_ms + 1),
-        reading(tail=(*one.tail, 5)),
-        reading(held_ms=401),
-        reading(bounds=(*one.bounds, Bound(one.bounds[-1].offset + 1))),
+        partition_range(end=one.end + 1),
+        partition_range(watermark_ms=one.watermark_ms + 1),
+        partition_range(claim_ms=one.claim_ms + 1),
+        partition_range(tail=(*one.tail, 5)),
+        partition_range(held_ms=401),
+        partition_range(bounds=(*one.bounds, Bound(one.bounds[-1].offset + 1))),
     ]
 
     for other in others:
-        assert other.to_json() != admission.to_json()
+        assert other.to_json() != batch_plan.to_json()
 
 
 def empty(**changes):
-    plain = Admission("g", 1, 0, 5, 1, json.loads(json.dumps(join_spec().identity())), {})
+    plain = BatchPlan("g", 1, 0, 5, 1, json.loads(json.dumps(join_spec().identity())), {})
     return replace(plain, **changes)
 
 
@@ -150,7 +150,7 @@ def test_an_admission_of_another_format_is_refused():
     data = empty().to_json() | {"format": FORMAT + 1}
 
     with pytest.raises(SpecChanged, match=rf"format {FORMAT + 1}, this version reads {FORMAT}.*start: TIME"):
-        Admission.from_json(data)
+        BatchPlan.from_json(data)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_an_admission_of_another_format_is_refused():
 )
 def test_a_checkpoint_of_another_join_is_refused(change, named):
     """Every value that differs is named; limits and delays may change."""
-    admission = empty()
+    batch_plan = empty()
 
-    admission.check_belongs_to(join_spec(max_records=5, producer_delay_ms=7, max_wait_ms=9, start="latest"))
+    batch_plan.check_belongs_to(join_spec(max_records=5, producer_delay_ms=7, max_wait_ms=9, start="latest"))
     with pytest.raises(SpecChanged, match=named):
-        admission.check_belongs_to(join_spec(**change))
+        batch_plan.check_belongs_to(join_spec(**change))
 
 
 def test_a_message_about_another_join_has_the_words_of_whoever_described_it():
@@ -197,32 +197,32 @@ def test_a_window_is_rebuilt_from_further_back_than_it_reaches():
 
 BEFORE = Bucket(
     number=3,
-    left={3: Reading(10, 20, claim_ms=90, progress_ms=50, tail=(7,), held_ms=55, bounds=(Bound(10),))},
-    right={3: Reading(30, 40, claim_ms=95, progress_ms=60, bounds=(Bound(30),))},
-    frontier_ms=60,
+    left={3: PartitionRange(10, 20, claim_ms=90, watermark_ms=50, tail=(7,), held_ms=55, bounds=(Bound(10),))},
+    right={3: PartitionRange(30, 40, claim_ms=95, watermark_ms=60, bounds=(Bound(30),))},
+    watermark_ms=60,
     expiry_ms=40,
     oldest_ms=41,
     moved_ms=1_000,
     give_up_ms=800,
 )
 FACTS = BucketFacts(
-    left={3: PartitionFacts(end=14, progress_ms=70, tail=(8, 9), below_ms=72, future_ms=5_000, held_ms=75)},
-    right={3: PartitionFacts(end=40, progress_ms=80, tail=(81,), below_ms=83)},
-    frontier_ms=80,
+    left={3: RangeFacts(end=14, watermark_ms=70, tail=(8, 9), below_ms=72, future_ms=5_000, held_ms=75)},
+    right={3: RangeFacts(end=40, watermark_ms=80, tail=(81,), below_ms=83)},
+    watermark_ms=80,
     expiry_ms=60,
     oldest_ms=61,
 )
 
 
 def test_the_next_admission_begins_from_the_facts():
-    """At left's first held record, with the proved progress; claims and `give_up` no longer apply."""
+    """At left's first held record, with the proved partition watermark; claims and `give_up` no longer apply."""
     after = BEFORE.after(FACTS, 2_000, join_spec())
 
     assert after == Bucket(
         number=3,
-        left={3: Reading(14, 14, UNKNOWN, 70, (8, 9), 75, (Bound(10), Bound(14, 72, 5_000)))},
-        right={3: Reading(40, 40, UNKNOWN, 80, (81,), None, (Bound(30), Bound(40, 83, LATEST_MS)))},
-        frontier_ms=80,
+        left={3: PartitionRange(14, 14, UNKNOWN, 70, (8, 9), 75, (Bound(10), Bound(14, 72, 5_000)))},
+        right={3: PartitionRange(40, 40, UNKNOWN, 80, (81,), None, (Bound(30), Bound(40, 83, LATEST_MS)))},
+        watermark_ms=80,
         expiry_ms=60,
         oldest_ms=61,
         moved_ms=2_000,
@@ -233,12 +233,12 @@ def test_the_next_admission_begins_from_the_facts():
 
 def test_a_frontier_that_stays_has_not_moved():
     """What `max_wait` counts from stays."""
-    assert BEFORE.after(replace(FACTS, frontier_ms=60), 2_000, join_spec()).moved_ms == 1_000
+    assert BEFORE.after(replace(FACTS, watermark_ms=60), 2_000, join_spec()).moved_ms == 1_000
 
 
 def test_a_range_of_which_everything_was_held_back_adds_no_bound():
     """No offset was passed."""
-    facts = replace(FACTS, left={3: PartitionFacts(end=10, progress_ms=70, held_ms=75)})
+    facts = replace(FACTS, left={3: RangeFacts(end=10, watermark_ms=70, held_ms=75)})
 
     assert BEFORE.after(facts, 2_000, join_spec()).left[3].bounds == (Bound(10),)
 
@@ -247,35 +247,35 @@ def test_a_range_of_which_everything_was_held_back_adds_no_bound():
 def test_an_admission_stays_small_however_many_batches_there_were(batches):
     """Bounds that no window can need are dropped, the others are a quarter of the join's span apart."""
     spec = join_spec(before_ms=200, after_ms=100)
-    bucket = Bucket(0, {0: Reading.starting_at(0)}, {0: Reading.starting_at(0)})
+    bucket = Bucket(0, {0: PartitionRange.starting_at(0)}, {0: PartitionRange.starting_at(0)})
     at_ms = 1_000
     for records, step_ms in batches:
         at_ms += step_ms
         sides = {}
         for side in ("left", "right"):
             end = bucket.side(side)[0].end + records
-            sides[side] = {0: PartitionFacts(end=end, progress_ms=at_ms, below_ms=at_ms + 1)}
-        facts = BucketFacts(**sides, frontier_ms=at_ms, expiry_ms=at_ms - spec.before_ms)
+            sides[side] = {0: RangeFacts(end=end, watermark_ms=at_ms, below_ms=at_ms + 1)}
+        facts = BucketFacts(**sides, watermark_ms=at_ms, expiry_ms=at_ms - spec.before_ms)
         bucket = bucket.after(facts, 0, spec)
 
     assert len(bucket.right[0].bounds) <= 2 + 2 * 4 * 2
     assert low_end(bucket.right[0].bounds, bucket.expiry_ms) <= bucket.right[0].end
 
 
-@given(admissions(), st.sampled_from([0, SMALL]), st.booleans())
-def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(admission, more, share):
+@given(batch_plans(), st.sampled_from([0, SMALL]), st.booleans())
+def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(batch_plan, more, share):
     """A batch of fewer than `SMALL` records has fewer tasks; every ticket is in one of them, whatever the size."""
-    number, bucket = min(admission.buckets.items())
-    left = {p: replace(reading, end=reading.end + more) for p, reading in bucket.left.items()}
-    admission = replace(admission, buckets={**admission.buckets, number: replace(bucket, left=left)})
+    number, bucket = min(batch_plan.buckets.items())
+    left = {p: replace(partition_range, end=partition_range.end + more) for p, partition_range in bucket.left.items()}
+    batch_plan = replace(batch_plan, buckets={**batch_plan.buckets, number: replace(bucket, left=left)})
     reader = TicketReader(join_spec(), JoinControl(share_tasks=share))
     end, every = (
-        admission.to_json(),
-        [json.dumps(one.to_json()) for one in Ticket.all_of(Admission.from_json(admission.to_json()))],
+        batch_plan.to_json(),
+        [json.dumps(one.to_json()) for one in Ticket.all_of(BatchPlan.from_json(batch_plan.to_json()))],
     )
 
     partitions = reader.partitions({}, end)
 
     assert [ticket for one in partitions for ticket in one.value] == every
-    size = TOGETHER if share and admission.records < SMALL else 1
+    size = TOGETHER if share and batch_plan.records < SMALL else 1
     assert len(partitions) == math.ceil(len(every) / size)

@@ -1,4 +1,4 @@
-"""A bucket's share of an admission."""
+"""A bucket's share of a batch plan."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import json
 import pytest
 
 from datadelay.watermark import UNKNOWN
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from tests.support.making import join_spec
 
 
-def admission(*progress_before_ms: int) -> Admission:
+def batch_plan(*watermark_before_ms: int) -> BatchPlan:
     """With a bucket for each left partition's report before the batch."""
-    reports = [Reading(0, 5, claim_ms=900, progress_ms=before_ms) for before_ms in progress_before_ms]
-    buckets = {n: Bucket(n, left={n: left}, right={n: Reading(0, 5)}) for n, left in enumerate(reports)}
-    return Admission("a1", 1, 1_000, 70, 1, join_spec().identity(), {}, buckets)
+    reports = [PartitionRange(0, 5, claim_ms=900, watermark_ms=before_ms) for before_ms in watermark_before_ms]
+    buckets = {n: Bucket(n, left={n: left}, right={n: PartitionRange(0, 5)}) for n, left in enumerate(reports)}
+    return BatchPlan("a1", 1, 1_000, 70, 1, join_spec().identity(), {}, buckets)
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def admission(*progress_before_ms: int) -> Admission:
 )
 def test_each_ticket_says_below_which_time_no_left_record_of_the_batch_lies(before_ms, since_ms):
     """That of all buckets, as one worker carries out several; unknown where one of them is."""
-    tickets = Ticket.all_of(admission(*before_ms))
+    tickets = Ticket.all_of(batch_plan(*before_ms))
 
     assert [ticket.left_since_ms for ticket in tickets] == [since_ms] * len(before_ms)
     assert {(one.number, one.buckets, one.listed_ms, one.skew_ms) for one in tickets} == {

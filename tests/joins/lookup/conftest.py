@@ -8,7 +8,7 @@ import pytest
 
 from datadelay.model import PartitionReport, Submission
 from deploy.dev.broker.lifeline import free_port
-from joins import DelayAt, LookupSpec, Side, StorageAt
+from joins import DelayApi, LookupSpec, Side, StorageApi
 from joins.lookup.right_items import to_items
 from joins.rows.frames import RECORD
 from teacup.base.now import wall_ms
@@ -95,7 +95,7 @@ def world(tmp_path):
 def join(kafka, topic_factory, world):
     def make(**values):
         storage = {"url": world.url, "namespace": "right", "token": TOKEN, **values.pop("storage", {})}
-        delay = DelayAt(url=world.delays.url, consumer="feeder", token=world.delays.secrets["reader"])
+        delay = DelayApi(url=world.delays.url, consumer="feeder", token=world.delays.secrets["reader"])
         return LookupSpec(
             **{
                 "name": "test",
@@ -105,7 +105,7 @@ def join(kafka, topic_factory, world):
                 "after_ms": 1_000,
                 "producer_delay_ms": 1_000,
                 "kafka": kafka,
-                "storage": StorageAt(**storage),
+                "storage": StorageApi(**storage),
                 "delay": delay,
                 **values,
             }

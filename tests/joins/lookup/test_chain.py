@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from datadelay.positions.group import note_of_store
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import StoreWiped
 from joins.plan.wait_reasons import USUAL_MS, Cause
@@ -24,7 +24,7 @@ MINUTE_MS = 60_000
 
 def left_gone(chain, offset):
     """The offset up to which left has been written, once a batch is carried out."""
-    (ticket,) = Ticket.all_of(Admission.from_json(offset))
+    (ticket,) = Ticket.all_of(BatchPlan.from_json(offset))
     reader = open_reader(chain.join.left.topic, chain.kafka)
     return find_facts(chain.join, ticket, lambda _, p, start, end: reader.read(p, start, end)).left[0].end
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from joins import DelayAt, LookupSpec, Side, StorageAt
+from joins import DelayApi, LookupSpec, Side, StorageApi
 from joins.errors import DataLoss
 from joins.lookup.batch import StoredRight, match
 from joins.rows.frames import RECORD
@@ -16,8 +16,8 @@ SPEC = LookupSpec(
     right=Side(topic="right"),
     before_ms=100,
     after_ms=10,
-    storage=StorageAt(url="http://store", namespace="right"),
-    delay=DelayAt(url="http://delay", consumer="feeder"),
+    storage=StorageApi(url="http://store", namespace="right"),
+    delay=DelayApi(url="http://delay", consumer="feeder"),
 )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from joins import DataLoss, DelayAt, Policy
+from joins import DataLoss, DelayApi, Policy
 from joins.errors import StoreChanged, StoreUnreachable
 from joins.testing import oracle
 from teacup.base.now import wall_ms
@@ -112,7 +112,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_continues_by_itse
     """Unreachable from the start or later, and stale: what is not known to be stored waits, whatever `max_wait`."""
     start = wall_ms() - 600_000
     left, right = events(start)
-    delay = DelayAt(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"], read_timeout_s=1.0)
+    delay = DelayApi(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"], read_timeout_s=1.0)
     spec = join(delay=delay)
     put_left(spec, left)
     known = [put for put in left if put.time_ms + spec.after_ms < start + 5_000]
@@ -147,7 +147,7 @@ def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world,
     start = wall_ms() - 600_000
     left, right = events(start)
     stored_until = start + 5_000
-    delay = DelayAt(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"])
+    delay = DelayApi(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"])
     spec = join(max_wait_ms=1_000, delay=delay)
     put_left(spec, left)
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.dev.broker.broker import Broker
 from deploy.dev.broker.lifeline import free_port
-from joins.batch.state import Admission
+from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import CallRefused, NoRetention, StoreUnreachable
 from joins.lookup.feed.source import FeedReader
@@ -275,7 +275,7 @@ def is_not_believed(world, spec, look):
     """A collector's clock is two hours ahead: an idle partition counts as read up to that time."""
     world.publish("stored", wall_ms() + MINUTE_MS, listed_ms=wall_ms() + 120 * MINUTE_MS)
     after, said = look(spec, {})
-    (ticket,) = Ticket.all_of(Admission.from_json(after))
+    (ticket,) = Ticket.all_of(BatchPlan.from_json(after))
     reader = open_reader(spec.left.topic, spec.kafka)
     facts = find_facts(spec, ticket, lambda _, p, start, end: reader.read(p, start, end))
     assert facts.left[0].end == 0, "the left record goes"

@@ -98,7 +98,7 @@ def outcomes(run):
 
 
 def test_a_batch_that_runs_again_gives_the_same_rows():
-    """It depends only on its admission, and on a store that only grows."""
+    """It depends only on its batch plan, and on a store that only grows."""
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a"), (60, b"b")], [(45, b"a"), (47, b"a")])
     run.admit()
 
@@ -199,4 +199,4 @@ def test_another_generation_shuts_the_gate_until_it_is_accepted(changes, store, 
     assert verdict.shut
     assert message in verdict.waits_for
     assert not accepted.shut
-    assert accepted.frontier_ms == delay.consumed_until_ms
+    assert accepted.watermark_ms == delay.consumed_until_ms

@@ -27,14 +27,14 @@ def test_a_plan_says_how_far_to_read_and_what_will_most_likely_come_of_it():
     planned = run.plan(run.spec)
     run.admit()
 
-    (bucket,), (expected,) = planned.admission.buckets.values(), planned.expected.values()
-    assert planned.admission == run.state
+    (bucket,), (expected,) = planned.batch_plan.buckets.values(), planned.expected.values()
+    assert planned.batch_plan == run.state
     assert bucket.left[0].end == 100
     assert 50 <= bucket.right[0].end <= 50 + run.spec.after_ms + 2 + BLOCKS_AHEAD
     facts = run.facts(0)
     assert facts.left[0].end == expected.left[0].end == 100
     assert facts.right[0].end == expected.right[0].end == bucket.right[0].end
-    assert abs(facts.frontier_ms - expected.frontier_ms) <= BLOCKS_AHEAD
+    assert abs(facts.watermark_ms - expected.watermark_ms) <= BLOCKS_AHEAD
 
 
 def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
@@ -54,7 +54,7 @@ def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
     rows = [row["left_offset"] for frame in run.retry() for row in frame.iter_rows(named=True)]
 
     facts = run.facts(0)
-    assert facts.right[0].progress_ms == 1_016  # the median of its last full block
+    assert facts.right[0].watermark_ms == 1_016  # the median of its last full block
     assert facts.left[0] == replace(facts.left[0], end=16, held_ms=1_016)
     assert rows == list(range(16))
 
@@ -65,18 +65,20 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
     first = run.plan(run.spec)
     listing = list_ends(run.left, run.right, run.clock.now_ms)
     ahead = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(
-        first.admission.after(first.expected, run.spec), listing
+        first.batch_plan.after(first.expected, run.spec), listing
     )
     run.admit()
 
     rebased = ahead.rebased(run.between())
 
-    (bucket,), (state,), (hint,) = (one.buckets.values() for one in (rebased.admission, run.between(), ahead.admission))
+    (bucket,), (state,), (hint,) = (
+        one.buckets.values() for one in (rebased.batch_plan, run.between(), ahead.batch_plan)
+    )
     for side in SIDES:
         now, known = bucket.side(side)[0], state.side(side)[0]
         assert now == replace(known, end=max(hint.side(side)[0].end, known.start), claim_ms=now.claim_ms)
-    assert (bucket.frontier_ms, bucket.expiry_ms, bucket.oldest_ms) == (
-        state.frontier_ms,
+    assert (bucket.watermark_ms, bucket.expiry_ms, bucket.oldest_ms) == (
+        state.watermark_ms,
         state.expiry_ms,
         state.oldest_ms,
     )
@@ -92,11 +94,11 @@ class PlannedAhead(Simulation):
         planned = None
         if ahead is not None:
             rebased = ahead.rebased(self.between())
-            planned = rebased if any(b.reads for b in rebased.admission.buckets.values()) else None
+            planned = rebased if any(b.reads for b in rebased.batch_plan.buckets.values()) else None
         planned = planned or super().plan(spec)
         if planned is not None:
             listing = list_ends(self.left, self.right, self.clock.now_ms)
-            state = planned.admission.after(planned.expected, spec)
+            state = planned.batch_plan.after(planned.expected, spec)
             found = SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(state, listing)
             self.ahead = found if isinstance(found, Planned) else None
         return planned
@@ -116,7 +118,7 @@ def test_plans_that_were_made_ahead_give_the_same_rows(data):
 
 @given(st.data())
 def test_facts_that_are_read_again_are_those_that_were_found(data):
-    """For any batch: they depend only on the log and the admission; only whether the window is empty is unknown."""
+    """For any batch: they depend only on the log and the batch plan; only whether the window is empty is unknown."""
     spec = data.draw(specs())
     history = data.draw(histories(spec, co_partitioned=True, max_steps=20, wrong_times=data.draw(st.booleans())))
     run = Simulation(history, spec)
@@ -132,7 +134,7 @@ def test_facts_that_are_read_again_are_those_that_were_found(data):
 
 def test_a_window_that_has_expired_is_not_expired_again_where_its_facts_are_lost():
     """Otherwise a batch of nothing would follow another one as fast as they go."""
-    spec = join_spec(frontier_every_ms=1)
+    spec = join_spec(watermark_every_ms=1)
     run = simulation(spec, [[(1_000, b"a")]], [[(1_000, b"a"), (1_001, b"b")]], DAY_MS)
     for _ in range(5):
         run.admit()

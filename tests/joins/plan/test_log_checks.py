@@ -8,7 +8,7 @@ import pytest
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, low_end
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss
 from joins.plan.log_checks import (
     check_ends,
@@ -19,7 +19,7 @@ from joins.plan.log_checks import (
     with_new_partitions,
 )
 from joins.plan.readable import Listing
-from joins.plan.source import PlanAhead
+from joins.plan.source import PrefetchedPlan
 from joins.plan.sync_bolt import Planned
 from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.topic_log import Ends
@@ -28,9 +28,9 @@ from tests.support.making import join_spec
 SPEC = join_spec()
 GOES_ON = join_spec(on_data_loss="continue")
 
-LEFT = Reading(40, 40, held_ms=405, bounds=(Bound(0), Bound(40, 400)))
-RIGHT = Reading(50, 50, bounds=(Bound(0), Bound(20, 200), Bound(30, 300), Bound(50, 500)))
-STATE = Admission(
+LEFT = PartitionRange(40, 40, held_ms=405, bounds=(Bound(0), Bound(40, 400)))
+RIGHT = PartitionRange(50, 50, bounds=(Bound(0), Bound(20, 200), Bound(30, 300), Bound(50, 500)))
+STATE = BatchPlan(
     "g",
     7,
     0,
@@ -204,8 +204,8 @@ def test_more_partitions_are_read_on_the_shuffled_path():
     check_topics(spec, state, grown)
     after = with_new_partitions(spec, state, grown)
 
-    new = Reading.starting_at(0)
-    assert after.buckets[0].left == {0: LEFT, 1: replace(new, progress_ms=250 + SPEC.before_ms)}
+    new = PartitionRange.starting_at(0)
+    assert after.buckets[0].left == {0: LEFT, 1: replace(new, watermark_ms=250 + SPEC.before_ms)}
     assert after.buckets[0].right == {0: RIGHT, 1: new, 2: new}
     assert with_new_partitions(spec, replace(state, topics=grown), grown).buckets == after.buckets
     assert with_new_partitions(spec, after, grown) is after
@@ -215,7 +215,7 @@ def test_more_partitions_are_read_on_the_shuffled_path():
 
 def test_a_plan_made_ahead_that_skips_what_is_gone_is_discarded():
     """Applied to the state, its ranges would begin at offsets that are gone: such a batch could never run."""
-    ahead, state = PlanAhead(), replace(STATE, number=7)
+    ahead, state = PrefetchedPlan(), replace(STATE, number=7)
 
     def following(spec, ends):
         checked = check_ends(spec, state, ends)
@@ -229,7 +229,7 @@ def test_a_plan_made_ahead_that_skips_what_is_gone_is_discarded():
     ahead.begin(7, lambda: following(GOES_ON, listing(left=(40, 90))))
     taken = ahead.take(state)
     assert taken is not None
-    assert (taken.admission.buckets[0].left[0].start, taken.admission.buckets[0].left[0].end) == (40, 90)
+    assert (taken.batch_plan.buckets[0].left[0].start, taken.batch_plan.buckets[0].left[0].end) == (40, 90)
 
 
 @pytest.mark.parametrize(

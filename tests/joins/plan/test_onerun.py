@@ -14,7 +14,7 @@ from joins.testing.strategies import histories
 from tests.support.making import Row, join_spec, topic
 
 SPAN_MS = 10_000
-SPEC = join_spec(before_ms=SPAN_MS, producer_delay_ms=100, frontier_every_ms=1)
+SPEC = join_spec(before_ms=SPAN_MS, producer_delay_ms=100, watermark_every_ms=1)
 """Batches may follow each other at once, and the window expires for ten seconds."""
 
 

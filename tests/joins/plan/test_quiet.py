@@ -72,7 +72,7 @@ def test_left_that_waits_for_the_clock_goes_at_that_time():
 
 def test_the_window_expires_at_that_time():
     """Once its oldest record matches nothing to come, if the last batch is long enough ago."""
-    spec = join_spec(before_ms=300, after_ms=0, producer_delay_ms=100, frontier_every_ms=200)
+    spec = join_spec(before_ms=300, after_ms=0, producer_delay_ms=100, watermark_every_ms=200)
     run = at_rest(spec, [(1_000, b"a")], [(1_000, b"a")], 1_200)
 
     held = look(run, 1_200)
@@ -84,7 +84,7 @@ def test_the_window_expires_at_that_time():
 
 def test_batches_that_only_expire_the_window_keep_their_distance():
     """What has expired waits for the time at which the next such batch may run."""
-    spec = join_spec(before_ms=300, after_ms=0, producer_delay_ms=100, frontier_every_ms=900)
+    spec = join_spec(before_ms=300, after_ms=0, producer_delay_ms=100, watermark_every_ms=900)
     run = at_rest(spec, [(1_000, b"a")], [(1_000, b"a")], 1_200)
 
     assert look(run, 1_200).until_ms == look(run, 1_500).until_ms == 1_200 + 900

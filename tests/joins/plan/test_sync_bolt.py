@@ -153,6 +153,6 @@ def test_the_frontier_is_unknown_until_right_says_something():
     assert looked
     assert not run.admit()
     assert run.run.results == []
-    assert run.between().buckets[0].frontier_ms == UNKNOWN
+    assert run.between().buckets[0].watermark_ms == UNKNOWN
     left = run.between().buckets[0].left[0]
     assert (left.start, left.held_ms) == (0, 1_000)

@@ -1,4 +1,4 @@
-"""What left waits for, as an admission says it, and when that is worth a line."""
+"""What left waits for, as a batch plan says it, and when that is worth a line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_lookup_join_waits_for_the_feeder() -> None:
     for _ in range(3):  # left is examined first
         if isinstance(found, Held):
             break
-        state = found.admission.after(found.expected, spec)
+        state = found.batch_plan.after(found.expected, spec)
         found = bolt.plan_left(state, listing, 500)
 
     assert isinstance(found, Held)

@@ -13,14 +13,14 @@ from tests.support.making import join_spec
 
 def live(**changes):
     """A live run whose window holds records that expire one by one, long after the last record was read."""
-    spec = join_spec(before_ms=10_000, producer_delay_ms=100, frontier_every_ms=1_000, **changes)
+    spec = join_spec(before_ms=10_000, producer_delay_ms=100, watermark_every_ms=1_000, **changes)
     run = simulation(spec, [[(1_000, b"a")]], [[(1_000 + 90 * i, b"b") for i in range(40)]], 5_000)
     batches(run)
     return run
 
 
 def test_batches_that_only_expire_keep_their_distance():
-    """At most one per `frontier_every_ms`, and none once the window is empty."""
+    """At most one per `watermark_every_ms`, and none once the window is empty."""
     run = live()
     assert run.run.window
 

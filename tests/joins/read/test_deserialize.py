@@ -13,7 +13,7 @@ import pytest
 
 import teacup.kafka.records.registry
 from datadelay.watermark import UNKNOWN
-from joins.batch.state import Bucket, Reading
+from joins.batch.state import Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from joins.plan.reader import open_log
 from joins.plan.start.startup_sample import sample_both
@@ -96,7 +96,7 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
     spec = JoinSpec(
         name="j", left=Side(topic=left, **LEFT), right=Side(topic="r"), before_ms=9, kafka=kafka, registry=at
     )
-    fetch = Fetch("left", Range(0, Reading(0, 7), START_MS, 60_000), LATEST_MS, 2)
+    fetch = Fetch("left", Range(0, PartitionRange(0, 7), START_MS, 60_000), LATEST_MS, 2)
 
     rows = [row for found in fetch_stage(spec)([json.dumps({"fetch": fetch.to_json()})]) for row in found.to_pylist()]
 
@@ -122,10 +122,10 @@ def test_a_window_read_again_is_without_records_whose_schema_came_later(
         assert decode is not None
         yield decode(batch(values[start:end]))
 
-    reading = Reading.starting_at(0).to(3)
-    intakes, facts = Range(0, reading, START_MS, 60_000).opened(spec, "right", read)
-    entered = [time for taken in intakes for time in taken.records["time"]]
-    after = reading.after(facts(), UNKNOWN)
+    partition_range = PartitionRange.starting_at(0).to(3)
+    parsed_batches, facts = Range(0, partition_range, START_MS, 60_000).opened(spec, "right", read)
+    entered = [time for taken in parsed_batches for time in taken.records["time"]]
+    after = partition_range.after(facts(), UNKNOWN)
     assert registry.register("clicks", {**CLICK, "doc": "as before"}) == later
     ticket = Ticket("g", 2, 1, START_MS, 60_000, 1 << 20, None, Bucket(0, {}, {0: after}))
     kept, came_from = restore(spec, ticket, None, MemoryStore(), read)
@@ -140,13 +140,13 @@ def test_a_schema_that_another_task_has_met_is_asked_for_at_once(registry: Regis
     values = [avro(later, CLICK, {"seen": "i", "at": START_MS + i}) for i in range(3)]
     spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r", **LEFT), before_ms=9, registry=at)
 
-    def entered(reading: Reading) -> list[int]:
-        expect_schemas(spec.right, at, Bucket(0, {}, {0: reading}).schemas("right"))
+    def entered(partition_range: PartitionRange) -> list[int]:
+        expect_schemas(spec.right, at, Bucket(0, {}, {0: partition_range}).schemas("right"))
         decode = decoder(spec.right, at, UNREACHABLE_FOR_S)
         assert decode is not None
         return [one for one, why in enumerate(decode(batch(values))[UNREADABLE].to_pylist()) if why is None]
 
-    before = Reading.starting_at(0)
+    before = PartitionRange.starting_at(0)
     assert entered(before) == []
     assert registry.register("clicks", CLICK) == later
     assert entered(before) == []

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.watermark import UNKNOWN
-from joins.read.range_gate import Evidence
+from joins.read.range_gate import WatermarkTracker
 from teacup.kafka.log.time_search import block_size
 
 TIMES = st.lists(st.integers(0, 50), max_size=60)
@@ -17,30 +17,30 @@ OUTLIERS = st.integers(0, 3)
 
 
 def seen(outliers, *batches, tail=()):
-    evidence = Evidence.carried(outliers, tail)
+    tracker = WatermarkTracker.carried(outliers, tail)
     for batch in batches:
-        evidence.see(np.array(batch, dtype=np.int64))
-    return evidence
+        tracker.see(np.array(batch, dtype=np.int64))
+    return tracker
 
 
 def test_the_median_of_a_full_block_is_what_it_proves():
     """The largest median; what does not fill a block proves nothing yet."""
-    evidence = seen(1, [5, 99, 7, 3, 4, 2, 88, 90])
+    tracker = seen(1, [5, 99, 7, 3, 4, 2, 88, 90])
 
-    assert (evidence.proved_ms, evidence.tail.tolist()) == (7, [88, 90])
+    assert (tracker.proved_ms, tracker.tail.tolist()) == (7, [88, 90])
     assert seen(1, [5, 99]).proved_ms == UNKNOWN
 
 
 def test_without_outliers_each_record_proves_by_itself():
     """And nothing is carried along."""
-    evidence = seen(0, [5, 9, 7])
+    tracker = seen(0, [5, 9, 7])
 
-    assert (evidence.proved_ms, evidence.tail.tolist()) == (9, [])
+    assert (tracker.proved_ms, tracker.tail.tolist()) == (9, [])
 
 
 @given(OUTLIERS, TIMES, st.lists(st.integers(0, 60), max_size=5))
 def test_any_cut_into_batches_proves_the_same(outliers, times, cuts):
-    """Also when the tail is carried from one admission to the next."""
+    """Also when the tail is carried from one batch plan to the next."""
     at = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
     batches = [times[a:b] for a, b in pairwise(at)]
 
@@ -86,10 +86,10 @@ def test_a_few_that_are_late_do_not_hide_how_far_the_others_are(outliers, blocks
 
 def test_a_copy_continues_by_itself():
     """What is only looked at leaves no trace."""
-    evidence = seen(1, [1, 2])
-    copy = evidence.copy()
+    tracker = seen(1, [1, 2])
+    copy = tracker.copy()
 
     copy.see(np.array([9, 9], dtype=np.int64))
 
     assert (copy.proved_ms, copy.tail.tolist()) == (2, [9])
-    assert (evidence.proved_ms, evidence.tail.tolist()) == (UNKNOWN, [1, 2])
+    assert (tracker.proved_ms, tracker.tail.tolist()) == (UNKNOWN, [1, 2])

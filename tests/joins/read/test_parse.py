@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.read.parse import CLOCKS_DIFFER_MS, take_in
+from joins.read.parse import CLOCKS_DIFFER_MS, parse
 from joins.read.range_gate import lags_of
 from joins.rows.frames import RECORD, ROW
 from joins.spec import Format, Side
@@ -37,40 +37,40 @@ def batch(times, values=None):
     return pa.record_batch(arrays, schema=RECORDS)
 
 
-def taken(times, values=None, *, side=None, name="left", progress_before_ms=EARLIEST_MS, skew_ms=SKEW_MS):
+def taken(times, values=None, *, side=None, name="left", watermark_before_ms=EARLIEST_MS, skew_ms=SKEW_MS):
     side = side or Side(topic="t")
-    return take_in(name, side, batch(times, values), LISTED_MS, skew_ms, progress_before_ms)
+    return parse(name, side, batch(times, values), LISTED_MS, skew_ms, watermark_before_ms)
 
 
-def reasons(intake, side="left"):
-    return dict(zip(intake.dead[f"{side}_offset"], intake.dead["reason"], strict=True))
+def reasons(parsed, side="left"):
+    return dict(zip(parsed.dead[f"{side}_offset"], parsed.dead["reason"], strict=True))
 
 
 def test_what_is_well_takes_part_in_order():
     """In the schema of records, with keys, values and headers, and no dead letters."""
-    intake = taken([5, 7], [b"x", None])
+    parsed = taken([5, 7], [b"x", None])
 
-    assert intake.records.schema == RECORD
-    assert intake.records.rows() == [
+    assert parsed.records.schema == RECORD
+    assert parsed.records.rows() == [
         (3, 10, 5, b"k", b"x", [{"key": "h", "value": b"1"}]),
         (3, 11, 7, b"k", None, [{"key": "h", "value": b"1"}]),
     ]
-    assert len(intake.dead) == 0
-    assert intake.dead.schema == ROW
+    assert len(parsed.dead) == 0
+    assert parsed.dead.schema == ROW
 
 
 @pytest.mark.parametrize("name", ["left", "right"])
 def test_times_that_cannot_be(name):
     """None, negative, or further ahead than the skew allows; the bound itself is allowed."""
-    intake = taken([5, -1, CEILING_MS, CEILING_MS + 1], name=name)
+    parsed = taken([5, -1, CEILING_MS, CEILING_MS + 1], name=name)
 
-    assert intake.records["time"].to_list() == [5, CEILING_MS]
-    assert intake.dead.schema == ROW
-    assert reasons(intake, name) == {11: "no_time", 13: "future_time"}
-    assert intake.dead["outcome"].to_list() == ["dead_letter"] * 2
-    assert intake.dead[f"{name}_partition"].to_list() == [3, 3]
-    assert intake.dead[f"{name}_value"].to_list() == [b"v", b"v"]
-    assert intake.dead["key"].to_list() == [b"k", b"k"]
+    assert parsed.records["time"].to_list() == [5, CEILING_MS]
+    assert parsed.dead.schema == ROW
+    assert reasons(parsed, name) == {11: "no_time", 13: "future_time"}
+    assert parsed.dead["outcome"].to_list() == ["dead_letter"] * 2
+    assert parsed.dead[f"{name}_partition"].to_list() == [3, 3]
+    assert parsed.dead[f"{name}_value"].to_list() == [b"v", b"v"]
+    assert parsed.dead["key"].to_list() == [b"k", b"k"]
 
 
 def test_times_in_the_payload():
@@ -80,10 +80,10 @@ def test_times_in_the_payload():
         json.dumps(value).encode() for value in ({"at": 50}, {"at": 10_001}, {"on": 5}, {"at": "soon"}, {"at": -3})
     ]
 
-    intake = taken([1] * 7, [*values, b"{not json", None], side=side)
+    parsed = taken([1] * 7, [*values, b"{not json", None], side=side)
 
-    assert intake.records["time"].to_list() == [50]
-    assert reasons(intake) == {
+    assert parsed.records["time"].to_list() == [50]
+    assert reasons(parsed) == {
         11: "future_time",
         12: "no_time",
         13: "no_time",
@@ -103,25 +103,25 @@ def test_times_in_the_payload():
 )
 def test_values_that_are_not_what_was_declared(form, expected):
     """Null fits every format; bytes are never checked."""
-    intake = taken([1] * 4, [b'{"a": 1}', b"{a", b"\xff\xfe", None], side=Side(topic="t", format=form))
+    parsed = taken([1] * 4, [b'{"a": 1}', b"{a", b"\xff\xfe", None], side=Side(topic="t", format=form))
 
-    assert reasons(intake) == expected
-    assert intake.records["offset"].to_list() == [o for o in range(10, 14) if o not in expected]
+    assert reasons(parsed) == expected
+    assert parsed.records["offset"].to_list() == [o for o in range(10, 14) if o not in expected]
 
 
 def test_a_bad_time_is_reported_before_a_bad_value():
     """One reason per record."""
-    intake = taken([CEILING_MS + 1, 5], [b"{a", b"{a"], side=Side(topic="t", format=Format.JSON))
+    parsed = taken([CEILING_MS + 1, 5], [b"{a", b"{a"], side=Side(topic="t", format=Format.JSON))
 
-    assert reasons(intake) == {10: "future_time", 11: "invalid_json"}
+    assert reasons(parsed) == {10: "future_time", 11: "invalid_json"}
 
 
 def test_late_is_what_lies_below_the_report_before():
     """One flag per record that takes part; a time equal to the report is not late."""
-    intake = taken([5, 99_999, 9, 10, 11], progress_before_ms=10)
+    parsed = taken([5, 99_999, 9, 10, 11], watermark_before_ms=10)
 
-    assert intake.records["time"].to_list() == [5, 9, 10, 11]
-    assert intake.late.to_list() == [True, True, False, False]
+    assert parsed.records["time"].to_list() == [5, 9, 10, 11]
+    assert parsed.late.to_list() == [True, True, False, False]
 
 
 @given(st.lists(st.integers(0, 60), max_size=15), st.lists(st.booleans(), max_size=15))
@@ -140,29 +140,29 @@ def test_disorder_is_measured_over_batches(times, cuts):
 
 def test_records_from_the_future_do_not_count_as_disorder():
     """One of them would make all others look late: they are not among the records."""
-    intake = taken([5, CEILING_MS + 9_000, 6])
+    parsed = taken([5, CEILING_MS + 9_000, 6])
 
-    lags_ms, newest = lags_of(intake.records["time"].to_numpy(), None)
+    lags_ms, newest = lags_of(parsed.records["time"].to_numpy(), None)
     assert (lags_ms.tolist(), newest) == ([0, 0], 6)
 
 
 def test_nothing_read_changes_nothing():
     """A range of gaps and markers."""
-    intake = taken([])
+    parsed = taken([])
 
-    assert (len(intake.records), len(intake.late), len(intake.proves), len(intake.dead)) == (0, 0, 0, 0)
-    assert intake.future_ms == LATEST_MS
-    lags_ms, newest = lags_of(intake.records["time"].to_numpy(), 7)
+    assert (len(parsed.records), len(parsed.late), len(parsed.proves), len(parsed.dead)) == (0, 0, 0, 0)
+    assert parsed.future_ms == LATEST_MS
+    lags_ms, newest = lags_of(parsed.records["time"].to_numpy(), 7)
     assert (lags_ms.tolist(), newest) == ([], 7)
 
 
 def test_a_record_that_is_ahead_of_the_clock_takes_part_but_proves_nothing():
     """Within the skew: it cannot have been appended at its time when first listed. Clocks may differ slightly."""
     latest = LISTED_MS + CLOCKS_DIFFER_MS
-    intake = taken([latest, latest + 1, 5], skew_ms=2 * CLOCKS_DIFFER_MS)
+    parsed = taken([latest, latest + 1, 5], skew_ms=2 * CLOCKS_DIFFER_MS)
 
-    assert intake.records["time"].to_list() == [latest, latest + 1, 5]
-    assert intake.proves.tolist() == [True, False, True]
+    assert parsed.records["time"].to_list() == [latest, latest + 1, 5]
+    assert parsed.proves.tolist() == [True, False, True]
 
 
 def test_a_payload_time_proves_nothing_beyond_its_append():
@@ -173,7 +173,7 @@ def test_a_payload_time_proves_nothing_beyond_its_append():
     by_broker = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
 
     appended, stamped = (
-        take_in("left", side, batch, latest, 2 * CLOCKS_DIFFER_MS, EARLIEST_MS) for batch in (by_broker, records)
+        parse("left", side, batch, latest, 2 * CLOCKS_DIFFER_MS, EARLIEST_MS) for batch in (by_broker, records)
     )
 
     assert appended.proves.tolist() == [True, False]
@@ -190,12 +190,12 @@ def test_the_smallest_time_that_the_clock_rejected_is_reported():
 def test_an_intake_split_at_an_offset_is_two_intakes(times, offset):
     """One below it and one with the rest, as if they had been read in two batches."""
     at = min(max(offset - 10, 0), len(times))
-    whole = taken(times, progress_before_ms=5)
+    whole = taken(times, watermark_before_ms=5)
 
     below, rest = whole.split(offset)
 
     for part, own in ((below, times[:at]), (rest, times[at:])):
-        alone = taken(own, progress_before_ms=5)
+        alone = taken(own, watermark_before_ms=5)
         assert part.records["time"].to_list() == alone.records["time"].to_list()
         assert part.late.to_list() == alone.late.to_list()
         assert part.proves.tolist() == alone.proves.tolist()
@@ -210,7 +210,7 @@ def test_a_time_far_above_its_append_is_from_the_future_in_a_replay_too():
     records = batch([1_000, 1_000], [b'{"at": 1500}', b'{"at": 1501}'])
     appended = records.set_column(3, RECORDS.field("timestamp_type"), pa.array([2, 2], pa.int8()))
 
-    intake = take_in("left", side, appended, LISTED_MS, 500, EARLIEST_MS)
+    parsed = parse("left", side, appended, LISTED_MS, 500, EARLIEST_MS)
 
-    assert intake.records["time"].to_list() == [1_500]
-    assert reasons(intake) == {11: "future_time"}
+    assert parsed.records["time"].to_list() == [1_500]
+    assert reasons(parsed) == {11: "future_time"}

@@ -8,10 +8,10 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.batch.facts import PartitionFacts
-from joins.batch.state import Reading
-from joins.read.parse import Intake
-from joins.read.range_gate import Passage
+from joins.batch.facts import RangeFacts
+from joins.batch.state import PartitionRange
+from joins.read.parse import ParsedBatch
+from joins.read.range_gate import RangeGate
 from joins.rows.frames import rows_about
 from teacup.base.times import LATEST_MS
 from tests.support.making import frame
@@ -19,7 +19,7 @@ from tests.support.making import frame
 CEILING_MS = 10_000
 
 
-def intake(times, start=10, clock_ms=CEILING_MS):
+def parsed(times, start=10, clock_ms=CEILING_MS):
     """Records from offset `start` on; those above the ceiling are dead letters, those above the clock prove nothing."""
     records = frame([(0, start + i, t, b"k") for i, t in enumerate(times)])
     dead = records["time"] > CEILING_MS
@@ -28,42 +28,42 @@ def intake(times, start=10, clock_ms=CEILING_MS):
     )
     records = records.filter(~dead)
     proves = records["time"].to_numpy() <= clock_ms
-    return Intake("left", records, pl.repeat(False, len(records), eager=True), proves, letters, CEILING_MS)
+    return ParsedBatch("left", records, pl.repeat(False, len(records), eager=True), proves, letters, CEILING_MS)
 
 
-def through(passage, *batches, start=10):
+def through(range_gate, *batches, start=10):
     """The offsets that went, including dead letters."""
     went = []
     for times in batches:
-        going = passage.admit(intake(times, start))
+        going = range_gate.admit(parsed(times, start))
         went += going.records["offset"].to_list() + going.dead["left_offset"].to_list()
         start += len(times)
     return sorted(went)
 
 
-def passage(end, *, outliers=0, disorder_ms=0, limit_ms=LATEST_MS, **reading):
-    return Passage(Reading(10, end, **reading), outliers, disorder_ms, limit_ms)
+def range_gate(end, *, outliers=0, disorder_ms=0, limit_ms=LATEST_MS, **partition_range):
+    return RangeGate(PartitionRange(10, end, **partition_range), outliers, disorder_ms, limit_ms)
 
 
 def test_all_of_right_goes():
     """And proves what its records say, less the disorder."""
-    one = passage(14, disorder_ms=5)
+    one = range_gate(14, disorder_ms=5)
 
     assert through(one, [100, 120, 110, 115]) == [10, 11, 12, 13]
-    assert one.facts() == PartitionFacts(end=14, progress_ms=115, below_ms=121)
+    assert one.facts() == RangeFacts(end=14, watermark_ms=115, below_ms=121)
 
 
 def test_left_goes_up_to_the_first_record_at_the_limit():
     """That record and all after it are held back, even earlier times; the facts name the first."""
-    one = passage(15, disorder_ms=30, limit_ms=120)
+    one = range_gate(15, disorder_ms=30, limit_ms=120)
 
     assert through(one, [100, 119, 120, 110, 130]) == [10, 11]
-    assert one.facts() == PartitionFacts(end=12, progress_ms=100, below_ms=120, held_ms=120)
+    assert one.facts() == RangeFacts(end=12, watermark_ms=100, below_ms=120, held_ms=120)
 
 
 def test_what_follows_a_held_record_in_later_batches_is_held_too():
     """Whatever its time is."""
-    one = passage(16, limit_ms=120)
+    one = range_gate(16, limit_ms=120)
 
     assert through(one, [100, 120], [90, 95], [80, 99]) == [10]
     assert one.facts().end == 11
@@ -71,76 +71,76 @@ def test_what_follows_a_held_record_in_later_batches_is_held_too():
 
 def test_a_dead_letter_goes_with_the_records_before_the_cut():
     """One after it is read again with the records there, so that each is written once."""
-    one = passage(14, limit_ms=120)
+    one = range_gate(14, limit_ms=120)
 
     assert through(one, [20_000, 100, 130, 30_000]) == [10, 11]
-    assert one.facts() == PartitionFacts(end=12, progress_ms=130, below_ms=101, future_ms=20_000, held_ms=130)
+    assert one.facts() == RangeFacts(end=12, watermark_ms=130, below_ms=101, future_ms=20_000, held_ms=130)
 
 
 def test_held_records_prove_how_far_left_has_come():
     """So that right records that can no longer match expire before any left record may go; but no further than the
     smallest timely record that waits."""
-    one = passage(13, limit_ms=120)
+    one = range_gate(13, limit_ms=120)
 
     assert through(one, [500, 510, 505]) == []
-    assert one.facts() == PartitionFacts(end=10, progress_ms=500, held_ms=500)
+    assert one.facts() == RangeFacts(end=10, watermark_ms=500, held_ms=500)
 
 
 def test_held_records_that_are_late_already_hold_nothing_up():
     """They are below the report from before the batch."""
-    one = passage(13, limit_ms=120, progress_ms=400, disorder_ms=20)
+    one = range_gate(13, limit_ms=120, watermark_ms=400, disorder_ms=20)
 
     through(one, [500, 30, 510])
 
-    assert one.facts().progress_ms == 490
+    assert one.facts().watermark_ms == 490
 
 
 def test_held_records_are_not_part_of_the_tail():
     """The next batch sees them again: they would count twice."""
-    one = passage(15, outliers=1, limit_ms=120, tail=(90,))
+    one = range_gate(15, outliers=1, limit_ms=120, tail=(90,))
 
     through(one, [100, 500, 501, 502, 503])
 
     facts = one.facts()
     assert (facts.end, facts.tail) == (11, (90, 100))
-    assert facts.progress_ms == 500  # blocks (90, 100, 500) and (501, 502, 503); what waits begins at 500
+    assert facts.watermark_ms == 500  # blocks (90, 100, 500) and (501, 502, 503); what waits begins at 500
 
 
 def test_one_record_ahead_of_its_neighbours_proves_nothing():
     """Neither among those that go, nor among those that are held back."""
-    one = passage(16, outliers=1, limit_ms=9_000)
+    one = range_gate(16, outliers=1, limit_ms=9_000)
 
     through(one, [100, 8_000, 101, 102, 9_500, 103])
 
-    assert one.facts().progress_ms == 103  # blocks (100, 8000, 101) and (102, 9500, 103)
+    assert one.facts().watermark_ms == 103  # blocks (100, 8000, 101) and (102, 9500, 103)
 
 
 def test_a_record_above_the_clock_proves_nothing():
     """It goes nevertheless."""
-    one = passage(12)
+    one = range_gate(12)
 
-    going = one.admit(intake([100, 900], clock_ms=500))
+    going = one.admit(parsed([100, 900], clock_ms=500))
 
     assert len(going.records) == 2
-    assert one.facts() == PartitionFacts(end=12, progress_ms=100, below_ms=901)
+    assert one.facts() == RangeFacts(end=12, watermark_ms=100, below_ms=901)
 
 
 def test_the_clock_speaks_where_records_prove_nothing():
     """A range of gaps to the end; and nothing at all."""
-    assert passage(14, claim_ms=700, progress_ms=50).facts() == PartitionFacts(end=14, progress_ms=700)
-    assert passage(10, claim_ms=700, progress_ms=50, tail=(3,), held_ms=60).facts() == PartitionFacts(
-        end=10, progress_ms=700, tail=(3,), held_ms=60
+    assert range_gate(14, claim_ms=700, watermark_ms=50).facts() == RangeFacts(end=14, watermark_ms=700)
+    assert range_gate(10, claim_ms=700, watermark_ms=50, tail=(3,), held_ms=60).facts() == RangeFacts(
+        end=10, watermark_ms=700, tail=(3,), held_ms=60
     )
-    assert passage(14, progress_ms=50).facts() == PartitionFacts(end=14, progress_ms=50)
+    assert range_gate(14, watermark_ms=50).facts() == RangeFacts(end=14, watermark_ms=50)
 
 
 def test_the_clock_says_nothing_above_what_is_held_back():
     """What waits has been read, but counts as unread for the next batch."""
-    one = passage(12, claim_ms=700, limit_ms=120)
+    one = range_gate(12, claim_ms=700, limit_ms=120)
 
     through(one, [200, 250])
 
-    assert one.facts().progress_ms == 200
+    assert one.facts().watermark_ms == 200
 
 
 @given(
@@ -151,11 +151,11 @@ def test_the_clock_says_nothing_above_what_is_held_back():
     st.integers(0, 10),
 )
 def test_any_batches_let_the_same_records_go_and_leave_the_same_facts(times, cuts, limit_ms, outliers, disorder_ms):
-    """The reader's batches are arbitrary; and every record after the end has at least the progress, as long as the
-    topic keeps to its disorder."""
+    """The reader's batches are arbitrary; and every record after the end has at least the partition watermark, as long
+    as the topic keeps to its disorder."""
     at = [0, *sorted(min(cut, len(times)) for cut in cuts), len(times)]
     one, other = (
-        passage(10 + len(times), outliers=outliers, disorder_ms=disorder_ms, limit_ms=limit_ms) for _ in range(2)
+        range_gate(10 + len(times), outliers=outliers, disorder_ms=disorder_ms, limit_ms=limit_ms) for _ in range(2)
     )
 
     whole = through(one, times)
@@ -164,19 +164,23 @@ def test_any_batches_let_the_same_records_go_and_leave_the_same_facts(times, cut
     assert whole == parts == list(range(10, one.facts().end))
     assert one.facts() == other.facts()
     unread = [t for t in times[one.facts().end - 10 :] if t <= CEILING_MS]
-    assert not unread or one.facts().progress_ms <= min(unread)
+    assert not unread or one.facts().watermark_ms <= min(unread)
 
 
 @given(st.lists(st.integers(0, 200), max_size=30), st.lists(st.integers(0, 220), max_size=6), st.integers(0, 2))
 def test_reading_on_from_the_facts_lets_every_record_go_once(times, limits, outliers):
     """Limit after limit: each batch starts where the previous one ended, and the tail is that of a single reading."""
-    reading, went = Reading(10, 10 + len(times)), []
+    partition_range, went = PartitionRange(10, 10 + len(times)), []
     for limit_ms in [*sorted(limits), LATEST_MS]:
-        one = Passage(reading, outliers, 200, limit_ms)
-        went += through(one, times[reading.start - 10 :], start=reading.start) if reading.records else []
-        reading = reading.after(one.facts(), 0).to(10 + len(times))
+        one = RangeGate(partition_range, outliers, 200, limit_ms)
+        went += (
+            through(one, times[partition_range.start - 10 :], start=partition_range.start)
+            if partition_range.records
+            else []
+        )
+        partition_range = partition_range.after(one.facts(), 0).to(10 + len(times))
 
-    whole = passage(10 + len(times), outliers=outliers)
+    whole = range_gate(10 + len(times), outliers=outliers)
     through(whole, times)
     assert went == list(range(10, 10 + len(times)))
-    assert reading.tail == whole.facts().tail
+    assert partition_range.tail == whole.facts().tail

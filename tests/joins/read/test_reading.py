@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pytest
 
-from joins.read.parse import take_in
+from joins.read.parse import parse
 from joins.rows.frames import OWN_KEY, RECORD, rows_about
 from joins.spec import Format, JoinSpec, Side
 from joins.testing.log import RECORDS
@@ -26,7 +26,7 @@ def taken(side, values, headers=None):
     n = len(values)
     columns = [[0] * n, list(range(n)), [5] * n, [1] * n, [b"own"] * n, values, headers or [None] * n]
     arrays = [pa.array(column, part.type) for column, part in zip(columns, RECORDS, strict=True)]
-    return take_in("left", side, pa.record_batch(arrays, schema=RECORDS), NOW_MS, 1_000, EARLIEST_MS)
+    return parse("left", side, pa.record_batch(arrays, schema=RECORDS), NOW_MS, 1_000, EARLIEST_MS)
 
 
 def test_a_field_is_the_key_and_kafkas_stays_beside_it():
@@ -45,11 +45,11 @@ def test_what_cannot_be_a_key_is_a_dead_letter_with_its_own_key():
     side = Side(topic="t", key=["$.a", "header:h"], format=Format.JSON)
     values = [b'{"a": 1.5}', b"{torn", b"\xff", b'{"a": {}}', b'{"a": "x"}']
 
-    intake = taken(side, values, [[("h", b"1")]] * 5)
+    parsed = taken(side, values, [[("h", b"1")]] * 5)
 
-    assert intake.records["key"].to_list() == [b"x|1"]
-    assert intake.dead["reason"].to_list() == ["invalid_key", "invalid_json", "invalid_text", "invalid_key"]
-    assert intake.dead["left_key"].to_list() == [b"own"] * 4
+    assert parsed.records["key"].to_list() == [b"x|1"]
+    assert parsed.dead["reason"].to_list() == ["invalid_key", "invalid_json", "invalid_text", "invalid_key"]
+    assert parsed.dead["left_key"].to_list() == [b"own"] * 4
 
 
 @pytest.mark.parametrize("form", Format)
@@ -66,10 +66,10 @@ def test_time_and_key_come_from_the_same_value():
     """In one reading of it."""
     side = Side(topic="t", key="$.id", time="$.at", format=Format.JSON)
 
-    intake = taken(side, [b'{"id": "k", "at": 50}', b'{"id": "k"}', b'{"at": 60}', b'{"id": [], "at": 70}'])
+    parsed = taken(side, [b'{"id": "k", "at": 50}', b'{"id": "k"}', b'{"at": 60}', b'{"id": [], "at": 70}'])
 
-    assert intake.records.select("time", "key").rows() == [(50, b"k"), (60, None)]
-    assert dict(intake.dead.select("left_offset", "reason").iter_rows()) == {1: "no_time", 3: "invalid_key"}
+    assert parsed.records.select("time", "key").rows() == [(50, b"k"), (60, None)]
+    assert dict(parsed.dead.select("left_offset", "reason").iter_rows()) == {1: "no_time", 3: "invalid_key"}
 
 
 def test_rows_have_both_keys():
@@ -88,14 +88,14 @@ def test_of_right_remains_what_is_kept_and_dead_letters_are_whole():
     headers = [[("h", b"1"), ("g", b"2")]] * 2
 
     for keep, own in ((kept, None), ((*kept, "kafka"), b"own")):
-        intake = taken(Side(topic="t", key="$.id", keep=keep, format=Format.JSON), values, headers)
+        parsed = taken(Side(topic="t", key="$.id", keep=keep, format=Format.JSON), values, headers)
 
-        (record,) = intake.records.iter_rows(named=True)
+        (record,) = parsed.records.iter_rows(named=True)
         assert record["value"] == b'{"price":{"amount":5}}'
         assert record["headers"] == [{"key": "h", "value": b"1"}]
         assert (record["key"], record[OWN_KEY]) == (b"k", own)
-        assert intake.dead["left_value"].to_list() == values[1:]
-        assert intake.dead["left_key"].to_list() == [b"own"]
+        assert parsed.dead["left_value"].to_list() == values[1:]
+        assert parsed.dead["left_key"].to_list() == [b"own"]
 
 
 def test_the_window_takes_the_bytes_of_what_is_kept():

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.batch.facts import PartitionFacts
-from joins.batch.state import Reading
+from joins.batch.facts import RangeFacts
+from joins.batch.state import PartitionRange
 from joins.errors import DataLoss
 from joins.read.parse import RAW, UNREADABLE, as_first_read, known_in
 
@@ -40,15 +40,15 @@ def taking_part(batch: pa.RecordBatch) -> list[int]:
 def test_what_is_read_again_takes_part_as_at_first(batches: list[tuple[list[int | None], set[int]]]) -> None:
     """Whatever is registered between the batches, and afterwards."""
     registry: set[int] = set()
-    reading, first, named = Reading.starting_at(0), [], []
+    partition_range, first, named = PartitionRange.starting_at(0), [], []
     for ids, registered in batches:
-        batch = read(ids, reading.start, registry)
+        batch = read(ids, partition_range.start, registry)
         first += taking_part(batch)
-        facts = PartitionFacts(reading.start + len(ids), 0, schemas=tuple(known_in(batch).items()))
-        reading, named = reading.after(facts, 0), named + ids
+        facts = RangeFacts(partition_range.start + len(ids), 0, schemas=tuple(known_in(batch).items()))
+        partition_range, named = partition_range.after(facts, 0), named + ids
         registry |= registered
 
-    again = as_first_read(read(named, 0, {1, 2, 3, 4}), dict(reading.schemas), "clicks[0]")
+    again = as_first_read(read(named, 0, {1, 2, 3, 4}), dict(partition_range.schemas), "clicks[0]")
 
     assert taking_part(again) == first
     assert [why for why in again[UNREADABLE].to_pylist() if why == "unknown_schema"] == [

@@ -1,4 +1,4 @@
-"""What the tests of admission share: a simulated join, and what its batches have read."""
+"""What the tests of batch plan share: a simulated join, and what its batches have read."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def batches(run, rounds=500):
         if not run.admit():
             return sizes
         after = run.between().buckets
-        readings = [(n, s, p, r) for n, b in run.state.buckets.items() for s in SIDES for p, r in b.side(s).items()]
-        went = sum(after[n].side(s)[p].start - r.start for n, s, p, r in readings)
-        sizes.append((went, sum(r.records for *_, r in readings)))
+        partition_ranges = [
+            (n, s, p, r) for n, b in run.state.buckets.items() for s in SIDES for p, r in b.side(s).items()
+        ]
+        went = sum(after[n].side(s)[p].start - r.start for n, s, p, r in partition_ranges)
+        sizes.append((went, sum(r.records for *_, r in partition_ranges)))
     raise AssertionError(f"{rounds} batches, and still more: {sizes[-5:]}")
 
 

@@ -85,7 +85,7 @@ def queries(draw: st.DataObject, log: SimulatedLog, margin_ms: int) -> dict[int,
 def test_everything_before_an_answer_is_below_the_time(
     drawn: tuple[JoinSpec, Side, SimulatedLog], data: st.DataObject
 ) -> None:
-    """In either flavour, poisoned or not, with the side's disorder as the margin."""
+    """In either join kind, poisoned or not, with the side's disorder as the margin."""
     _, side, log = drawn
     asked = queries(data, log, side.disorder_ms)
 

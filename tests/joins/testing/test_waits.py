@@ -65,7 +65,7 @@ def test_time_before_the_process_started_does_not_count():
 
 
 def test_a_quiet_time_before_right_hangs_does_not_count():
-    """Over idle topics the frontier follows the clock without any admission: the wait starts when that ends."""
+    """Over idle topics the watermark follows the clock without any batch plan: the wait starts when that ends."""
     left, right = [(1_000, b"b"), (9_400, b"a", 10_010)], [(1_000, b"b"), (9_990, b"a", 12_000)]
     spec = join_spec(max_wait_ms=500, producer_delay_ms=1_000)
     run = Simulation(History(topic("left", left), topic("right", right), 1_000), spec)
@@ -81,7 +81,7 @@ def test_a_quiet_time_before_right_hangs_does_not_count():
 
 
 def test_right_that_moves_is_waited_for():
-    """However far behind it is: the wait starts over with each step of its frontier."""
+    """However far behind it is: the wait starts over with each step of its watermark."""
     right = [(1_000 + 10 * i, b"b", 1_000 + 400 * i) for i in range(20)]
     run = Simulation(
         History(topic("left", [(1_150, b"b")]), topic("right", right), 1_150),
@@ -97,7 +97,7 @@ def test_right_that_moves_is_waited_for():
 
 
 def test_right_that_has_unread_records_is_not_stalled():
-    """Its frontier stays for many batches of one millisecond: the limit holds it, not the topic."""
+    """Its watermark stays for many batches of one millisecond: the limit holds it, not the topic."""
     right = [*[(2_000, b"a")] * 900, (2_000, b"b"), (2_100, b"a")]
     run = simulation(join_spec(max_wait_ms=1, max_records=50), [[(1_999, b"b")]], [right], DAY_MS)
 

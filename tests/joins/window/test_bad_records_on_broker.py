@@ -51,7 +51,7 @@ def join(kafka, topic_factory) -> Join:
                 "before_ms": 2_000,
                 "after_ms": 1_000,
                 "producer_delay_ms": 10_000,
-                "frontier_every_ms": 200,
+                "watermark_every_ms": 200,
                 "kafka": kafka,
                 **values,
             }
@@ -294,7 +294,7 @@ def test_in_a_replay_a_lone_record_ahead_lets_no_left_record_go(join: Join, cloc
 def test_a_clock_that_is_wrong_at_one_planning_holds_the_join(
     join: Join, clock: StoppedClock, tmp_path: Path, caplog: pytest.LogCaptureFixture, by_s: int
 ):
-    """If it is ahead, right's frontier would pass left's records; if behind, all of them would be dead letters."""
+    """If it is ahead, right's watermark would pass left's records; if behind, all of them would be dead letters."""
     start = clock.now_ms - 2_000
     spec = join(payload=False)
     records = timely(start, 101)

@@ -26,8 +26,8 @@ from tests.support.restoring import Copying, EmptyStore, Recorder, a_run, conten
 def deleted_before(run: Recorder, ticket: Ticket, side: str, share: float) -> None:
     """Retention deletes that share of what the guard does not need: of left below the position, of right below the
     window."""
-    for p, reading in ticket.bucket.side(side).items():
-        end = reading.start if side == "left" else low_end(reading.bounds, ticket.bucket.expiry_ms)
+    for p, partition_range in ticket.bucket.side(side).items():
+        end = partition_range.start if side == "left" else low_end(partition_range.bounds, ticket.bucket.expiry_ms)
         run.side(side).delete_before(p, int(end * share))
 
 
@@ -113,8 +113,8 @@ def test_what_kafka_has_deleted_comes_back_from_copies(tmp_path: Path, monkeypat
     monkeypatch.setattr("joins.window.covering.EVERY_MS", 0)
     run = a_run(tmp_path, parts=3, kind=Copying)
     (whole,) = Ticket.all_of(replace(run.between(), number=run.state.number + 1))
-    for p, reading in run.state.buckets[0].right.items():  # where the last batch began, which copied
-        run.right.delete_before(p, reading.start)
+    for p, partition_range in run.state.buckets[0].right.items():  # where the last batch began, which copied
+        run.right.delete_before(p, partition_range.start)
 
     for ticket in whole.divided():
         kept = run._bolt._windows[ticket.generation, ticket.name_of_part]

@@ -12,8 +12,8 @@ from joins.batch import rules
 from joins.batch.facts import low_end
 from joins.plan.log_checks import is_whole
 from joins.plan.readable import list_ends
-from joins.read import range_gate as passage
-from joins.read.range_gate import Evidence
+from joins.read import range_gate as range_gate
+from joins.read.range_gate import WatermarkTracker
 from joins.spec import JoinPath
 from joins.testing import oracle
 from joins.testing.history import History
@@ -125,7 +125,7 @@ def test_a_planned_batch_that_retention_overtakes_is_planned_again(join, steps, 
             p = data.draw(st.sampled_from(sorted(left.ends())))
             left.delete_before(p, data.draw(st.integers(0, left.ends()[p].high)))
             simulation.restart()
-            if not is_whole(spec, planned.admission, list_ends(left, simulation.right, 0)):
+            if not is_whole(spec, planned.batch_plan, list_ends(left, simulation.right, 0)):
                 continue
         simulation.carry_on(planned)
     run = simulation.drain()
@@ -140,15 +140,15 @@ def test_a_planned_batch_that_retention_overtakes_is_planned_again(join, steps, 
 
 def delete_what_the_guard_allows(simulation):
     for bucket in simulation.between().buckets.values():
-        for p, reading in bucket.left.items():
-            simulation.left.delete_before(p, reading.start)
-        for p, reading in bucket.right.items():
-            simulation.right.delete_before(p, low_end(reading.bounds, bucket.expiry_ms))
+        for p, partition_range in bucket.left.items():
+            simulation.left.delete_before(p, partition_range.start)
+        for p, partition_range in bucket.right.items():
+            simulation.right.delete_before(p, low_end(partition_range.bounds, bucket.expiry_ms))
 
 
 @given(joins_with_history(), cuts())
 def test_running_a_batch_again_gives_the_same_rows(join, steps):
-    """A batch is a function of its admission: a retry in the same or in another worker gives the same rows."""
+    """A batch is a function of its batch plan: a retry in the same or in another worker gives the same rows."""
     spec, history = join
     simulation = Simulation(history, spec)
 
@@ -161,35 +161,35 @@ def test_running_a_batch_again_gives_the_same_rows(join, steps):
 
 @given(joins_with_history(), cuts())
 def test_frontiers_never_go_back(join, steps):
-    """Neither the frontier nor the expiry of any bucket."""
+    """Neither the watermark nor the expiry of any bucket."""
     spec, history = join
 
-    check_frontiers(Simulation(history, spec).play(steps).drain())
+    check_watermarks(Simulation(history, spec).play(steps).drain())
 
 
-def check_frontiers(run):
-    for earlier, later in zip(run.frontiers, run.frontiers[1:], strict=False):
-        for bucket, (frontier, expiry) in earlier.items():
-            assert later[bucket][0] >= frontier
+def check_watermarks(run):
+    for earlier, later in zip(run.watermarks, run.watermarks[1:], strict=False):
+        for bucket, (watermark, expiry) in earlier.items():
+            assert later[bucket][0] >= watermark
             assert later[bucket][1] >= expiry
 
 
 @pytest.mark.canary
 def test_canary_with_progress_that_is_forgotten_a_frontier_goes_back(monkeypatch):
-    """Each batch says only what it has found out by itself, and the frontier is not held where it was."""
-    facts, frontier = passage.Passage.facts, rules.frontier
+    """Each batch says only what it has found out by itself, and the watermark is not held where it was."""
+    facts, watermark = range_gate.RangeGate.facts, rules.watermark
 
     def of_this_batch(self):
-        self.reading = replace(self.reading, progress_ms=UNKNOWN)
+        self.partition_range = replace(self.partition_range, watermark_ms=UNKNOWN)
         return facts(self)
 
-    monkeypatch.setattr(passage.Passage, "facts", of_this_batch)
-    monkeypatch.setattr(rules, "frontier", lambda progress_ms, _=UNKNOWN: frontier(progress_ms))
+    monkeypatch.setattr(range_gate.RangeGate, "facts", of_this_batch)
+    monkeypatch.setattr(rules, "watermark", lambda watermark_ms, _=UNKNOWN: watermark(watermark_ms))
 
     @searched(seed=5)
     @given(joins_with_history(), cuts())
     def property_holds(join, steps):
-        check_frontiers(Simulation(join[1], join[0]).play(steps).run)
+        check_watermarks(Simulation(join[1], join[0]).play(steps).run)
 
     with pytest.raises(AssertionError):
         property_holds()
@@ -265,9 +265,9 @@ def test_a_batch_with_wrong_times_gives_the_same_rows_again(join, steps):
 def test_canary_without_a_safeguard_rows_of_other_records_change(broken, seed, monkeypatch):
     """With samples in the place of facts, or a clock that is believed, the property above does not hold."""
     if broken == "evidence":  # every single record proves its time
-        monkeypatch.setattr(passage, "Evidence", TrustsEverything)
+        monkeypatch.setattr(range_gate, "WatermarkTracker", TrustsEverything)
     elif broken == "cut":  # left goes as far as was planned
-        monkeypatch.setattr(passage.Passage, "admit", let_everything_go)
+        monkeypatch.setattr(range_gate.RangeGate, "admit", let_everything_go)
     elif broken == "clock":  # each look at it counts
         monkeypatch.setattr(WallClock, "look", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
     else:  # a lost window is read again from where the last record seemed to be
@@ -318,7 +318,7 @@ def test_canary_on_the_direct_path_a_key_in_two_partitions_misses_its_match(path
     assert [result.outcome for result in oracle.join(history, spec)] == ["matched"]
 
 
-class TrustsEverything(Evidence):
+class TrustsEverything(WatermarkTracker):
     def see(self, times):
         self.proved_ms = max(self.proved_ms, int(times.max())) if len(times) else self.proved_ms
 

@@ -38,7 +38,7 @@ def join(kafka, topic_factory):
                 "before_ms": 2_000,
                 "after_ms": 1_000,
                 "producer_delay_ms": 1_000,
-                "frontier_every_ms": 200,
+                "watermark_every_ms": 200,
                 "kafka": kafka,
                 **values,
             }
@@ -110,7 +110,8 @@ def test_right_far_ahead_leaves_the_window_bounded_by_the_span(join, clock, tmp_
     run = Driven(spec, tmp_path).until_quiet()
 
     assert run.results() == oracle.join(history(spec, left, right), spec)
-    # The last batch has read left to its end: right is read to its own, because left's progress follows the clock.
+    # The last batch has read left to its end: right is read to its own, because left's partition watermark follows the
+    # clock.
     assert max(s.window_records for s in run.summaries if s.rows.get("matched")) < 600
 
 
@@ -257,7 +258,7 @@ def test_times_in_the_payload(join, clock, tmp_path, topic_factory):
 
 def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):
     """No row of a committed batch twice, nothing lost, and a lost window is read again."""
-    spec = join(max_records=200, before_ms=3_600_000, frontier_every_ms=10_000)
+    spec = join(max_records=200, before_ms=3_600_000, watermark_every_ms=10_000)
 
     def part(start: int) -> tuple[list[Put], list[Put]]:
         left = [Put(0, b"k%d" % (i % 40), start + i * 4) for i in range(500)]
@@ -286,7 +287,7 @@ def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):
 def test_a_run_of_what_is_there_ends_with_left(join, tmp_path):
     """Although the window expires all the while: what is left of it is the next run's."""
     now = wall_ms()
-    spec = join(before_ms=10_000, producer_delay_ms=0, frontier_every_ms=1)
+    spec = join(before_ms=10_000, producer_delay_ms=0, watermark_every_ms=1)
     put(spec, [Put(0, b"k", now - 3_000)], [Put(0, b"k", now - 12_000 + 2 * i) for i in range(5_000)])
 
     run = Driven(spec, tmp_path).drain()

@@ -20,7 +20,7 @@ from deploy.jobs.unjoined.look import Logs, folder_of, load, look, save
 from deploy.jobs.unjoined.run import run_unjoined
 from deploy.jobs.unjoined.stage import Work, deliver_slice, pieces_of
 from deploy.kinds import load_job
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.lookup.right_items import to_items
 from joins.lookup.unjoined.expired import after_slice, begin, plan
 from joins.rows.frames import RECORD
@@ -180,12 +180,12 @@ def by_hand(kafka, job, tmp_path):
 
     def commit(over_ms):
         number = next(numbers)
-        buckets = {p: Bucket(p, {p: Reading.starting_at(0)}, {}, expiry_ms=over_ms) for p in (0, 1)}
-        admission = Admission("join-1", number, NOW_MS, 0, 1, job.spec.identity(), identity, buckets)
+        buckets = {p: Bucket(p, {p: PartitionRange.starting_at(0)}, {}, expiry_ms=over_ms) for p in (0, 1)}
+        batch_plan = BatchPlan("join-1", number, NOW_MS, 0, 1, job.spec.identity(), identity, buckets)
         for folder in ("offsets", "commits"):
             (tmp_path / "checkpoint" / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / "checkpoint" / "metadata").write_text('{"id": "spark"}')
-        log = f"v1\n{{}}\n{json.dumps(admission.to_json())}"
+        log = f"v1\n{{}}\n{json.dumps(batch_plan.to_json())}"
         (tmp_path / "checkpoint" / "offsets" / str(number)).write_text(log)
         (tmp_path / "checkpoint" / "commits" / str(number)).write_text("v1\n{}")
 

@@ -88,7 +88,7 @@ def judged(left, right, start=None, start_at=None, right_is_judged=True, right_s
 
 
 LEFT_GOES_ON = (70, b"c", 200_000)
-"""In a transaction that is open: left's progress is that of the record before it."""
+"""In a transaction that is open: left's partition watermark is that of the record before it."""
 
 
 def test_what_may_still_be_joined_has_no_verdict_yet():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from joins.errors import SpecChanged
 from joins.plan.readable import list_ends
-from joins.plan.start.handover import Moved, as_it_was
+from joins.plan.start.handover import Handover, as_it_was
 from joins.plan.start.positions import begin
 from joins.spec import JoinPath, Side
 from joins.testing.log import Clock, SimulatedLog
@@ -37,7 +37,7 @@ def test_the_join_as_it_was_has_the_identity_and_the_path_of_its_checkpoint(was,
 
 
 def moved(**changes):
-    one = Moved(
+    one = Handover(
         checkpoint="/old",
         generation="g",
         number=7,
@@ -52,7 +52,7 @@ def moved(**changes):
 
 def test_it_survives_its_json():
     """It is a file in the new checkpoint."""
-    assert Moved.from_json(json.loads(json.dumps(moved().to_json()))) == moved()
+    assert Handover.from_json(json.loads(json.dumps(moved().to_json()))) == moved()
 
 
 def test_partitions_that_the_other_checkpoint_did_not_have_are_read_from_their_first_record():

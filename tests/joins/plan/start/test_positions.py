@@ -207,7 +207,7 @@ def test_retention_that_is_too_short_is_refused():
 
 
 def test_retention_that_is_too_short_is_counted_if_configured_to_continue():
-    """In the admission, beside what was skipped."""
+    """In the batch plan, beside what was skipped."""
     left, right = cut_short()
 
     state = begin(join_spec(on_data_loss="continue"), list_ends(left, right, 10_000), left, right)

@@ -13,7 +13,7 @@ import pytest
 
 from joins.errors import NotCoPartitioned
 from joins.plan.start.copartition import murmur2, with_path
-from joins.plan.start.handover import Moved
+from joins.plan.start.handover import Handover
 from joins.spec import JoinPath, JoinSpec, Policy, Side
 from joins.testing import oracle
 from joins.window import backup as checkpointed
@@ -37,7 +37,7 @@ def spec(kafka: dict[str, str], topic_factory: Any) -> JoinSpec:
         before_ms=2_000,
         after_ms=1_000,
         producer_delay_ms=1_000,
-        frontier_every_ms=200,
+        watermark_every_ms=200,
         kafka=kafka,
     )
 
@@ -144,7 +144,7 @@ def test_topics_that_were_given_more_partitions_take_the_shuffled_path(
     assert "are where murmur2 (Java) puts them in 6 partitions" in caplog.text
     with pytest.raises(NotCoPartitioned, match=r"Leave `join\.path` out"):
         with_path(replace(spec, path=JoinPath.DIRECT))
-    moved = Moved(
+    moved = Handover(
         checkpoint="/old",
         generation="g",
         number=7,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from joins.batch.state import Reading
+from joins.batch.state import PartitionRange
 from joins.read.batch_reader import Range
 from joins.rows.frames import CHUNK_BYTES
 from joins.spec import JoinPath, JoinSpec, Side
@@ -33,7 +33,7 @@ def test_dead_letters_go_in_pieces_of_bounded_bytes() -> None:
             taken.append(number)
             yield not_json(number * RECORDS)
 
-    fetch = Fetch("right", Range(5, Reading(0, BATCHES * RECORDS), 10_000, 1_000), 10**15, 4)
+    fetch = Fetch("right", Range(5, PartitionRange(0, BATCHES * RECORDS), 10_000, 1_000), 10**15, 4)
     part, when = ShuffledPart(), []
     for piece in fetch.pieces(SPEC, read):
         if piece.content is Content.DEAD:
@@ -43,7 +43,7 @@ def test_dead_letters_go_in_pieces_of_bounded_bytes() -> None:
             when.append(len(taken))
 
     assert when[0] < BATCHES
-    dead = [offset for intake in part._taken("right", 5) for offset in intake.dead["right_offset"].to_list()]
+    dead = [offset for parsed in part._taken("right", 5) for offset in parsed.dead["right_offset"].to_list()]
     assert dead == list(range(BATCHES * RECORDS))
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from joins.batch.state import Admission, Bucket, Reading
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss
-from joins.plan.source import PlanAhead
+from joins.plan.source import PrefetchedPlan
 from joins.plan.sync_bolt import Planned
 from joins.rows.buckets import buckets_of
 from joins.spec import JoinSpec, Side
@@ -75,16 +75,16 @@ def test_a_part_that_got_no_record_of_a_batch_is_restored(key: str) -> None:
 
 def test_a_plan_made_ahead_that_knows_more_partitions_is_discarded() -> None:
     """Its ranges are applied to the state, which would lose the new partition and keep the new count."""
-    reading = {0: Reading.starting_at(0)}
+    partition_range = {0: PartitionRange.starting_at(0)}
     topics = {"left": ("l", 1), "right": ("r", 1)}
-    state = Admission("g", 1, 0, 0, 1, {}, topics, {0: Bucket(0, reading, reading)}, parts=1)
+    state = BatchPlan("g", 1, 0, 0, 1, {}, topics, {0: Bucket(0, partition_range, partition_range)}, parts=1)
     grown = replace(
         state,
         number=2,
         topics={**topics, "left": ("l", 2)},
-        buckets={0: Bucket(0, {0: reading[0].to(5), 1: reading[0].to(5)}, reading)},
+        buckets={0: Bucket(0, {0: partition_range[0].to(5), 1: partition_range[0].to(5)}, partition_range)},
     )
-    ahead = PlanAhead()
+    ahead = PrefetchedPlan()
 
     ahead.begin(1, lambda: Planned(grown, {}))
     assert ahead.take(state) is None

@@ -38,7 +38,7 @@ def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d"):
     """One attempt at a batch of these values, as a task makes it; returns how many it wrote."""
     delivery = ExactlyOnce(kafka, bucket, Batch(generation, number, digest))
     try:
-        was = delivery.standing()
+        was = delivery.written_so_far()
         rest = [] if was.done else values[was.rows :]
         done = was.rows
         for part in range(parts):

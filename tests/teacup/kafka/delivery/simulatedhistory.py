@@ -61,7 +61,7 @@ def deliver(batch: Batch, rows: int, parts: int) -> Callable[[Worker], object]:
         now_ms = lambda: int(worker.cluster.now_s * 1000)  # noqa: E731
         delivery = ExactlyOnce(KAFKA, BUCKET, batch, now_ms, producers=worker.producers)
         try:
-            was = delivery.standing()
+            was = delivery.written_so_far()
             at = rows if was.done else was.rows
             rest = rows - at
             for part in range(parts):
@@ -188,10 +188,10 @@ class History:
 
     def _go_on(self) -> None:
         """A process makes some of its requests; anything may become of the last one."""
-        standing = [worker for worker in self.workers if worker.doing not in ("idle", "killed")]
-        if not standing:
+        written_so_far = [worker for worker in self.workers if worker.doing not in ("idle", "killed")]
+        if not written_so_far:
             return
-        worker = self.draw(st.sampled_from(standing))
+        worker = self.draw(st.sampled_from(written_so_far))
         for _ in range(self.draw(st.integers(0, 9))):
             self._advance(worker, Fate.ANSWERED)
             self.check()

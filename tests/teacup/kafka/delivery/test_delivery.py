@@ -178,7 +178,7 @@ def test_a_bucket_may_begin_with_a_later_batch_than_the_job(kafka, bucket):
 
     ExactlyOnce(kafka, bucket, first).commit(0, {}, done=True)
 
-    assert ExactlyOnce(kafka, bucket, first).standing().done
+    assert ExactlyOnce(kafka, bucket, first).written_so_far().done
     assert attempt(kafka, bucket, 8, [b"row"]) == 1
 
 

@@ -97,7 +97,7 @@ class Attempt:
 
     def all(self) -> None:
         """The whole batch, except what is already in."""
-        was = self.delivery.standing()
+        was = self.delivery.written_so_far()
         if not was.done:
             self.write(VALUES[was.rows :])
             self.commit()
@@ -131,7 +131,7 @@ def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transacti
     first.delivery.abandon()
 
     second = Attempt(wire, bucket)
-    assert not second.delivery.standing().done
+    assert not second.delivery.written_so_far().done
     second.write(FIRST)
     seen_amid = _released_amid(wire, bucket, held, second)
     second.write(SECOND)
@@ -237,7 +237,7 @@ def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire
     second = Attempt(wire, bucket)
 
     assert lost.fired >= 1
-    assert second.delivery.standing().done
+    assert second.delivery.written_so_far().done
     assert settled(wire, bucket.topic) == VALUES
 
 
@@ -254,7 +254,7 @@ def test_connections_that_go_half_open_lose_and_duplicate_nothing(wire: Wire, wh
     bucket = wire.bucket()
     before = wire.proxy.swallowed
     attempt = Attempt(wire, bucket)
-    attempt.delivery.standing()
+    attempt.delivery.written_so_far()
     if when != "before the rows":
         attempt.write(FIRST)
     if when == "before the commit":

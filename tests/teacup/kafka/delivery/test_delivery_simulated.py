@@ -60,25 +60,25 @@ def _receipt_read_before_fencing(patched: pytest.MonkeyPatch) -> None:
 
 
 def _digest_ignored(patched: pytest.MonkeyPatch) -> None:
-    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.Standing:
-        return receipt.standing(found and replace(found, digest=batch.digest), batch, who)
+    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
+        return receipt.written_so_far(found and replace(found, digest=batch.digest), batch, who)
 
     patched.setattr(delivery, "standing", without)
 
 
 def _done_ignored(patched: pytest.MonkeyPatch) -> None:
-    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.Standing:
-        was = receipt.standing(found, batch, who)
+    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
+        was = receipt.written_so_far(found, batch, who)
         return NOTHING_IN if was.done else was
 
     patched.setattr(delivery, "standing", without)
 
 
 def _generation_ignored(patched: pytest.MonkeyPatch) -> None:
-    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.Standing:
+    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
         if found is not None and found.generation != batch.generation and batch.number == 1:
             return NOTHING_IN
-        return receipt.standing(found, batch, who)
+        return receipt.written_so_far(found, batch, who)
 
     patched.setattr(delivery, "standing", without)
 

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import settle
-from teacup.kafka.delivery.receipt import Receipt, standing
+from teacup.kafka.delivery.receipt import Receipt, written_so_far
 from teacup.kafka.errors import Fenced, KafkaIOError
 from tests.teacup.kafka.delivery.attempts import BATCH, attempt, committed, is_settled
 
@@ -119,7 +119,7 @@ def test_reading_the_receipt_before_fencing_makes_duplicates_and_after_it_does_n
         earlier_goes_on()
         writer = TransactionalWriter(kafka, bucket)
 
-    if not standing(receipt, BATCH, "bucket").done:
+    if not written_so_far(receipt, BATCH, "bucket").done:
         writer.write(bucket.topic, None, [b"row"], None, [0])
         writer.commit(Receipt("g", 1, "d", 1, True), {bucket.topic: 1})
 

@@ -10,11 +10,11 @@ from teacup.kafka.delivery.receipt import (
     RENEW_AFTER_MS,
     Batch,
     Receipt,
-    Standing,
+    WrittenSoFar,
     check_start,
     digest_of,
     needed,
-    standing,
+    written_so_far,
 )
 from teacup.kafka.errors import BatchDiffers, OutputTaken, ReceiptRefused
 
@@ -59,12 +59,12 @@ def test_a_bucket_that_begins_later_than_the_others_has_no_receipt_before_its_fi
     """A partition that was added while the join runs; afterwards a missing receipt is a lost one."""
     first, later = Batch("g", 7, "d", first=7), Batch("g", 8, "d", first=7)
 
-    assert standing(None, first, "bucket") == Standing()
+    assert written_so_far(None, first, "bucket") == WrittenSoFar()
     assert needed(None, 0)
     with pytest.raises(ReceiptRefused, match="batch 8"):
-        standing(None, later, "bucket")
+        written_so_far(None, later, "bucket")
     with pytest.raises(ReceiptRefused, match="batch 7"):
-        standing(None, batch(7), "bucket")
+        written_so_far(None, batch(7), "bucket")
 
 
 def test_a_checkpoint_that_goes_on_after_another_may_claim_its_output_if_nothing_came_later():
@@ -83,13 +83,13 @@ def test_a_checkpoint_that_goes_on_after_another_may_claim_its_output_if_nothing
 
 def test_of_the_first_batch_without_a_receipt_nothing_is_in():
     """Nobody has claimed the output."""
-    assert standing(None, batch(1), "bucket") == standing(CLAIM, batch(1), "bucket") == Standing()
+    assert written_so_far(None, batch(1), "bucket") == written_so_far(CLAIM, batch(1), "bucket") == WrittenSoFar()
 
 
 def test_of_a_later_batch_without_a_receipt_nothing_is_known():
     """It existed after the first batch: somebody, or Kafka's retention, has deleted it."""
     with pytest.raises(ReceiptRefused, match=r"no receipt.*offsets\.retention\.minutes"):
-        standing(None, batch(2), "bucket 0 of job 'j'")
+        written_so_far(None, batch(2), "bucket 0 of job 'j'")
 
 
 @pytest.mark.parametrize("number", [1, 5])
@@ -97,18 +97,18 @@ def test_of_a_later_batch_without_a_receipt_nothing_is_known():
 def test_what_another_checkpoint_has_claimed_is_its_own(number, theirs):
     """Even the first batch: it may be a late attempt of a checkpoint that was replaced."""
     with pytest.raises(OutputTaken, match="taken over"):
-        standing(theirs, batch(number), "bucket")
+        written_so_far(theirs, batch(number), "bucket")
 
 
 def test_an_earlier_batch_says_nothing_of_this_one():
     """Batches without rows leave no receipt, so the receipt may be several batches behind."""
-    assert standing(receipt(number=3, digest="another"), batch(5), "bucket").rows == 0
+    assert written_so_far(receipt(number=3, digest="another"), batch(5), "bucket").rows == 0
 
 
 def test_the_rows_of_this_batch_that_are_in_the_output_are_reported():
     """In parts, and done."""
-    part = standing(receipt(rows=7, done=False), batch(5), "bucket")
-    whole = standing(receipt(rows=9, done=True), batch(5), "bucket")
+    part = written_so_far(receipt(rows=7, done=False), batch(5), "bucket")
+    whole = written_so_far(receipt(rows=9, done=True), batch(5), "bucket")
 
     assert (part.rows, part.done, part.sent) == (7, False, {"out": 7})
     assert (whole.rows, whole.done) == (9, True)
@@ -118,12 +118,12 @@ def test_the_rows_of_this_batch_that_are_in_the_output_are_reported():
 def test_another_batch_of_the_same_number_is_refused(done, how_much):
     """It was planned again after its first plan was lost: its rows differ, and all or some of the first are in."""
     with pytest.raises(BatchDiffers, match=rf"{how_much} rows .*batch 5 .*digest d, now new.*--take-over"):
-        standing(receipt(done=done), batch(5, digest="new"), "bucket")
+        written_so_far(receipt(done=done), batch(5, digest="new"), "bucket")
 
 
 def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
     """Rows are skipped by their number: with other rows there, some would be lost or written twice."""
-    part = standing(Receipt("g", 5, "d", 7, False, {"out": 7}, 1_000, "left 0:6"), batch(5), "bucket")
+    part = written_so_far(Receipt("g", 5, "d", 7, False, {"out": 7}, 1_000, "left 0:6"), batch(5), "bucket")
 
     part.check_reached("left 0:6", "bucket")
 
@@ -134,7 +134,7 @@ def test_a_batch_that_gives_other_rows_when_it_runs_again_is_refused():
 def test_a_checkpoint_that_has_gone_back_is_refused():
     """Its batches are in, and would be written again."""
     with pytest.raises(ReceiptRefused, match="put back, or copied"):
-        standing(receipt(number=6), batch(5), "bucket")
+        written_so_far(receipt(number=6), batch(5), "bucket")
 
 
 def test_a_digest_is_of_values_and_not_of_their_order():

@@ -65,7 +65,7 @@ def test_every_client_takes_tls_and_sasl(secured: dict[str, str], caplog: pytest
     bucket = OutputBucket("job", 0, "safe")
     settle(secured, [bucket])
     delivery = ExactlyOnce(secured, bucket, Batch("g", 1, "d"))
-    delivery.standing()
+    delivery.written_so_far()
     delivery.write("safe", None, [b"exactly once"], None, [2])
     delivery.commit(1, {"safe": 1}, done=True)
     delivery.abandon()

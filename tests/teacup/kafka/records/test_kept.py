@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.json_fields import json_fields
-from teacup.kafka.records.record import KeptOf
+from teacup.kafka.records.record import Projection
 
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text('ab"\\ä,{}', max_size=3)
 INNER = st.dictionaries(st.sampled_from(["a", "b", "c d"]), SCALARS, max_size=3)
@@ -74,14 +74,14 @@ def test_headers_are_kept_by_their_names() -> None:
         dtype=pl.List(pl.Struct({"key": pl.String, "value": pl.Binary})),
     )
 
-    kept = KeptOf(("header:h", "$")).headers(headers)
+    kept = Projection(("header:h", "$")).headers(headers)
 
     assert kept.to_list() == [[{"key": "h", "value": b"1"}, {"key": "h", "value": b"3"}], None, None]
-    assert KeptOf(("$",)).headers(headers).to_list() == [None] * 3
+    assert Projection(("$",)).headers(headers).to_list() == [None] * 3
 
 
 @pytest.mark.parametrize("part", ["", "price", "$.a[0]", "header:", "$..a"])
 def test_what_cannot_be_kept_is_refused(part: str) -> None:
     """Before anything is read."""
     with pytest.raises(ConfigError, match="cannot be kept; give"):
-        KeptOf((part,))
+        Projection((part,))
