@@ -14,7 +14,7 @@ def deadlock() -> Canvas:
     canvas = Canvas(
         "The deadlock, and the report that resolves it",
         "Left has jumped far ahead of right. Without reports only left records that have passed expire right ones: the "
-        "window fills, right cannot be read further, left waits for right. With the report of left's partition watermark right "
+        "window fills, right cannot be read further, left waits for right. With the report of left's watermark right "
         "records that nothing can match any more expire at once, right reaches left's time, and left is joined.",
         1000,
         520,

@@ -14,7 +14,7 @@ def flow() -> Canvas:
         520,
     )
     canvas.frame(250, 82, 726, 118, "Spark driver")
-    canvas.box(270, 100, 210, 84, "BatchPlan (SyncBolt)", "how far right may be read,", "and left after it")
+    canvas.box(270, 100, 210, 84, "Batch plan (SyncBolt)", "how far right may be read,", "and left after it")
     canvas.box(560, 100, 170, 84, "Checkpoint", "plan of each batch,", "its facts, its commit")
     canvas.box(800, 100, 160, 84, "Gather", "do all counts agree?", "then commit")
     canvas.arrow((480, 128), (560, 128))

@@ -52,7 +52,7 @@ def test_caught_up_means_nothing_unread_and_nothing_hidden(position, stable, hig
     assert caught_up(position, stable, high) is expected
 
 
-def test_the_slowest_partition_is_the_frontier():
+def test_the_slowest_partition_is_the_watermark():
     """And it never goes back; for no partitions it is what was known before."""
     assert watermark([30, 10, 20]) == 10
     assert watermark([30, 10, 20], 15) == 15

@@ -73,7 +73,7 @@ def batch_plans(draw: st.DrawFn):
 
 
 @given(batch_plans())
-def test_an_admission_survives_json(batch_plan):
+def test_a_batch_plan_survives_json(batch_plan):
     """The text of what was read is the text that was written: Spark would take another one for a new batch."""
     text = json.dumps(batch_plan.to_json())
 
@@ -84,7 +84,7 @@ def test_an_admission_survives_json(batch_plan):
 
 
 @given(batch_plans(), st.randoms())
-def test_equal_admissions_are_equal_texts(batch_plan, chance):
+def test_equal_batch_plans_are_equal_texts(batch_plan, chance):
     """Whatever order buckets, partitions and counts came in."""
 
     def shuffled(mapping):
@@ -145,7 +145,7 @@ def empty(**changes):
     return replace(plain, **changes)
 
 
-def test_an_admission_of_another_format_is_refused():
+def test_a_batch_plan_of_another_format_is_refused():
     """It says which format, and how to continue."""
     data = empty().to_json() | {"format": FORMAT + 1}
 
@@ -214,7 +214,7 @@ FACTS = BucketFacts(
 )
 
 
-def test_the_next_admission_begins_from_the_facts():
+def test_the_next_batch_plan_begins_from_the_facts():
     """At left's first held record, with the proved partition watermark; claims and `give_up` no longer apply."""
     after = BEFORE.after(FACTS, 2_000, join_spec())
 
@@ -231,7 +231,7 @@ def test_the_next_admission_begins_from_the_facts():
     assert BEFORE.reads
 
 
-def test_a_frontier_that_stays_has_not_moved():
+def test_a_watermark_that_stays_has_not_moved():
     """What `max_wait` counts from stays."""
     assert BEFORE.after(replace(FACTS, watermark_ms=60), 2_000, join_spec()).moved_ms == 1_000
 
@@ -244,7 +244,7 @@ def test_a_range_of_which_everything_was_held_back_adds_no_bound():
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 30)), min_size=30, max_size=80))
-def test_an_admission_stays_small_however_many_batches_there_were(batches):
+def test_a_batch_plan_stays_small_however_many_batches_there_were(batches):
     """Bounds that no window can need are dropped, the others are a quarter of the join's span apart."""
     spec = join_spec(before_ms=200, after_ms=100)
     bucket = Bucket(0, {0: PartitionRange.starting_at(0)}, {0: PartitionRange.starting_at(0)})

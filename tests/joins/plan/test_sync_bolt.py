@@ -144,7 +144,7 @@ def test_right_is_not_read_while_left_does_not_need_it():
     assert run.between().buckets[0].right[0].end <= 2 * 50
 
 
-def test_the_frontier_is_unknown_until_right_says_something():
+def test_the_watermark_is_unknown_until_right_says_something():
     """Right starts with an open transaction: left is looked at once, and stays where it is."""
     run = simulation(join_spec(), [steady(5)], [[(1_000, b"a", 2 * DAY_MS)]], DAY_MS)
 

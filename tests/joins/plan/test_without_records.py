@@ -36,7 +36,7 @@ def test_batches_that_only_expire_keep_their_distance():
     assert not run.admit()
 
 
-def test_nothing_to_do_gives_no_admission():
+def test_nothing_to_do_gives_no_batch_plan():
     """So that Spark sees no new offset."""
     run = live()
 

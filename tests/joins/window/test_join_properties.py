@@ -160,7 +160,7 @@ def test_running_a_batch_again_gives_the_same_rows(join, steps):
 
 
 @given(joins_with_history(), cuts())
-def test_frontiers_never_go_back(join, steps):
+def test_watermarks_never_go_back(join, steps):
     """Neither the watermark nor the expiry of any bucket."""
     spec, history = join
 
@@ -175,7 +175,7 @@ def check_watermarks(run):
 
 
 @pytest.mark.canary
-def test_canary_with_progress_that_is_forgotten_a_frontier_goes_back(monkeypatch):
+def test_canary_with_progress_that_is_forgotten_a_watermark_goes_back(monkeypatch):
     """Each batch says only what it has found out by itself, and the watermark is not held where it was."""
     facts, watermark = range_gate.RangeGate.facts, rules.watermark
 

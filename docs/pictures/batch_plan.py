@@ -1,4 +1,4 @@
-"""BatchPlan over event time: what left waits for, and what expires."""
+"""Batch plan over event time: what left waits for, and what expires."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ X0, SCALE = 150, 8.2
 def batch_plan() -> Canvas:
     """Two batches, one below the other, over the same records."""
     canvas = Canvas(
-        "BatchPlan: left waits for right, right expires behind left",
-        "Two batches over event time. The right watermark is the smallest partition watermark of right's partitions. Left records "
+        "Batch plan: left waits for right, right expires behind left",
+        "Two batches over event time. Right's watermark is the smallest of its partitions' watermarks. Left records "
         "whose time plus after lies below it are admitted, later ones are held. Right records older than the next left "
         "record's time minus before expire.",
         1000,
