@@ -1,6 +1,8 @@
-"""What a lookup join would meet in the store, and at the gate in front of it.
+"""The two APIs of a lookup join or a feeder, looked at: whether they answer and accept the token, and what the store has.
 
-The APIs of a feeder and a lookup join: whether they answer and accept the token; what a join would meet there.
+    storage         the namespace keeps records long enough, and all of a key; what the next left records look for is kept
+    storage.keys    the store knows keys of the next left records: the join's own look-up
+    delay           whether left may go, by the join's own rule (`joins.lookup.spec.judge`)
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The keys of a join: of two topics in memory, or of a topic with right records that a feeder stores.
 
-What differs from the join that wrote a checkpoint, in the words of a job file: `join.before: 10m -> 30m`.
+`in_file` is the way back: a value of the join's spec as the file has it, for what differs from the join that wrote a
+checkpoint (`join.before: 10m -> 30m`).
 """
 
 from __future__ import annotations

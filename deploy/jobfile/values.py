@@ -1,8 +1,8 @@
 """Values of a job file: times, keys and properties as people write them -> what a job holds. Pure.
 
-Each function is a pydantic validator: it returns the value, or raises with what is allowed.
+Functions such as `start_at` are pydantic validators: each returns the value, or raises with what is allowed.
 
-Keys that become fields of a spec: their defaults, bounds and units are declared there, and only there. Pure.
+Where a key becomes a field of a spec, default, bounds and unit are declared there, and only there (`from_spec`):
 
     producer_delay_ms: Duration = from_spec(JoinSpec, "producer_delay_ms", description="...")
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.connect import POSITIONS, Checks, Named, Retention, side_outputs
 from deploy.check.lookup_findings import of_feeder
 from deploy.check.samples import of_feeder as of_feeder_records
 from deploy.job import FeederJob

@@ -1,9 +1,9 @@
-"""The two joins as a kind of job: an in-memory join or a lookup join, and the sink.
+"""The two joins as a kind of job: an in-memory join or a lookup join, and the delivery of its rows.
 
-tickets -> join -> deliver      one Python task per bucket; only summaries reach the driver
-with `select:` joined rows pass through Spark's expressions in between, in the same task
+    tickets -> join -> deliver      one Python task per bucket; only summaries reach the driver
 
-What the tasks of a join need to drop results that an earlier driver or attempt has written.
+With `select` joined rows pass through Spark's expressions in between, in the same task. With `deduplicate` tasks drop
+results that an earlier driver or attempt has written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from pyspark.logger import PySparkLogger
 from dedup.identity import Identity, Within
 from dedup.restart.worker import Setup, replay_of
 from dedup.results import KafkaResults
-from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
-from deploy.check.facts import TopicFacts
-from deploy.check.findings import Finding, from_error
+from deploy.check.connect import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.samples import of_join, unread_left
 from deploy.errors import CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob

@@ -1,22 +1,17 @@
-"""What a join's checkpoint says before Spark starts: its generation, and the batch that it planned last.
+"""A join's checkpoint before Spark starts: what it says, whether Kafka agrees with it, and the claim of the output.
 
-The generation of a checkpoint without any batch is created here, and kept in the file `teacup.generation`: receipts
-carry it before the first batch is planned, and a start that dies in between is continued, not started over. The file
-`teacup.moved` says that such a checkpoint goes on where another one ended (`joins.plan.start.handover`). Both are JSON
-with a checksum.
-
-What Kafka alone can tell against a join, asked before Spark starts.
-
-    the topics        compaction leaves what the join needs; they are those of the checkpoint. An interrupted batch of
-                      topics that were given partitions since is completed; then the planner refuses the next one
-    a new checkpoint  both topics have keys in common
-
-The planner asks for the same again when it plans (`joins.plan`): by then the topics may have changed.
-
-Before Spark starts: the receipts in the output are compared with the checkpoint, then the job claims the output.
+    Checkpoint    the batches in Spark's logs, and two files of our own beside them, JSON with a checksum:
+                  teacup.generation  of a checkpoint without any batch: receipts carry it before the first batch is
+                                     planned, and a start that dies in between is continued, not started over
+                  teacup.moved       after which other checkpoint a new one goes on (`joins.plan.start.handover`)
+    first_look    of the topics: they are those of the checkpoint, and compaction leaves what the join needs. An
+                  interrupted batch of topics that were given partitions since is completed; then the planner refuses
+                  the next one. For a new checkpoint: both topics have keys in common
+    take_output   the receipts in the output fit the checkpoint; then the job claims the output
 
 So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
-runs) ends before it has fenced anything. See `teacup.kafka.delivery.claim`.
+runs) ends before it has fenced anything (`teacup.kafka.delivery.claim`). The planner asks for the topics again when it
+plans (`joins.plan`): by then they may have changed.
 """
 
 from __future__ import annotations

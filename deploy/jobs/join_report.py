@@ -1,6 +1,6 @@
-"""What a join reports of a batch, over all its buckets. Pure.
+"""What a join reports of a batch: the summaries of all its buckets, added up. Pure.
 
-A join that matches nothing says so once: a wrong key, interval or topic gives rows like any other. Pure.
+A join that matches nothing says so once (`NothingMatched`): a wrong key, interval or topic gives rows like any other.
 """
 
 from __future__ import annotations

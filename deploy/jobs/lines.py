@@ -1,11 +1,10 @@
 """What a job prints on standard output: lines of text, or JSON for machines.
 
-People get the time and what matters of a batch, at most one line per second and 100 columns; on a terminal the last
-line shows that the job is alive. Rare events always get a line, and so does the last batch: otherwise a short run would
-look as if it had joined nothing. Machines get every batch in full.
+People get the time and what matters of a batch, at most one line per second and 100 columns. Rare events always get a
+line, and so does the last batch: otherwise a short run would look as if it had joined nothing. Machines get every batch
+in full.
 
-How much a job still has to read, and when it will have caught up: shown on a terminal.
-
+On a terminal the last line shows that the job is alive, how much it still has to read, and when it will have caught up.
 The ends of the topics are asked for in a thread of their own, so that an unreachable broker does not hold the job up.
 """
 

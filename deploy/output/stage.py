@@ -1,12 +1,12 @@
 """Delivery as a stage: items of the join -> what became of each ticket, once its rows are durable.
 
-A bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or acknowledged) before
-its summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same order.
+`BucketSink` delivers the rows of one ticket: those that are not in the output yet, in parts, with accounts that must add
+up. A bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or acknowledged)
+before its summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same
+order.
 
 A bucket's last transaction is committed in the background, while the rows of the next ticket are joined: a commit is
 several requests, one after the other. Without transactions nothing overlaps, as buckets share a producer.
-
-Delivers the rows of one ticket: those that are not in the output yet, in parts, with accounts that must add up.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
+from teacup.base.now import wall_ms
 from teacup.base.process import begun, no_garbage_collection
 from teacup.kafka.delivery.receipt import WrittenSoFar
 
@@ -48,7 +49,8 @@ class BucketSink:
         self._reached = ""
         self._found: WrittenSoFar | None = None  # before this attempt wrote anything
         tag = None if output.exactly_once else batch_tag(spec, begin)
-        self._router = Router(spec, output, output_limits(spec, output), tag, writing.write, self._accounts)
+        limits = output_limits(spec, output)
+        self._router = Router(spec, output, limits, tag, writing.write, self._accounts, wall_ms)
 
     def take(self, rows: pl.DataFrame) -> None:
         """Writes the rows that are not in the output yet."""

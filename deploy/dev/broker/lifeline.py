@@ -1,4 +1,4 @@
-"""A command that dies with the process that started it, however that process ends.
+"""A command that dies with the process that started it, however that process ends; and free ports for such commands.
 
     us --(pid)--> lifeline --(fork)--> the command
 
@@ -9,8 +9,6 @@ the death of the *thread* that forked, and brokers are started from short-lived 
 
 The first line on the lifeline's standard output is the pid of the command. It uses the standard library only, and is
 run as a file by an interpreter with `-S -E`, so that it starts in 20 ms and needs no installed package.
-
-Free ports of this machine.
 """
 
 from __future__ import annotations

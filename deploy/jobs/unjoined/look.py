@@ -1,15 +1,11 @@
-"""What `teacup unjoined` looks at before it plans a slice.
+"""What `teacup unjoined` knows and says of a slice: the look before it, the state between runs, the report after it.
 
-The join's newest committed batch, then the ends of the output, then those of right; in this order, see
-`joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open transaction, perhaps of
-a process that is gone, may precede rows of committed batches.
-
-Where `teacup unjoined` keeps its verdicts: a file in the folder `unjoined` of the join's checkpoint.
-
-It is JSON with a checksum, and is replaced as a whole by a new file that has reached the disk: whatever happens, the
-old or the new one is there.
-
-What `teacup unjoined` reports of a slice, over all right partitions.
+look     the join's newest committed batch, then the ends of the output, then those of right; in this order, see
+         `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open transaction,
+         perhaps of a process that is gone, may precede rows of committed batches
+state    a file in the folder `unjoined` of the join's checkpoint: JSON with a checksum, replaced as a whole by a new
+         file that has reached the disk. Whatever happens, the old or the new one is there
+report   the summaries of all right partitions, added up
 """
 
 from __future__ import annotations

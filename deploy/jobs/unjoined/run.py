@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from datadelay.watermark import UNKNOWN
-from deploy.check.checks import Named, side_outputs
+from deploy.check.connect import Named, side_outputs
 from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
 from deploy.jobs.query import failed

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.kinds import load_job
+from deploy.load import load_job
 from joins.batch.ticket import Ticket
 from joins.items import Begin
 from teacup.base import files as durable

@@ -14,7 +14,7 @@ from dedup.identity import BatchTag
 from dedup.replay_range import ReplayRange
 from dedup.restart.states import Attempt
 from deploy.jobs.join import deduplication
-from deploy.kinds import load_job
+from deploy.load import load_job
 from deploy.output import deliveries as opening
 from deploy.output.stage import deliver_stage
 from teacup.base.errors import ExitCode, SettingsInvalid
