@@ -1,8 +1,8 @@
-"""The two APIs of a lookup join or a feeder, looked at: whether they answer and accept the token, and what the store has.
+"""The two APIs of a lookup join or a feeder, looked at: whether they answer and accept the token, and what is there.
 
-    storage         the namespace keeps records long enough, and all of a key; what the next left records look for is kept
-    storage.keys    the store knows keys of the next left records: the join's own look-up
-    delay           whether left may go, by the join's own rule (`joins.lookup.spec.judge`)
+storage        the namespace keeps records long enough, all of a key, and what the next left records look for
+storage.keys   the store knows keys of the next left records: asked by the join's own look-up
+delay          whether left may go, by the join's own rule (`joins.lookup.spec.judge`)
 """
 
 from __future__ import annotations

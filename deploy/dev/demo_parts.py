@@ -1,9 +1,9 @@
 """What the demos share: a console, how they end, a broker (their own, or that of BOOTSTRAP), topics, traffic, a judge.
 
-`Traffic` produces impressions and clicks as they happen, at a rate, by a thread. Four of five clicks are on an impression
-of the last seconds, the others on one that never existed. Their keys say which (`NOWHERE`), so the correct outcome of
-each is known. While right pauses, impressions keep happening; all of them are written when it resumes, with the times
-at which they happened.
+`Traffic` produces impressions and clicks as they happen, at a rate, by a thread. Four of five clicks are on an
+impression of the last seconds, the others on one that never existed. Their keys say which (`NOWHERE`), so the correct
+outcome of each is known. While right pauses, impressions keep happening; all of them are written when it resumes, with
+the times at which they happened.
 
 `judge` says from the output whether the lookup join kept its promises:
 

@@ -22,8 +22,8 @@ What a join does before Spark starts, and beside it:
     unjoined/           `teacup unjoined`, made for cron
 
 **Add a metric of a batch:** a task counts it in its summary (a join: `joins.read.summary.BucketSummary`), the kind's
-report adds it up (a join: `gather` in join_report.py; else `gathered` of the kind), and shows it in `usual`, in `rare` or
-only in `for_machines`.
+report adds it up (a join: `gather` in join_report.py; else `gathered` of the kind), and shows it in `usual`, in `rare`
+or only in `for_machines`.
 
 **Add a kind of job:** a subclass of `deploy.jobs.runner.JobKind` in a module here, keys in a module of
 `deploy/jobfile/`, and a line in `deploy/kinds.py`.

@@ -146,9 +146,8 @@ class JoinJobKind(JobKind):
         yield from of_join(spec, planned, moved, topics)
 
     def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-        from deploy.check.lookup_findings import (
-            of_lookup,  # the clients of both APIs: half a second of an in-memory join
-        )
+        # The clients of both APIs would cost an in-memory join half a second of its start.
+        from deploy.check.lookup_findings import of_lookup
 
         planned, moved = self._looked_into()
         unread = None
@@ -220,9 +219,8 @@ class JoinJobKind(JobKind):
         keep_facts(self._job.facts_folder, self.name, [batch.summary for batch in summaries])
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        batch_plan = BatchPlan.from_json(end)
-        spec = self._job.spec
-        return positions_of(spec, batch_plan, known_facts(spec.name, batch_plan, self._job.facts_folders))
+        spec, done = self._job.spec, BatchPlan.from_json(end)
+        return positions_of(spec, done, known_facts(spec.name, done, self._job.facts_folders))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         commit_positions(self._job.spec, self.name, BatchPlan.from_json(end), self._job.facts_folders)

@@ -35,10 +35,9 @@ from joins.plan.start.handover import Handover
 from joins.plan.start.startup_sample import compare
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
-from teacup.base import files as durable
+from teacup.base import files
 from teacup.base.fields import local_folder
-from teacup.base.files import check, checked_text, from_checked_text
-from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
 from teacup.kafka.log.broker_log import BrokerLog
@@ -53,7 +52,7 @@ MOVED = "teacup.moved"
 def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
     """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
 
-    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`beginning`).
+    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`take_output`).
     Raises `SpecChanged`, `CheckpointUnreadable`.
     """
     try:
@@ -113,7 +112,7 @@ class Checkpoint:
         with self._reached():
             self._logs.forget_plan(self._logs.planned()[-1])
         if self._folder is not None:
-            durable.sync(self._folder / "offsets")
+            files.sync(self._folder / "offsets")
 
     def _end(self, batch: int) -> dict[str, Any]:
         """Returns where a batch ends; empty also if the job was stopped before anything was planned."""
@@ -121,7 +120,7 @@ class Checkpoint:
             with self._reached(but=ValueError):
                 end, *_ = self._logs.ends(batch)
             found = {} if end is None else dict(json.loads(end))
-            check(found)
+            files.check(found)
             return found
         except ValueError as error:
             raise CheckpointInvalid(
@@ -160,17 +159,17 @@ class Checkpoint:
             except FileNotFoundError:
                 return None
         try:
-            return from_checked_text(content.decode().rstrip("\n"))
+            return files.from_checked_text(content.decode().rstrip("\n"))
         except ValueError as error:
             raise CheckpointInvalid(
                 f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"
             ) from error
 
     def _keep(self, name: str, value: Any) -> None:
-        data = f"{checked_text(value)}\n".encode()
+        data = f"{files.checked_text(value)}\n".encode()
         with self._reached(name):
             if self._folder is not None:
-                durable.write(self._folder / name, data)
+                files.write(self._folder / name, data)
             else:
                 self._logs.files.pipe_file(f"{self._logs.root}/{name}", data)
 
@@ -210,8 +209,7 @@ def first_look(job: JoinJob, planned: BatchPlan | None) -> Keys | None:
             return None
         if "right" not in logs:
             return None
-        left, right = logs["left"], logs["right"]
-        return compare(spec, left, right)
+        return compare(spec, logs["left"], logs["right"])
 
 
 def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None) -> str:
@@ -241,5 +239,5 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
             count = left.partition_count()  # one bucket per partition of left; their number never falls
     buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
     after = None if moved is None else Batch(moved.generation, moved.number, "")
-    settling.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
+    claim.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
     return generation

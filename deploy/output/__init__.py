@@ -3,7 +3,7 @@
 The way of a row, in the task that joined it:
 
     select.py      the user's expressions (`output.select`) become columns of the row
-    stage.py       takes the rows of a ticket; skips those that are in the output already; commits if the accounts add up
+    stage.py       takes a ticket's rows; skips those that are in the output already; commits if its accounts add up
     routing.py     which topic gets what of the row: envelope, headers, side topics, dead letters (pure)
     deliveries.py  **writes it**: `Writing.write` hands records to Kafka, `commit` makes them durable
     accounts.py    what was read, joined, dropped and written must add up; what a task reports of a bucket (pure)

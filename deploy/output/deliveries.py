@@ -1,9 +1,9 @@
 """Writes the rows of one batch of one bucket: the only place from which rows go to Kafka.
 
-    Writing               counts records on their way: what is committed must be what was handed over
-    DeduplicatedWriting   leaves out results that the output topic holds already. They need nothing more, as they are in
-                          the output. Records for side topics go through
-    open_writing          the one that a job's `output` asks for, within the limits of all topics that rows may go to
+Writing               counts records on their way: what is committed must be what was handed over
+DeduplicatedWriting   leaves out results that the output topic holds already. They need nothing more, as they are in
+                      the output. Records for side topics go through
+open_writing          the one that a job's `output` asks for, within the limits of all topics that rows may go to
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Delivery as a stage: items of the join -> what became of each ticket, once its rows are durable.
 
-`BucketSink` delivers the rows of one ticket: those that are not in the output yet, in parts, with accounts that must add
-up. A bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or acknowledged)
-before its summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same
-order.
+`BucketSink` delivers the rows of one ticket: those that are not in the output yet, in parts, with accounts that must
+add up. A bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or
+acknowledged) before its summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same,
+in the same order.
 
 A bucket's last transaction is committed in the background, while the rows of the next ticket are joined: a commit is
 several requests, one after the other. Without transactions nothing overlaps, as buckets share a producer.

@@ -26,9 +26,8 @@ from joins.lookup.unjoined.expired import REMEDY, Seen, Verdicts
 from joins.lookup.unjoined.verdicts import SliceSummary
 from joins.plan.committed import state_after
 from joins.read.deserialize import times_as_json
-from teacup.base import files as durable
+from teacup.base import files
 from teacup.base.fields import local_folder
-from teacup.base.files import checked_text, from_checked_text
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
 from teacup.kafka.client import committed_only
@@ -77,7 +76,7 @@ def look(job: JoinJob, logs: Logs) -> Seen:
 
 
 def committed_plan(job: JoinJob) -> BatchPlan:
-    """Returns the batch plan of the join's newest committed batch. Raises `SpecChanged`, and like `SparkCheckpoint`."""
+    """Returns the plan of the join's newest committed batch. Raises `SpecChanged`, and as `SparkCheckpoint` does."""
     ends = SparkCheckpoint(job.checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
@@ -87,9 +86,9 @@ def committed_plan(job: JoinJob) -> BatchPlan:
 
 
 def state_left_behind(job: JoinJob, batch_plan: BatchPlan) -> BatchPlan:
-    """Returns the state after a committed batch, from its facts.
+    """Returns what the next plan starts from: the committed batch, with what its facts say.
 
-    The next batch plan would hold it, but a join at its end may not plan one for a day.
+    The join's own next plan would hold it, but a join at its end may not plan one for a day.
     """
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     return state_after(spec, batch_plan, job.facts_folders)
@@ -115,26 +114,26 @@ def folder_of(checkpoint: str) -> str:
 
 def load(checkpoint: str) -> Verdicts | None:
     """Reads what the last run left; None before the first one. Raises `SpecChanged` if it cannot be read."""
-    files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
+    storage, root = fsspec.core.url_to_fs(folder_of(checkpoint))
     path = f"{root}/{FILE}"
-    files.invalidate_cache()
-    if not files.exists(path):
+    storage.invalidate_cache()
+    if not storage.exists(path):
         return None
     try:
-        return Verdicts.from_json(from_checked_text(files.cat_file(path).decode()))
+        return Verdicts.from_json(files.from_checked_text(storage.cat_file(path).decode()))
     except (ValueError, KeyError, TypeError) as error:
         raise SpecChanged(f"{path} is damaged, or of another version ({error}): {REMEDY}") from error
 
 
 def save(checkpoint: str, state: Verdicts) -> None:
     """Saves the state. It is durable when this returns; on an object store, as durable as its put."""
-    text = checked_text(state.to_json()).encode()
+    text = files.checked_text(state.to_json()).encode()
     folder = local_folder(folder_of(checkpoint))
     if folder is None:
-        files, root = fsspec.core.url_to_fs(folder_of(checkpoint))
-        files.pipe_file(f"{root}/{FILE}", text)
+        storage, root = fsspec.core.url_to_fs(folder_of(checkpoint))
+        storage.pipe_file(f"{root}/{FILE}", text)
         return
-    durable.write(folder / FILE, text)
+    files.write(folder / FILE, text)
 
 
 _COUNTS = ("read", "joined", "before_start")

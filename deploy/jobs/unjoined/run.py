@@ -4,8 +4,9 @@
     plan      a slice, and save the plan before it is carried out; one that was saved but not finished comes first
     carry out the slice as a Spark batch job (`deploy.jobs.unjoined.stage`); then save the positions
 
-Spark is started only if there is a slice to carry out. The first slice with room for all that was over when the run
-looked is its last: a join that goes on has more to judge by then, and the run would take as long as the join does.
+Spark is started only if there is a slice to carry out. The first slice with room for all that could be judged when
+the run looked is its last: a join that goes on has more to judge by then, and the run would take as long as the join
+does.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from joins.read.deserialize import wait_for_registry
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from teacup.kafka.client import committed_only
-from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.losses import CONTINUE
@@ -161,7 +162,7 @@ def _planned(
 
 def _claim(job: JoinJob, state: Verdicts) -> None:
     """Lets new verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
-    settling.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
+    claim.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
 
 
 def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
