@@ -332,15 +332,12 @@ class LookupJoinKeys(JoinKeys):
         return LookupSpec(**arguments(LookupSpec, self, self.join), right_is_judged=judged)
 
 
-_MS = "_ms"
-
-
 def in_file(name: str, value: object) -> tuple[str, str]:
     """Returns the key of a value of a `JoinSpec`, and the value as a file has it."""
     side, _, field = name.rpartition(".")
     section = side or ("join" if field in WindowMatchKeys.model_fields else "")
-    shown = written(value) if field.endswith(_MS) and isinstance(value, int) else repr(value)
-    return ".".join(filter(None, (section, field.removesuffix(_MS)))), shown
+    shown = written(value) if field.endswith("_ms") and isinstance(value, int) else repr(value)
+    return ".".join(filter(None, (section, field.removesuffix("_ms")))), shown
 
 
 IN_FILE = Wording(in_file, "let a new checkpoint go on where this one is (`teacup move`)")

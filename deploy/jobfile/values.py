@@ -25,6 +25,7 @@ from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.record import KeyOf, Projection
 from teacup.spark import conf
 
+_KEY_PART = r"^(kafka|\$.+|header:.+)$"
 _UNITS_MS = {"_ms": 1, "_s": 1_000}
 
 
@@ -64,9 +65,6 @@ def _limits(rule: Rule | None) -> dict[str, Any]:
         return {}
     limits = {"gt": rule.above, "ge": rule.least, "le": rule.most}
     return {name: limit for name, limit in limits.items() if abs(limit) < INT64_MAX}
-
-
-_KEY_PART = r"^(kafka|\$.+|header:.+)$"
 
 
 def start_at(value: object) -> str | int:

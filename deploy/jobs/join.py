@@ -62,28 +62,6 @@ if TYPE_CHECKING:
     from deploy.jobs.lines import Positions
 
 
-def deduplication(job: JoinJob) -> Deduplication | None:
-    """Returns the deduplication that a job asks for, at the start of a driver. Raises `DedupError`."""
-    asked = job.output.deduplicate
-    if asked is None:
-        return None
-    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, _identity(job.spec, asked)
-    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
-    setup = Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
-    return Deduplication(setup, topic, identity)
-
-
-def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
-    """Returns what identifies a result in the output topic.
-
-    A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
-    a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.
-    """
-    if asked.expression is not None:
-        return Identity(ID, within=Within.BATCH)
-    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT), within=Within.BATCH)
-
-
 class JoinJobKind(JobKind):
     """An in-memory join or a lookup join."""
 
@@ -226,15 +204,6 @@ class JoinJobKind(JobKind):
         commit_positions(self._job.spec, self.name, BatchPlan.from_json(end), self._job.facts_folders)
 
 
-def check_deduplicates(job: JoinJob) -> None:
-    """Raises `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
-    if job.output.deduplicate is not None and join_kind_of(job.spec).shuffles:
-        raise SpecError(
-            "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
-            "use `delivery: exactly-once`, or topics that are partitioned alike (`join.path: direct`)"
-        )
-
-
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
@@ -253,3 +222,34 @@ def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Ded
     added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
     joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
     return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
+
+
+def deduplication(job: JoinJob) -> Deduplication | None:
+    """Returns the deduplication that a job asks for, at the start of a driver. Raises `DedupError`."""
+    asked = job.output.deduplicate
+    if asked is None:
+        return None
+    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, _identity(job.spec, asked)
+    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
+    setup = Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
+    return Deduplication(setup, topic, identity)
+
+
+def check_deduplicates(job: JoinJob) -> None:
+    """Raises `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
+    if job.output.deduplicate is not None and join_kind_of(job.spec).shuffles:
+        raise SpecError(
+            "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
+            "use `delivery: exactly-once`, or topics that are partitioned alike (`join.path: direct`)"
+        )
+
+
+def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
+    """Returns what identifies a result in the output topic.
+
+    A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
+    a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.
+    """
+    if asked.expression is not None:
+        return Identity(ID, within=Within.BATCH)
+    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT), within=Within.BATCH)

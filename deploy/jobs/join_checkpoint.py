@@ -48,6 +48,8 @@ log = logging.getLogger("teacup.deploy.jobs.join_checkpoint")
 GENERATION = "teacup.generation"
 MOVED = "teacup.moved"
 
+Keys = tuple[bytes, bytes]
+
 
 def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
     """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
@@ -187,9 +189,6 @@ class Checkpoint:
     @property
     def _cannot_be_read(self) -> str:
         return f"checkpoint {self._location!r} cannot be read"
-
-
-Keys = tuple[bytes, bytes]
 
 
 def first_look(job: JoinJob, planned: BatchPlan | None) -> Keys | None:

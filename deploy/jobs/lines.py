@@ -31,7 +31,12 @@ log = logging.getLogger("teacup")
 
 WIDTH = 100
 EVERY_S = 1.0
+LOOK_EVERY_S = 3.0
+_WITHIN_S = 60.0
 _INDENT = " " * 10
+
+Positions = Mapping[tuple[str, int], int]
+"""(topic, partition) -> offset that is read next"""
 
 
 class Report(Protocol):
@@ -149,35 +154,6 @@ def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
         yield line
 
 
-LOOK_EVERY_S = 3.0
-_WITHIN_S = 60.0
-
-Positions = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset that is read next"""
-
-
-class Pace:
-    """How fast the backlog shrinks, over the last minute."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def see(self, at_s: float, left: int) -> None:
-        """Notes that `left` records are still to be read at `at_s`; times never fall."""
-        self._seen.append((at_s, left))
-        while at_s - self._seen[0][0] > _WITHIN_S:
-            self._seen.popleft()
-
-    def through_in_s(self) -> float | None:
-        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
-        if len(self._seen) < 2:
-            return None
-        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
-        if first <= last or last_s <= first_s:
-            return None
-        return last * (last_s - first_s) / (first - last)
-
-
 class Backlog:
     """Looks at the topics every few seconds, from `start` to `close`."""
 
@@ -225,6 +201,28 @@ class Backlog:
             left += sum(max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends.items())
         self._left = left
         self._pace.see(time.monotonic(), left)
+
+
+class Pace:
+    """How fast the backlog shrinks, over the last minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def see(self, at_s: float, left: int) -> None:
+        """Notes that `left` records are still to be read at `at_s`; times never fall."""
+        self._seen.append((at_s, left))
+        while at_s - self._seen[0][0] > _WITHIN_S:
+            self._seen.popleft()
+
+    def through_in_s(self) -> float | None:
+        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
+        if len(self._seen) < 2:
+            return None
+        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
+        if first <= last or last_s <= first_s:
+            return None
+        return last * (last_s - first_s) / (first - last)
 
 
 def shown_s(seconds: float) -> str:

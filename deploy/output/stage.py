@@ -39,6 +39,47 @@ from teacup.base.now import wall_ms
 from teacup.base.process import begun, no_garbage_collection
 from teacup.kafka.delivery.receipt import WrittenSoFar
 
+ENDING_AT_ONCE = 8
+
+
+def deliver_stage(
+    spec: JoinSpec, output: Output, deduplication: Deduplication | None = None
+) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
+    """Delivers all rows of each ticket.
+
+    deduplication   what it drops is missing from the output topic only, side topics get repeated copies
+    """
+
+    def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
+        bucket: BucketSink | None = None
+        ended: deque[Future[DeliveredBatch[C]]] = deque()
+        at_once = ENDING_AT_ONCE if output.exactly_once else 0
+        try:
+            for item in items:
+                if isinstance(item, Begin):
+                    bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
+                elif bucket is None:
+                    raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
+                elif isinstance(item, End):
+                    ended.append(begun(partial(_closed, bucket, item.summary)))
+                    bucket = None
+                    while ended and (ended[0].done() or len(ended) > at_once):
+                        yield reported(ended.popleft().result())
+                else:
+                    with no_garbage_collection():  # keys, values and headers: a million objects alive at once
+                        bucket.take(item.frame)
+            while ended:
+                yield reported(ended.popleft().result())
+        finally:
+            if bucket is not None:  # something failed, or nobody reads the rest
+                bucket.abandon()
+            wait(ended)
+
+    def reported(delivered: DeliveredBatch[C]) -> DeliveredBatch[C]:
+        return delivered if deduplication is None else replace(delivered, deduplicator=deduplication.report())
+
+    return deliver
+
 
 class BucketSink:
     """Delivers the rows of one ticket; commits only if its accounts add up."""
@@ -97,48 +138,6 @@ class BucketSink:
     def _commit(self, *, done: bool) -> Mapping[str, int]:
         self._accounts.check_written()
         return self._writing.commit(self._accounts.received, done=done, reached=self._reached)
-
-
-ENDING_AT_ONCE = 8
-
-
-def deliver_stage(
-    spec: JoinSpec, output: Output, deduplication: Deduplication | None = None
-) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
-    """Delivers all rows of each ticket.
-
-    deduplication   what it drops is missing from the output topic only, side topics get repeated copies
-    """
-
-    def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
-        bucket: BucketSink | None = None
-        ended: deque[Future[DeliveredBatch[C]]] = deque()
-        at_once = ENDING_AT_ONCE if output.exactly_once else 0
-        try:
-            for item in items:
-                if isinstance(item, Begin):
-                    bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
-                elif bucket is None:
-                    raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
-                elif isinstance(item, End):
-                    ended.append(begun(partial(_closed, bucket, item.summary)))
-                    bucket = None
-                    while ended and (ended[0].done() or len(ended) > at_once):
-                        yield reported(ended.popleft().result())
-                else:
-                    with no_garbage_collection():  # keys, values and headers: a million objects alive at once
-                        bucket.take(item.frame)
-            while ended:
-                yield reported(ended.popleft().result())
-        finally:
-            if bucket is not None:  # something failed, or nobody reads the rest
-                bucket.abandon()
-            wait(ended)
-
-    def reported(delivered: DeliveredBatch[C]) -> DeliveredBatch[C]:
-        return delivered if deduplication is None else replace(delivered, deduplicator=deduplication.report())
-
-    return deliver
 
 
 def _closed(bucket: BucketSink, summary: C) -> DeliveredBatch[C]:

@@ -36,6 +36,8 @@ from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
 
 OPEN_TRANSACTION_S = 60.0
+FOLDER, FILE = "unjoined", "verdicts.json"
+_COUNTS = ("read", "joined", "before_start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,6 @@ def check_output(output: BrokerLog) -> None:
         )
 
 
-FOLDER, FILE = "unjoined", "verdicts.json"
-
-
 def folder_of(checkpoint: str) -> str:
     """Returns the folder of the state, in a join's checkpoint."""
     return f"{checkpoint.rstrip('/')}/{FOLDER}"
@@ -134,9 +133,6 @@ def save(checkpoint: str, state: Verdicts) -> None:
         storage.pipe_file(f"{root}/{FILE}", text)
         return
     files.write(folder / FILE, text)
-
-
-_COUNTS = ("read", "joined", "before_start")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from deploy.cli.app import app
 from deploy.load import load_job
 from teacup.base.errors import ExitCode, SettingsInvalid
 
-EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
+EXAMPLES = Path(__file__).parents[4] / "deploy" / "examples"
 
 
 def unjoined(example: str, *options: str) -> Result:
