@@ -67,9 +67,7 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
 
 
 @pytest.mark.slow
-def test_a_batch_of_topics_that_have_grown_is_completed_as_it_was_planned_and_then_the_join_moves(
-    kafka, window_job, tmp_path, capsys
-):
+def test_topics_that_have_grown_complete_their_batch_and_then_the_join_moves(kafka, window_job, tmp_path, capsys):
     """Topics were given partitions while their join, on the direct path, was stopped in a batch."""
     content = window_job(name="grows", join={"before": "5s"})
     fill(kafka, content, 0, 100)
