@@ -1,19 +1,15 @@
-"""What `teacup unjoined` knows and says of a slice: the look before it, the state between runs, the report after it.
+"""What a run of `teacup unjoined` knows before it plans a slice: its state, and a look at the join and the topics.
 
-look     the join's newest committed batch, then the ends of the output, then those of right; in this order, see
-         `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open transaction,
-         perhaps of a process that is gone, may precede rows of committed batches
-state    a file in the folder `unjoined` of the join's checkpoint: JSON with a checksum, replaced as a whole by a new
-         file that has reached the disk. Whatever happens, the old or the new one is there
-report   the summaries of all right partitions, added up
+    state   a file in the folder `unjoined` of the join's checkpoint: JSON with a checksum, replaced as a whole by a new
+            file that has reached the disk. Whatever happens, the old or the new one is there
+    look    the join's newest committed batch, then the ends of the output, then those of right; in this order, see
+            `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open
+            transaction, perhaps of a process that is gone, may precede rows of committed batches
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import fsspec
 
@@ -23,21 +19,17 @@ from deploy.jobfile.join_keys import IN_FILE
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.lookup.unjoined.expired import REMEDY, Seen, Verdicts
-from joins.lookup.unjoined.verdicts import SliceSummary
 from joins.plan.committed import state_after
 from joins.read.deserialize import times_as_json
 from teacup.base import files
 from teacup.base.fields import local_folder
 from teacup.base.now import wall_ms
-from teacup.base.times import iso
 from teacup.kafka.client import committed_only
-from teacup.kafka.headers import EXPIRED
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
 
 OPEN_TRANSACTION_S = 60.0
 FOLDER, FILE = "unjoined", "verdicts.json"
-_COUNTS = ("read", "joined", "before_start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,68 +125,3 @@ def save(checkpoint: str, state: Verdicts) -> None:
         storage.pipe_file(f"{root}/{FILE}", text)
         return
     files.write(folder / FILE, text)
-
-
-@dataclass(frozen=True, slots=True)
-class SliceReport:
-    """One slice. over_ms: right records below this time have their verdict; reasons: of unjoined records."""
-
-    number: int
-    seconds: float
-    over_ms: int
-    counts: Mapping[str, int]
-    reasons: Mapping[str, int]
-    dead: Mapping[str, int]
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def records(self) -> int:
-        return self.counts["read"]
-
-    def usual(self) -> list[str]:
-        counts = self.counts
-        return [
-            f"slice {self.number}",
-            f"right {counts['read']:,}",
-            f"joined {counts['joined']:,}",
-            f"unjoined {counts['unjoined']:,}",
-            f"up to {iso(self.over_ms)}",
-        ]
-
-    def rare(self) -> list[str]:
-        """Reasons other than `expired`, and what has no verdict."""
-        parts = [f"{reason} {count:,}" for reason, count in self.reasons.items() if reason != EXPIRED]
-        parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.dead.items()]
-        names = {"before the start": "before_start", "deleted unread": "skipped"}
-        return parts + [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
-
-    def for_machines(self) -> dict[str, Any]:
-        return {
-            "event": "slice",
-            "number": self.number,
-            "seconds": round(self.seconds, 6),
-            "over_ms": self.over_ms,
-            **self.counts,
-            "reasons": dict(self.reasons),
-            "dead": dict(self.dead),
-        }
-
-
-def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> SliceReport:
-    """Adds up one slice over all right partitions; `state` has it under way."""
-    assert state.under_way is not None
-    reasons: Counter[str] = Counter()
-    dead: Counter[str] = Counter()
-    for summary in summaries:
-        reasons.update(summary.reasons)
-        dead.update(summary.dead)
-    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
-    unjoined = sum(summary.rows.get("unjoined", 0) for summary in summaries)
-    return SliceReport(
-        number=max(summary.number for summary in summaries),
-        seconds=seconds,
-        over_ms=state.under_way.over_ms,
-        counts={**counts, "unjoined": unjoined, "skipped": state.skipped},
-        reasons=dict(sorted(reasons.items())),
-        dead=dict(sorted(dead.items())),
-    )

@@ -14,10 +14,11 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from datadelay.watermark import UNKNOWN
 from deploy.check.connect import Named, side_outputs
@@ -32,7 +33,6 @@ from deploy.jobs.unjoined.look import (
     check_output,
     committed_plan,
     folder_of,
-    gathered,
     load,
     look,
     save,
@@ -57,6 +57,7 @@ from teacup.base.times import iso
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.headers import EXPIRED
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.losses import CONTINUE
 from teacup.spark.java import check_java
@@ -66,6 +67,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("teacup")
+
+_COUNTS = ("read", "joined", "before_start")
 
 OFFSETS_AT_ONCE = 50_000_000
 """The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
@@ -208,3 +211,68 @@ def _nothing(job: JoinJob, state: Verdicts | None, lines: Lines) -> None:
     if begun:
         line = f"up to {iso(over_ms)} every right record has its verdict"
     lines.idle(line, {"event": "nothing", "over_ms": over_ms if begun else None})
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReport:
+    """One slice. over_ms: right records below this time have their verdict; reasons: of unjoined records."""
+
+    number: int
+    seconds: float
+    over_ms: int
+    counts: Mapping[str, int]
+    reasons: Mapping[str, int]
+    dead: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return self.counts["read"]
+
+    def usual(self) -> list[str]:
+        counts = self.counts
+        return [
+            f"slice {self.number}",
+            f"right {counts['read']:,}",
+            f"joined {counts['joined']:,}",
+            f"unjoined {counts['unjoined']:,}",
+            f"up to {iso(self.over_ms)}",
+        ]
+
+    def rare(self) -> list[str]:
+        """Reasons other than `expired`, and what has no verdict."""
+        parts = [f"{reason} {count:,}" for reason, count in self.reasons.items() if reason != EXPIRED]
+        parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.dead.items()]
+        names = {"before the start": "before_start", "deleted unread": "skipped"}
+        return parts + [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
+
+    def for_machines(self) -> dict[str, Any]:
+        return {
+            "event": "slice",
+            "number": self.number,
+            "seconds": round(self.seconds, 6),
+            "over_ms": self.over_ms,
+            **self.counts,
+            "reasons": dict(self.reasons),
+            "dead": dict(self.dead),
+        }
+
+
+def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> SliceReport:
+    """Adds up one slice over all right partitions; `state` has it under way."""
+    assert state.under_way is not None
+    reasons: Counter[str] = Counter()
+    dead: Counter[str] = Counter()
+    for summary in summaries:
+        reasons.update(summary.reasons)
+        dead.update(summary.dead)
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
+    unjoined = sum(summary.rows.get("unjoined", 0) for summary in summaries)
+    return SliceReport(
+        number=max(summary.number for summary in summaries),
+        seconds=seconds,
+        over_ms=state.under_way.over_ms,
+        counts={**counts, "unjoined": unjoined, "skipped": state.skipped},
+        reasons=dict(sorted(reasons.items())),
+        dead=dict(sorted(dead.items())),
+    )
