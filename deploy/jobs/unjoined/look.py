@@ -1,10 +1,10 @@
 """What a run of `teacup unjoined` knows before it plans a slice: its state, and a look at the join and the topics.
 
-    state   a file in the folder `unjoined` of the join's checkpoint: JSON with a checksum, replaced as a whole by a new
-            file that has reached the disk. Whatever happens, the old or the new one is there
-    look    the join's newest committed batch, then the ends of the output, then those of right; in this order, see
-            `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open
-            transaction, perhaps of a process that is gone, may precede rows of committed batches
+state   a file in the folder `unjoined` of the join's checkpoint: JSON with a checksum, replaced as a whole by a new
+        file that has reached the disk. Whatever happens, the old or the new one is there
+look    the join's newest committed batch, then the ends of the output, then those of right; in this order, see
+        `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open
+        transaction, perhaps of a process that is gone, may precede rows of committed batches
 """
 
 from __future__ import annotations
