@@ -1,4 +1,4 @@
-"""A streaming query: the summaries of a batch, whether one is in progress, and an exit code for what failed."""
+"""A running query: the summaries of a batch, whether one is in progress, and an exit code for what failed."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.checks import Checks, Named, check_topics
+from deploy.check.connect import Checks, Named, check_topics
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.lines import Backlog, Lines, Positions, Report
