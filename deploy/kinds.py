@@ -26,8 +26,7 @@ from deploy.check.service_files import SERVICES, service_of
 from deploy.job import CommonJob
 from deploy.jobfile.job_keys import JobKeys
 from teacup.base.config.document import Document
-from teacup.base.config.keys import Where, texts
-from teacup.base.config.problems import Problems, meanings, most_similar, shown
+from teacup.base.config.keys import Problems, Where, meanings, most_similar, shown, texts
 from teacup.base.errors import Invalid
 from teacup.kafka import client
 from teacup.kafka.errors import ConfigError

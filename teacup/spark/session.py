@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from teacup.spark import conf as sparkconf
 from teacup.spark.errors import JvmEnded, SessionRefused
-from teacup.spark.java import archive_options, use_spark_home
-from teacup.spark.jvm import Jvm
+from teacup.spark.java import Jvm, archive_options, use_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from teacup.base.logs import sparse
-from teacup.spark.jvm import AGAINST_LACK_OF_MEMORY, how_ended
+from teacup.spark.java import AGAINST_LACK_OF_MEMORY, how_ended
 
 log = sparse("teacup.spark.worker_daemon")
 
@@ -103,7 +103,7 @@ if __name__ == "__main__":
     use_installed_pyspark()
     importlib.import_module("teacup.base.logs").log_like_the_driver()
     logging.getLogger("teacup").setLevel(logging.INFO)  # also progress, as in the driver
-    importlib.import_module("teacup.base.imports").use_arrow_without_pandas()
+    importlib.import_module("teacup.base.process").use_arrow_without_pandas()
     for module in NEEDED:
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)

@@ -31,8 +31,7 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from teacup.base.config.keys import Text, Where
-from teacup.base.config.problems import Problems, dotted, lines, problems_of, split, worded
+from teacup.base.config.keys import Problems, Text, Where, dotted, lines, problems_of, split, worded
 from teacup.base.errors import SettingsInvalid
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")

@@ -24,7 +24,7 @@ from teacup.kafka import client
 from teacup.kafka.client import said_with_name
 from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
-from teacup.kafka.protocols import Clients
+from teacup.kafka.write.producer import Clients
 from teacup.kafka.write.writer import TopicWriter
 
 log = logging.getLogger("teacup.kafka.delivery")

@@ -9,7 +9,7 @@ IN_A_PROCESS = """
 import sys
 import numpy as np
 import pyarrow as pa
-from teacup.base.imports import use_arrow_without_pandas
+from teacup.base.process import use_arrow_without_pandas
 
 use_arrow_without_pandas()
 pa.array([1, None]), pa.array(np.arange(2)), pa.table({"a": ["b"]})

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from teacup.spark.jvm import MODULES, end_planners
+from teacup.spark.java import MODULES, end_planners
 
 SLEEPS = "import time; time.sleep(60)"
 
