@@ -29,9 +29,8 @@ from teacup.kafka.client import last_error, said_with_name
 from teacup.kafka.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from teacup.kafka.native import rdkafka
 from teacup.kafka.native.columns import NotReadable
-from teacup.kafka.write.producer import Drain
 from teacup.kafka.write.native_producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
-from teacup.kafka.write.producer import Clients, Producer
+from teacup.kafka.write.producer import Clients, Drain, Producer
 from teacup.kafka.write.templates import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafka.write.writer")
