@@ -216,3 +216,4 @@ def ca_bundle(path: str) -> str:
 
 
 CaBundle = Annotated[Text, AfterValidator(ca_bundle)]
+"""The certificates that a server's must be signed by: a file that is looked into as soon as its key is read."""
