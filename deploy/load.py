@@ -22,8 +22,7 @@ from deploy.job import CommonJob
 from deploy.jobfile.job_keys import JobKeys
 from deploy.kinds import KINDS
 from teacup.base.config.document import Document
-from teacup.base.config.keys import Where, texts
-from teacup.base.config.problems import Problems, meanings, most_similar, shown
+from teacup.base.config.keys import Problems, Where, meanings, most_similar, shown, texts
 from teacup.base.errors import Invalid
 from teacup.kafka import client
 from teacup.kafka.errors import ConfigError

@@ -21,8 +21,7 @@ from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from teacup.base.times import written
 from teacup.kafka.headers import BATCH
-from teacup.spark.source import rows_of
-from teacup.spark.stream_reader import ReaderControl
+from teacup.spark.stream_reader import ReaderControl, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,8 +22,7 @@ from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
 from teacup.base.times import iso
 from teacup.spark.checkpoint import SparkLogs
-from teacup.spark.source import rows_of
-from teacup.spark.stream_reader import ReaderControl
+from teacup.spark.stream_reader import ReaderControl, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

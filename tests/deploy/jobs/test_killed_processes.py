@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from teacup.base.errors import ExitCode
-from teacup.spark.jvm import MODULES
+from teacup.spark.java import MODULES
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
