@@ -1,10 +1,8 @@
 """One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading. Pure.
 
-Plans that need look-ups in the log: a plan is a generator that yields an `Ask` and is sent the `Answers`. Pure.
-
-All plans run in lockstep, so that one call to the log serves all their partitions.
-
-How far both topics reach when a batch is planned. Pure.
+The `Listing` says where both topics end. Whatever else a plan needs to know of the log it asks for: a plan is a
+generator that yields an `Ask` and is sent the `Answers`. All plans run in lockstep, so that one call to the log serves
+all their partitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Admissions as JSON, and the state between two batches."""
+"""Batch plans as JSON, and the state between two batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, BucketFacts, RangeFacts, low_end
 from joins.batch.state import FORMAT, BatchPlan, Bucket, PartitionRange, rebuild_from
 from joins.batch.ticket import Ticket
-from joins.checkpoint_identity import Wording
 from joins.errors import SpecChanged
 from joins.plan.reader import SMALL, TOGETHER, JoinControl
 from joins.plan.source import TicketReader
 from joins.spec import Policy, Side
+from joins.spec_base import Wording
 from teacup.base.times import LATEST_MS
 from tests.support.making import bounds, join_spec
 

@@ -17,7 +17,7 @@ from joins.batch.state import Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from joins.plan.reader import open_log
 from joins.plan.start.startup_sample import sample_both
-from joins.read import deserialize as decoded
+from joins.read import deserialize
 from joins.read.batch_reader import Range
 from joins.read.deserialize import UNREACHABLE_FOR_S, as_read, decoder, expect_schemas, needed, wait_for_registry
 from joins.read.parse import UNREADABLE
@@ -190,7 +190,7 @@ def test_a_registry_that_is_down_makes_no_dead_letters(registry: RegistryServer)
 
 def test_a_job_waits_for_its_registry(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it answers, whatever schemas it has; for a bounded time; not at all without need of it."""
-    monkeypatch.setattr(decoded, "PAUSE_S", 0.01)
+    monkeypatch.setattr(deserialize, "PAUSE_S", 0.01)
     side, at = Side(topic="t", **LEFT), {"url": registry.url}
     registry.failures = [503, 500, 429]
 
