@@ -70,7 +70,7 @@ MUTATIONS = (
         "joins/read/range_gate.py",
         "medians[:, self.outliers].max()",
         "blocks.max()",
-        "tests/joins/read/test_evidence.py",
+        "tests/joins/read/test_watermark_tracker.py",
     ),
     Mutation(
         "a watermark never goes back",

@@ -144,10 +144,8 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
         """Returns the bucket as the batch with these facts left it: empty ranges, and only bounds still needed."""
         spacing = max(spec.span_ms // 4, 1)
 
-        def carried(
-            partition_ranges: Mapping[int, PartitionRange], side: Mapping[int, RangeFacts], since_ms: int
-        ) -> Any:
-            after = {p: r.after(side[p], self.expiry_ms) for p, r in partition_ranges.items()}
+        def carried(ranges: Mapping[int, PartitionRange], side: Mapping[int, RangeFacts], since_ms: int) -> Any:
+            after = {p: r.after(side[p], self.expiry_ms) for p, r in ranges.items()}
             return {p: replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
 
         left_from, right_from = rebuild_from(spec, facts.expiry_ms)
@@ -274,7 +272,7 @@ class BatchPlan:
         check_identity("join", spec.name, self.identity, spec.identity(), wording)
 
 
-def ranges_json(partition_ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:
+def ranges_json(ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:
     """Returns a row for each partition.
 
     It is [partition, start, end, watermark, claim, held, tail, bounds, schema 1, its first offset, schema 2, …]. The
@@ -286,7 +284,7 @@ def ranges_json(partition_ranges: Mapping[int, PartitionRange]) -> list[list[Any
             [b.short() for b in r.bounds],
             *chain.from_iterable(r.schemas),
         ]
-        for p, r in sorted(partition_ranges.items())
+        for p, r in sorted(ranges.items())
     ]
 
 

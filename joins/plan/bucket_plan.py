@@ -119,14 +119,12 @@ class BucketPlanner:
         A left partition that follows the clock has no bound: its watermark expires the window. One that is
         held (an open transaction, `idle: hold`) would let the window grow without limit.
         """
-        partition_ranges = self.bucket.left
-        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in partition_ranges):
+        ranges = self.bucket.left
+        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in ranges):
             return LATEST_MS
         newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
         held = [
-            partition_range.held_ms + 1
-            for partition_range in partition_ranges.values()
-            if partition_range.held_ms is not None
+            partition_range.held_ms + 1 for partition_range in ranges.values() if partition_range.held_ms is not None
         ]
         return max([*newest, *held], default=UNKNOWN)
 
@@ -144,15 +142,13 @@ class BucketPlanner:
 def rebased(planned: Bucket, state: Bucket) -> Bucket:
     """Applies the ranges of a plan that was made with expected facts to `state`, which the previous batch left."""
 
-    def ranges(
-        partition_ranges: Mapping[int, PartitionRange], now: Mapping[int, PartitionRange]
-    ) -> dict[int, PartitionRange]:
-        return {p: now[p].to(partition_ranges[p].end, partition_ranges[p].claim_ms) for p in now}
+    def applied(ranges: Mapping[int, PartitionRange], now: Mapping[int, PartitionRange]) -> dict[int, PartitionRange]:
+        return {p: now[p].to(ranges[p].end, ranges[p].claim_ms) for p in now}
 
     return replace(
         state,
-        left=ranges(planned.left, state.left),
-        right=ranges(planned.right, state.right),
+        left=applied(planned.left, state.left),
+        right=applied(planned.right, state.right),
         outside_ms=planned.outside_ms,
         give_up_ms=planned.give_up_ms,
     )
@@ -222,16 +218,14 @@ class TargetSearch:
         return _between(bucket.right, reached, right.ends) + _between(bucket.left, allowed, left.ends)
 
 
-def _ahead(partition_ranges: Mapping[int, PartitionRange], ends: Mapping[int, int], records: int) -> dict[int, int]:
+def _ahead(ranges: Mapping[int, PartitionRange], ends: Mapping[int, int], records: int) -> dict[int, int]:
     """Returns the offset that each partition with unread records reaches after its part of this many records."""
-    each = max(records // len(partition_ranges), 1)
-    return {p: min(r.end + each, ends[p]) for p, r in partition_ranges.items() if r.end < ends[p]}
+    each = max(records // len(ranges), 1)
+    return {p: min(r.end + each, ends[p]) for p, r in ranges.items() if r.end < ends[p]}
 
 
-def _between(
-    partition_ranges: Mapping[int, PartitionRange], offsets: Mapping[int, int], ends: Mapping[int, int]
-) -> int:
-    return sum(max(min(offsets[p], ends[p]) - r.end, 0) for p, r in partition_ranges.items())
+def _between(ranges: Mapping[int, PartitionRange], offsets: Mapping[int, int], ends: Mapping[int, int]) -> int:
+    return sum(max(min(offsets[p], ends[p]) - r.end, 0) for p, r in ranges.items())
 
 
 def _facts(expected: Expected) -> RangeFacts:

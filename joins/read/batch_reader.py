@@ -185,15 +185,14 @@ def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
     On the direct path left has no limit, because its rows are written while it is read; on the shuffled path right has
     none in a batch in which left does not wait for right.
     """
-    partition_ranges = ticket.bucket.side(side)
+    ranges = ticket.bucket.side(side)
     room = UNLIMITED_BYTES
     waits = ticket.bucket.give_up_ms is None
     if (side == "right" and (ticket.parts is None or waits)) or (side == "left" and ticket.parts is not None):
-        sharing = sum(r.records > 0 for r in partition_ranges.values())
+        sharing = sum(r.records > 0 for r in ranges.values())
         room = max(ticket.right_bytes * (ticket.parts or 1) // max(sharing, 1), 1)
     return {
-        p: Range(p, partition_range, ticket.listed_ms, ticket.skew_ms, room)
-        for p, partition_range in partition_ranges.items()
+        p: Range(p, partition_range, ticket.listed_ms, ticket.skew_ms, room) for p, partition_range in ranges.items()
     }
 
 

@@ -1,9 +1,9 @@
-"""Demonstrates the article's deadlock: the join in a limited window, without a look at left before it may pass. Pure.
+"""Demonstrates the article's deadlock: the join without the synchroniser's reports, in a limited window. Pure.
 
 Expiry then knows only the left records that have *passed*. When right is far older than the next left record, right
 must be read until it reaches that time. But none of it expires, because no left record may pass before. The window
-fills, and the join stalls for ever. In the real join, left is examined before it may pass: the time of the next left
-record is known, and right records that it cannot match are not kept.
+fills, and the join stalls for ever. With the reports, the time of the next left record is known before it passes, and
+right records that it cannot match are not kept.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def frame_bytes(frame: pl.DataFrame) -> bytes:
     return bytes(body.getvalue())
 
 
-def frame_of(data: bytes) -> pl.DataFrame:
+def frame_from(data: bytes) -> pl.DataFrame:
     """Reads what `frame_bytes` wrote."""
     with pa.ipc.open_stream(data) as stream:
         return pl.DataFrame(pl.from_arrow(stream.read_all()))
@@ -152,7 +152,7 @@ class ShuffledPart:
 
 
 def _parsed_of(piece: Piece) -> ParsedBatch:
-    frame = frame_of(piece.data)
+    frame = frame_from(piece.data)
     if piece.content is Content.DEAD:
         dead, frame = frame.cast(ROW), pl.DataFrame(schema={**RECORD, LATE: pl.Boolean()})
     else:

@@ -26,7 +26,7 @@ TIMES = st.integers(0, 400)
 
 
 @st.composite
-def partition_ranges(draw: st.DrawFn):
+def ranges(draw: st.DrawFn):
     start = draw(st.integers(0, 100))
     times = sorted(draw(st.lists(st.integers(UNKNOWN, 2**50), min_size=2, max_size=2)))
     return PartitionRange(
@@ -47,8 +47,8 @@ def batch_plans(draw: st.DrawFn):
         partitions = draw(st.permutations([number, number + 10]))
         return Bucket(
             number=number,
-            left={p: draw(partition_ranges()) for p in partitions},
-            right={p: draw(partition_ranges()) for p in partitions},
+            left={p: draw(ranges()) for p in partitions},
+            right={p: draw(ranges()) for p in partitions},
             watermark_ms=times[1],
             expiry_ms=times[0],
             oldest_ms=draw(st.none() | TIMES),
@@ -215,7 +215,7 @@ FACTS = BucketFacts(
 
 
 def test_the_next_batch_plan_begins_from_the_facts():
-    """At left's first held record, with the proved partition watermark; claims and `give_up` no longer apply."""
+    """At left's first held record, with the watermark that is proved; claims and `give_up` no longer apply."""
     after = BEFORE.after(FACTS, 2_000, join_spec())
 
     assert after == Bucket(

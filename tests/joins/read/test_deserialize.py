@@ -24,7 +24,7 @@ from joins.read.parse import UNREADABLE
 from joins.spec import JoinSpec, Side
 from joins.testing.simulation import MemoryStore
 from joins.window.restore import restore
-from joins.window.shuffle.pieces import Fetch, frame_of
+from joins.window.shuffle.pieces import Fetch, frame_from
 from joins.window.shuffle.source import fetch_stage
 from teacup.base.times import LATEST_MS
 from teacup.kafka.errors import RegistryRefused, RegistryUnreachable
@@ -100,10 +100,10 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
 
     rows = [row for found in fetch_stage(spec)([json.dumps({"fetch": fetch.to_json()})]) for row in found.to_pylist()]
 
-    records = [one for row in rows if row["content"] == "records" for one in frame_of(row["data"]).to_dicts()]
+    records = [one for row in rows if row["content"] == "records" for one in frame_from(row["data"]).to_dicts()]
     assert sorted((one["key"], one["time"]) for one in records) == [(b"i%d" % i, START_MS + i) for i in range(6)]
     assert all(json.loads(one["value"])["seen"].encode() == one["key"] for one in records)
-    (dead,) = [one for row in rows if row["content"] == "dead" for one in frame_of(row["data"]).to_dicts()]
+    (dead,) = [one for row in rows if row["content"] == "dead" for one in frame_from(row["data"]).to_dicts()]
     assert (dead["left_value"], dead["reason"]) == (values[6], "unknown_schema")
 
 
