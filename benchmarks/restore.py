@@ -25,6 +25,7 @@ import pyarrow as pa
 from benchmarks.commandline import broker_and_folder, machine
 from benchmarks.workload import AFTER_MS, BEGIN_MS, DISORDER_MS, LEFT, LEFT_PER_S, Work, make
 from joins.batch.facts import Bound
+from joins.batch.rules import earliest_right
 from joins.batch.state import Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from joins.plan.reader import open_log
@@ -54,7 +55,7 @@ def spec_of(work: Work, before_ms: int, buckets: int) -> JoinSpec:
 
 def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     """Returns the first bucket's ticket: both sides are read up to this time, and left is as far as that."""
-    expiry_ms, spacing_ms = end_ms - spec.before_ms, spec.before_ms // 4  # as a batch plan keeps its bounds
+    expiry_ms, spacing_ms = earliest_right(spec, end_ms), spec.before_ms // 4  # as a batch plan keeps its bounds
     times = [*range(BEGIN_MS, end_ms, spacing_ms), end_ms]
     sides: dict[str, dict[int, PartitionRange]] = {}
     for side in ("left", "right"):

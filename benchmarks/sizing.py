@@ -38,10 +38,9 @@ from benchmarks.workload import BEGIN_MS, DISORDER_MS
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.plan.committed import state_after
 from joins.plan.log_checks import check_ends, check_topics
 from joins.plan.readable import list_ends
-from joins.plan.reader import inside_the_clock
+from joins.plan.reader import inside_the_clock, state_after
 from joins.plan.start.positions import begin
 from joins.plan.sync_bolt import Planned, SyncBolt, Watch
 from joins.plan.wait_reasons import Held

@@ -1,23 +1,21 @@
 """Joins of two Kafka streams: every left record is written exactly once, with its right record or with nothing.
 
-batch/                  what the driver and its tasks share about a batch: the rules, the state, the tickets, the
-                        results
-lookup/                 the join through external storage
-plan/                   plans what each batch may read (SyncBolt)
-read/                   in a task: ranges of both sides, from the log to the records that may go, and what they prove
-rows/                   records and rows as Arrow and polars frames
-testing/                property-test a join of two topics without a broker
-window/                 the in-memory join (JoinBolt)
-checkpoint_identity.py  whether a checkpoint belongs to a job (pure)
-duration_args.py        durations that a program may write as a job file does: `before="10m"` (pure)
-errors.py               what a join refuses, or gives up (pure)
-items.py                what the stages of a task pass to each other (pure)
-spec.py                 what a join is (pure)
-streaming.py            the two joins as streaming DataFrames
+batch/        what the driver and its tasks share about a batch: the rules, the state, the tickets, the results
+lookup/       the join through external storage
+plan/         plans what each batch may read (SyncBolt)
+read/         in a task: ranges of both sides, from the log to the records that may go, and what they prove
+rows/         records and rows as Arrow and polars frames
+testing/      property-test a join of two topics without a broker
+window/       the in-memory join (JoinBolt)
+errors.py     what a join refuses, or gives up (pure)
+items.py      what the stages of a task pass to each other (pure)
+spec.py       what a join is (pure)
+spec_base.py  what all specs have in common: durations as texts, what a checkpoint is bound to (pure)
+streaming.py  the two joins as streaming DataFrames
 
 Public: `joins.DataLoss`, `joins.DelayApi`, `joins.Format`, `joins.JoinError`, `joins.JoinSpec`, `joins.LookupSpec`,
 `joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageApi`,
-`joins.lookup`, `joins.lookup_join`, `joins.window_join`, `joins.errors`, `joins.testing`; the rest is internal.
+`joins.lookup_frame`, `joins.lookup_join`, `joins.window_join`, `joins.errors`, `joins.testing`; the rest is internal.
 
 A spec takes what a job file takes, and each duration also as a number: these two are the same join.
 
@@ -38,6 +36,7 @@ from teacup.base.process import on_first_use
 
 if TYPE_CHECKING:
     from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
+    from joins.lookup.stage import lookup_frame
     from joins.streaming import lookup_join, window_join
 
 __all__ = [
@@ -53,7 +52,7 @@ __all__ = [
     "SpecChanged",
     "SpecError",
     "StorageApi",
-    "lookup",
+    "lookup_frame",
     "lookup_join",
     "window_join",
 ]
@@ -64,7 +63,7 @@ __getattr__ = on_first_use(
         "DelayApi": "joins.lookup.spec",
         "LookupSpec": "joins.lookup.spec",
         "StorageApi": "joins.lookup.spec",
-        "lookup": "joins.lookup",  # a package that can be called
+        "lookup_frame": "joins.lookup.stage",
         "lookup_join": "joins.streaming",
         "window_join": "joins.streaming",
     },

@@ -5,14 +5,12 @@
     End      what was done: the accounts that delivery has to meet
 
 `joins.window.stage` and `joins.lookup.stage` make them, `deploy.output.stage` delivers them. Where they have to cross
-the JVM, they are rows of a DataFrame (`joins.items`).
+the JVM, they are rows of a DataFrame:
 
-Items as rows of a Spark DataFrame, and back: the one place where what stages pass is encoded. Pure.
-
-result_rows   for programs that want the join as a DataFrame: rows, and nothing else
-item_rows     for a further stage behind Spark: in a column of its own, `item`, a row that stands for a `Begin` or
-              an `End`, or for why the job must end, holds it as JSON; the row is null otherwise
-items_in      the same items again, in that further stage
+    result_rows   for programs that want the join as a DataFrame: rows, and nothing else
+    item_rows     for a further stage behind Spark: in a column of its own, `item`, a row that stands for a `Begin` or
+                  an `End`, or for why the job must end, holds it as JSON; the row is null otherwise
+    items_in      the same items again, in that further stage
 """
 
 from __future__ import annotations

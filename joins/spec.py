@@ -2,8 +2,6 @@
 
 A pair joins when the keys are equal and `right.time` lies in `[left.time - before, left.time + after]`, both ends
 included. All times and durations are int64 milliseconds; a duration may be given as a text (`before="10m"`).
-
-What exists for both sides of a join, asked for by name. Pure.
 """
 
 from __future__ import annotations
@@ -16,31 +14,13 @@ from importlib.util import find_spec
 from typing import Annotated, Generic, Literal, TypeVar
 
 from datadelay.watermark import Idle
-from joins.checkpoint_identity import identity_of
-from joins.duration_args import REQUIRED, DurationArgs
 from joins.errors import SpecError
+from joins.spec_base import REQUIRED, DurationArgs, identity_of
 from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
 from teacup.base.times import LONGEST_MS
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.json_fields import TimeUnit
 from teacup.kafka.records.record import KAFKA, OUTLIERS, KeyOf, Projection, TimeOf
-
-T_co = TypeVar("T_co", covariant=True)
-
-OTHER = {"left": "right", "right": "left"}
-"""The other side."""
-
-
-class BothSides(Generic[T_co]):
-    """Has an attribute for each side, `left` and `right`, of one type."""
-
-    __slots__ = ()
-
-    def side(self, name: str) -> T_co:
-        """Returns the attribute of the side called "left" or "right"."""
-        found: T_co = getattr(self, name)
-        return found
-
 
 _NAME = r"^[A-Za-z0-9._-]+$"
 
@@ -69,6 +49,23 @@ JobName = Annotated[
 ]
 Url = Annotated[str, Allowed("http(s)://host:port", lambda url: re.match(r"https?://[^/\s]", url))]
 Timeout = Annotated[float, Between("a number of seconds, more than 0", above=0)]
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+OTHER = {"left": "right", "right": "left"}
+"""The other side."""
+
+
+class BothSides(Generic[T_co]):
+    """Has an attribute for each side, `left` and `right`, of one type."""
+
+    __slots__ = ()
+
+    def side(self, name: str) -> T_co:
+        """Returns the attribute of the side called "left" or "right"."""
+        found: T_co = getattr(self, name)
+        return found
 
 
 class Policy(StrEnum):
@@ -273,7 +270,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     path: JoinPath | None = None
     buckets: Count | None = None
     watermark_every_ms: Millis = 1_000
-    frontier_every: InitVar[str | None] = None
+    watermark_every: InitVar[str | None] = None
     outliers: Outliers = OUTLIERS
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -46,10 +46,10 @@ LOSSES = "teacup.kafka/losses.py"
 MUTATIONS = (
     Mutation(
         "left waits for right's `after`",
-        "joins/read/range_gate.py",
-        "limit_ms = watermark_ms - spec.after_ms if",
-        "limit_ms = watermark_ms if",
-        "tests/joins/read/test_range_gate.py",
+        "joins/batch/rules.py",
+        "complete_ms = earliest_left(spec, right_ms) if",
+        "complete_ms = right_ms if",
+        "tests/joins/batch/test_rules.py",
     ),
     Mutation(
         "left is held back at the limit",
@@ -60,17 +60,17 @@ MUTATIONS = (
     ),
     Mutation(
         "the expiry leaves `before`",
-        "joins/read/range_gate.py",
-        "max(left_watermark - spec.before_ms, bucket.expiry_ms)",
-        "max(left_watermark, bucket.expiry_ms)",
-        PROPERTIES,
+        "joins/batch/rules.py",
+        "max(earliest_right(spec, watermark(watermarks_ms)), known_ms)",
+        "max(watermark(watermarks_ms), known_ms)",
+        "tests/joins/batch/test_rules.py",
     ),
     Mutation(
-        "a block's median is evidence, not its newest record",
+        "a block's median proves the watermark, not its newest record",
         "joins/read/range_gate.py",
         "medians[:, self.outliers].max()",
         "blocks.max()",
-        "tests/joins/read/test_evidence.py",
+        "tests/joins/read/test_watermark_tracker.py",
     ),
     Mutation(
         "a watermark never goes back",

@@ -168,9 +168,8 @@ def test_spark_is_known_only_at_the_edges():
     knowing = {name for name in modules() if any(imported.split(".")[0] == "pyspark" for imported in imports(name))}
 
     assert {name for name in knowing if not name.startswith(("deploy", "teacup.spark"))} <= {
-        "joins.lookup",
         "joins.lookup.feed.source",
-        "joins.lookup.frame",
+        "joins.lookup.stage",
         "joins.lookup.source",
         "joins.streaming",
         "joins.plan.reader",

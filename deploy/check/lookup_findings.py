@@ -17,6 +17,7 @@ import polars as pl
 from datadelay.errors import DelayError, DelayNotFound
 from datadelay.model import Delay
 from deploy.check.findings import Finding, error, from_error, ok, warning
+from joins.batch.rules import earliest_right
 from joins.errors import JoinError
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.key_lookup import (
@@ -104,7 +105,7 @@ def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
 def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterator[Finding]:
     """Says whether the windows of the left records that are read next are still stored."""
     wanted = sorted(
-        at - spec.before_ms
+        earliest_right(spec, at)
         for p, keys in unread.keys.items()
         for key, at in zip(keys, unread.times[p], strict=True)
         if key is not None and at is not None

@@ -22,13 +22,13 @@ from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
-from joins.plan.committed import positions_of
 from joins.plan.log_checks import check_topics
 from joins.plan.readable import Listing
+from joins.plan.reader import positions_of
 from joins.plan.start.copartition import why_not_direct, with_path
 from joins.plan.start.handover import Handover
-from joins.plan.start.positions import left_start
-from joins.plan.start.startup_sample import Sample, sample_both, sample_newest, sample_next
+from joins.plan.start.positions import Beginning, left_start
+from joins.plan.start.startup_sample import Sample, Sampler, sample_both
 from joins.read.deserialize import times_as_json, wait_for_registry
 from joins.spec import JoinPath, JoinSpec, Side
 from joins.streaming import join_kind_of
@@ -74,14 +74,13 @@ def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, B
     Raises `KafkaIOError`, `DataLoss`.
     """
     now_ms = wall_ms()
-    ceiling_ms = now_ms + spec.max_future_skew_ms
     with closing(_log(spec.left, spec)) as left:
         if planned is None:
-            starts = left_start(spec, Listing(now_ms, left.ends(), {}), left, ceiling_ms).offsets
+            starts = left_start(Beginning(spec, Listing(now_ms, left.ends(), {})), left).offsets
         else:
             read = positions_of(spec, planned, facts)
             starts = {p: position for (topic, p), position in read.items() if topic == spec.left.topic}
-        return sample_next(spec.left, left, spec.kafka, spec.registry, starts, ceiling_ms)
+        return Sampler.of(spec, "left", left, now_ms + spec.max_future_skew_ms).next(starts)
 
 
 def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | None:
@@ -122,7 +121,7 @@ def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None) -> Iterato
 def _of_one(name: str, side: Side, spec: JoinSpec | FeedSpec, idle: Idle | None) -> Iterator[Finding]:
     now_ms = wall_ms()
     with closing(_log(side, spec)) as log:
-        sample = sample_newest(side, log, spec.kafka, spec.registry, now_ms + spec.max_future_skew_ms)
+        sample = Sampler(side, log, spec.kafka, spec.registry, now_ms + spec.max_future_skew_ms).newest()
     yield from _of_side(side, SideFacts(name=name, sample=sample, now_ms=now_ms), idle)
 
 

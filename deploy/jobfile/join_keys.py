@@ -17,9 +17,9 @@ from dedup.replay_range import DedupConfig
 from deploy.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec, like
-from joins.checkpoint_identity import Wording
 from joins.lookup.spec import DelayApi, LookupSpec, OnExpired, StorageApi
 from joins.spec import JoinPath, JoinSpec, Policy, Wait
+from joins.spec_base import Wording
 from teacup.base.config.keys import Keys, Properties, Text, at_keys
 from teacup.base.fields import Count
 from teacup.base.times import Duration, Seconds, written

@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
-from joins.duration_args import REQUIRED
 from joins.spec import JobName, TopicName
+from joins.spec_base import REQUIRED
 from teacup.base.config.keys import Properties, at_keys
 from teacup.base.fields import INT64_MAX, Between, Rule, Spelling, declared, rule_of
 from teacup.base.times import millis_of, written

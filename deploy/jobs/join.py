@@ -36,12 +36,12 @@ from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
 from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
+from joins.batch.rules import latest_right
 from joins.batch.state import BatchPlan
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
 from joins.items import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
-from joins.plan.committed import commit_positions, positions_of
-from joins.plan.reader import JoinControl
+from joins.plan.reader import JoinControl, commit_positions, positions_of
 from joins.plan.start.copartition import with_path
 from joins.plan.start.handover import Handover
 from joins.read.deserialize import wait_for_registry
@@ -94,7 +94,7 @@ class JoinJobKind(JobKind):
     def checks(self) -> Checks:
         job, spec = self._job, self._job.spec
         keep = partial(Retention, must_keep=spec.on_data_loss == "stop")
-        waits_ms = spec.after_ms + spec.right.disorder_ms + spec.producer_delay_ms
+        waits_ms = latest_right(spec, left_ms=0) + spec.right.disorder_ms + spec.producer_delay_ms
         span_ms = spec.span_ms + spec.producer_delay_ms
         receipts = {OutputBucket(self.name, 0, job.output.topic).group: "receipts"} if self.exactly_once else {}
         checks = Checks(

@@ -20,8 +20,7 @@ from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
-from joins.plan.committed import state_after
-from joins.plan.reader import open_log
+from joins.plan.reader import open_log, state_after
 from joins.plan.start.handover import Handover, as_it_was
 from joins.spec import JoinSpec
 from teacup.base.fields import local_folder

@@ -1,21 +1,20 @@
 """What a batch found out: where it ended, and what its records prove. The next batch plan starts from it. Pure.
 
 Facts are a function of the batch plan and the log: reading the batch's ranges once more gives them again at any time
-(`joins.read.batch_reader.find_facts`). The task that carries out a batch keeps them beside its slices. A job's
-driver gets them in the summary and keeps them too. These files may be lost (`factsfolder`).
+(`joins.read.batch_reader.find_facts`). The task that carries out a batch keeps them beside its slices. A job's driver
+gets them in the summary and keeps them too. These files may be lost (`joins.read.facts_files`).
 
-What earlier batches saw in a partition, in a few numbers: from where a lost window must be read again. Pure.
-
-A partition is a sequence of segments; each covers the offsets that one or more batches read. A `Bound` ends a segment:
+What all batches found out about a partition is kept in a few numbers, from which a lost window is read again. A
+partition is a sequence of segments; each covers the offsets that one or more batches read. A `Bound` ends a segment:
 
     offset      the segment ends before it
     below_ms    every record of the segment that took part has a time below it
     future_ms   every record of the segment that was rejected as from the future has at least this time
     expiry_ms   left only, if some records of the segment were late: right records below it were not candidates
 
-The task that read the records saw these times in them. Neighbours are merged only if the merged numbers still separate
-the records that took part from the rejected ones, and still say what they could be joined with. A window that is read
-again therefore holds exactly the records that it first held, with the same ones marked.
+Neighbours are merged only if the merged numbers still separate the records that took part from the rejected ones, and
+still say what they could be joined with. A window that is read again therefore holds exactly the records that it first
+held, with the same ones marked.
 
 A left partition with late records in every batch has one segment per batch, so each offset that Spark logs would be
 larger than the last. Beyond `MOST_SEGMENTS` these segments are merged too. Then, if marks are lost and recomputed, a
@@ -41,14 +40,14 @@ from teacup.base.times import EARLIEST_MS, LATEST_MS
 class RangeFacts:
     """One partition after a batch.
 
-    end          the next offset to read; for left at most the planned one
+    end           the next offset to read; for left at most the planned one
     watermark_ms  every record from `end` on has at least this time
-    tail         the times before `end` that do not fill a block yet
-    below_ms     the records of the batch that took part have times below it
-    future_ms    those that were rejected as from the future have at least this time
-    held_ms      left only: the time of the record at `end`, if it was held back
-    late         some records of the batch were late
-    schemas      the schemas with which records of the batch were decoded, each with the first offset (Avro, Protobuf)
+    tail          the times before `end` that do not fill a block yet
+    below_ms      the records of the batch that took part have times below it
+    future_ms     those that were rejected as from the future have at least this time
+    held_ms       left only: the time of the record at `end`, if it was held back
+    late          some records of the batch were late
+    schemas       the schemas with which records of the batch were decoded, each with the first offset (Avro, Protobuf)
     """
 
     end: int

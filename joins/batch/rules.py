@@ -1,4 +1,4 @@
-"""The rules of the join: how far right is complete, how far left may go, and what expires. Pure.
+"""The rules of the join: how far right is complete, when a left record may go, and what expires. Pure.
 
 They follow from what a match is, `left - before <= right <= left + after`, and from watermarks. The watermark of a
 topic is a time that none of its unread records lies below.
@@ -8,15 +8,15 @@ topic is a time that none of its unread records lies below.
     left watermark L    the minimum over left's partitions
     expiry E            L - before: a right record with `time < E` cannot match an unread left record, and is dropped
 
-So SyncBolt admits left only where right is complete: a left record that matches nothing is written at once, and left is
-never stored. Right is read only as far as left needs it, up to `limit + after`. So the window stays small when left is
-the one that is behind.
+So left goes only where right is complete: a left record that matches nothing is written at once, and left is never
+stored. Right is read only as far as left needs it, up to `limit + after`: the window stays small when left is behind.
 
 When right is behind, the expiry must not wait for left. Adform's article tells what happens otherwise: no left record
 may go before right has reached it, so none goes; expiry by the left records that have gone never advances; the window
-fills, right may not be read, and the join stands still for ever. Here L is what the partitions of left *report*: no
-unread record is below it, and that is known before any of them may go. Right records below `L - before` then pass
-through the window without filling it, right catches up, and left goes (`joins.testing.deadlock` shows both).
+fills, right may not be read, and the join stands still for ever. Here L follows from what was *read* of left, also from
+the records that are held back: no unread record is below it, and that is known before any of them may go. Right records
+below `L - before` then pass through the window without filling it, right catches up, and left goes
+(`joins.testing.deadlock` shows both).
 
 No watermark, and no expiry, ever goes back: each rule takes the value that is known already.
 """
@@ -58,14 +58,14 @@ def latest_left(spec: JoinSpec, right_ms: Times) -> Times:
     return right_ms + spec.before_ms
 
 
-def right_watermark(watermark_ms: Iterable[int], known_ms: int, stored_ms: int | None = None) -> int:
+def right_watermark(watermarks_ms: Iterable[int], known_ms: int, stored_ms: int | None = None) -> int:
     """Returns how far right is complete: no right record below it is still to come.
 
-    watermark_ms  the same of each right partition
-    known_ms     the right watermark that is known already
-    stored_ms    lookup join: how far the feeder has stored right, instead of the partitions
+    watermarks_ms  of right's partitions
+    known_ms       the right watermark that is known already
+    stored_ms      lookup join: how far the feeder has stored right, instead of the partitions
     """
-    return watermark(watermark_ms if stored_ms is None else [stored_ms], known_ms)
+    return watermark(watermarks_ms if stored_ms is None else [stored_ms], known_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,13 @@ def give_up(spec: JoinSpec, now_ms: int, stuck_since_ms: int) -> int | None:
     return now_ms - spec.max_wait_ms
 
 
-def expiry(spec: JoinSpec, watermark_ms: Iterable[int], known_ms: int) -> int:
+def expiry(spec: JoinSpec, watermarks_ms: Iterable[int], known_ms: int) -> int:
     """Returns the time below which right records match no left record that is still to come.
 
-    watermark_ms  of each left partition: no unread record of it, gone or held back, is below it
-    known_ms     the expiry that is known already
+    watermarks_ms  of left's partitions: no record that is held back, or still to come, is below them
+    known_ms       the expiry that is known already
     """
-    return max(earliest_right(spec, watermark(watermark_ms)), known_ms)
+    return max(earliest_right(spec, watermark(watermarks_ms)), known_ms)
 
 
 def left_watermark(spec: JoinSpec, expiry_ms: int) -> int:

@@ -1,9 +1,8 @@
 """The batch plan as data: what is in Spark's offset log, one per batch. Plain values and their JSON. Pure.
 
-    BatchPlan   generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
-      Bucket    the readings of its left and right partitions, the watermark and the expiry before the batch
-        PartitionRange   which offsets of a partition are read, its report (partition watermark) before the batch, its
-        bounds
+    BatchPlan             generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
+      Bucket              the ranges of its left and right partitions, the watermark and the expiry before the batch
+        PartitionRange    which offsets of a partition are read, its watermark before the batch, its bounds
 
 The ranges are *hints*: how far it is worth reading. What was read, and what it proves, are the batch's facts
 (`joins.batch.facts`). The task that carries out the batch finds them; it holds left back where right has not come
@@ -20,9 +19,9 @@ from typing import Any
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, Bounds, BucketFacts, RangeFacts, thinned
 from joins.batch.rules import earliest_left, earliest_right, right_watermark
-from joins.checkpoint_identity import Wording, check_identity, in_python
 from joins.errors import SpecChanged
 from joins.spec import BothSides, JoinPath, JoinSpec
+from joins.spec_base import Wording, check_identity, in_python
 from teacup.kafka.log.losses import Epochs
 
 FORMAT = 7
@@ -35,10 +34,11 @@ class PartitionRange:
 
     claim_ms      what the clock says about records after `end`: none has a time below it. Unknown if the end is not
                   that of the log, a transaction is open, or times do not follow the clock
-    watermark_ms   the report before the batch: every record from `start` on has at least this time. One below it is
-    late tail          the times before `start` that do not fill a block yet (`joins.read.range_gate`) held_ms
-    left only: the time of the record at `start`, if it was held back; None: not examined yet schemas       the schemas
-    with which records before `start` were decoded, each with the first offset
+    watermark_ms  the partition watermark before the batch: every record from `start` on has at least this time. One
+                  below it is late
+    tail          the times before `start` that do not fill a block yet (`joins.read.range_gate`)
+    held_ms       left only: the time of the record at `start`, if it was held back; None: not examined yet
+    schemas       the schemas with which records before `start` were decoded, each with the first offset
     """
 
     start: int
@@ -52,7 +52,7 @@ class PartitionRange:
 
     @property
     def before_ms(self) -> int:
-        """Returns the report that is known before the batch has run: with nothing to read, the clock counts too."""
+        """Returns the partition watermark before the batch has run: with nothing to read, the clock counts too."""
         return self.watermark_ms if self.records else max(self.watermark_ms, self.claim_ms)
 
     @property
@@ -68,7 +68,7 @@ class PartitionRange:
         )
 
     def after(self, facts: RangeFacts, expiry_ms: int) -> PartitionRange:
-        """Returns an empty reading where the batch with these facts ended; expiry_ms: the expiry before that batch."""
+        """Returns an empty range where the batch with these facts ended; expiry_ms: the expiry before that batch."""
         bounds = self.bounds
         if facts.end > self.start:
             late_below_ms = expiry_ms if facts.late else UNKNOWN
@@ -80,16 +80,16 @@ class PartitionRange:
 
     @classmethod
     def starting_at(cls, offset: int) -> PartitionRange:
-        """Returns a reading of which nothing is read yet, and nothing known."""
+        """Returns the range of a partition of which nothing is read yet, and nothing known."""
         return cls(offset, offset, bounds=(Bound(offset),))
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket(BothSides[Mapping[int, PartitionRange]]):
-    """What is admitted together. With co-partitioned topics, bucket n holds partition n of both; on the shuffled path a
+    """What is planned together. With co-partitioned topics, bucket n holds partition n of both; on the shuffled path a
     single bucket holds all partitions, and is divided by key when it is carried out.
 
-    watermark_ms    every right record that is unread before the batch has at least this time
+    watermark_ms   every right record that is unread before the batch has at least this time
     expiry_ms      right records below it match no left record that is unread before the batch
     oldest_ms      the smallest time in the window before the batch; None: the window is empty
     moved_ms       the wall clock when the watermark last advanced
@@ -141,13 +141,11 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
         )
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
-        """Returns the bucket as the batch with these facts left it: empty readings, and only bounds still needed."""
+        """Returns the bucket as the batch with these facts left it: empty ranges, and only bounds still needed."""
         spacing = max(spec.span_ms // 4, 1)
 
-        def carried(
-            partition_ranges: Mapping[int, PartitionRange], side: Mapping[int, RangeFacts], since_ms: int
-        ) -> Any:
-            after = {p: r.after(side[p], self.expiry_ms) for p, r in partition_ranges.items()}
+        def carried(ranges: Mapping[int, PartitionRange], side: Mapping[int, RangeFacts], since_ms: int) -> Any:
+            after = {p: r.after(side[p], self.expiry_ms) for p, r in ranges.items()}
             return {p: replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
 
         left_from, right_from = rebuild_from(spec, facts.expiry_ms)
@@ -165,13 +163,11 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
     @property
     def known_watermark_ms(self) -> int:
         """Returns the right watermark that is known before the batch has run."""
-        return right_watermark(
-            (partition_range.before_ms for partition_range in self.right.values()), self.watermark_ms
-        )
+        return right_watermark((r.before_ms for r in self.right.values()), self.watermark_ms)
 
     def schemas(self, side: str) -> set[int]:
         """Returns the schemas with which records of a side were decoded before the batch."""
-        return {number for partition_range in self.side(side).values() for number, _ in partition_range.schemas}
+        return {number for r in self.side(side).values() for number, _ in r.schemas}
 
     @property
     def reads(self) -> bool:
@@ -195,13 +191,13 @@ def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
 class BatchPlan:
     """One batch, as it is in Spark's offset log. Carrying it out again gives the same rows.
 
-    generation  new with every checkpoint: batch numbers alone would repeat
-    skew_ms     how far ahead of `listed_ms` a record's time may lie before it counts as from the future
+    generation   new with every checkpoint: batch numbers alone would repeat
+    skew_ms      how far ahead of `listed_ms` a record's time may lie before it counts as from the future
     right_bytes  how many bytes of right may enter the window of a bucket
-    parts       shuffled path: into how many parts the bucket is divided by key; None: the direct path
-    topics      per side the topic's id and its number of partitions, to detect a recreated topic
-    epochs      per side the leader epochs when it was listed, to detect a truncated partition
-    (`teacup.kafka.log.losses`)
+    parts        shuffled path: into how many parts the bucket is divided by key; None: the direct path
+    topics       per side the topic's id and its number of partitions, to detect a recreated topic
+    epochs       per side the leader epochs when it was listed, to detect a truncated partition
+                 (`teacup.kafka.log.losses`)
     """
 
     generation: str
@@ -217,7 +213,7 @@ class BatchPlan:
     epochs: Mapping[str, Epochs] = field(default_factory=dict)
 
     def after(self, facts: Mapping[int, BucketFacts], spec: JoinSpec) -> BatchPlan:
-        """Returns the state after this batch: every reading is empty, and starts where this batch ended."""
+        """Returns the state after this batch: every range is empty, and starts where this batch ended."""
         buckets = {n: b.after(facts[n], self.listed_ms, spec) for n, b in self.buckets.items()}
         return replace(self, buckets=buckets)
 
@@ -276,10 +272,11 @@ class BatchPlan:
         check_identity("join", spec.name, self.identity, spec.identity(), wording)
 
 
-def ranges_json(partition_ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:
-    """Returns for each partition [partition, start, end, partition watermark, claim, held, tail, bounds, schema 1, its
-    first offset, schema 2, …]. The tail is written as differences; a bound leaves out its last fields if they have
-    their defaults, as usual.
+def ranges_json(ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:
+    """Returns a row for each partition.
+
+    It is [partition, start, end, watermark, claim, held, tail, bounds, schema 1, its first offset, schema 2, …]. The
+    tail is written as differences; a bound leaves out its last fields if they have their defaults, as usual.
     """
     return [
         [
@@ -287,7 +284,7 @@ def ranges_json(partition_ranges: Mapping[int, PartitionRange]) -> list[list[Any
             [b.short() for b in r.bounds],
             *chain.from_iterable(r.schemas),
         ]
-        for p, r in sorted(partition_ranges.items())
+        for p, r in sorted(ranges.items())
     ]
 
 

@@ -19,7 +19,7 @@ class Ticket:
     parts, part     shuffled path: into how many parts the bucket is divided, and which of them the ticket is for; the
                     tickets of a bucket's parts differ in nothing else
     left_since_ms   no left record of the batch plan, in any bucket, has a time below it, except late ones; None:
-    unknown
+                    unknown
     """
 
     generation: str

@@ -48,7 +48,7 @@ ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 class StoredRight:
     """What is stored of the requested keys.
 
-    right             the live records (`records.RECORD`); below `retained_from_ms` some may be gone
+    right             the live records (`frames.RECORD`); below `retained_from_ms` some may be gone
     latest_only       only the newest record of each key is kept
     """
 
@@ -92,7 +92,7 @@ class LookupBatch:
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """Yields the rows to write (`records.ROW`), left's in the order of its partition."""
+        """Yields the rows to write (`frames.ROW`), left's in the order of its partition."""
         read = from_log(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
         reader = BatchReader(self.spec, self.ticket, read)
         stalled_from_ms = reader.limit.stalled_from_ms
@@ -166,7 +166,7 @@ def match(
     stalled_from_ms: int | None,
     expiry_ms: int = EARLIEST_MS,
 ) -> Iterator[pl.DataFrame]:
-    """Yields rows (`records.ROW`) for each left record, in left's order. Raises `DataLoss` if too little is stored.
+    """Yields rows (`frames.ROW`) for each left record, in left's order. Raises `DataLoss` if too little is stored.
 
     expiry_ms   right records below it can no longer match
     """

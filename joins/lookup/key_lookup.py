@@ -1,4 +1,4 @@
-"""Looks up keys: parallel pooled requests, with retries while the store fails.
+"""Looks up keys: parallel pooled requests, with retries while the store fails. The edge to both APIs.
 
 `RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
 records; in this order, so that nothing from that time on can have expired before the answers came. Each look-up names
@@ -6,9 +6,8 @@ the generation that it relies on: several servers may answer, and one of them fr
 any part of an attempt fails, or the API's clock is ahead, the whole attempt is repeated, with growing pauses, until
 `unreachable_for_s`; each pause logs why.
 
-The clients of the two APIs that feeders and lookup joins call, as their specs say.
-
-An API refuses a job: which of its errors waiting does not help against, and what to correct.
+Where waiting does not help, because an API refuses the job, the error says what to correct (`refused`,
+`delay_refused`); feeders use the same clients and errors.
 """
 
 from __future__ import annotations
@@ -44,32 +43,10 @@ from teacup.storage.errors import (
 )
 from teacup.storage.model import Keep
 
+log = logging.getLogger("teacup.joins.lookup.key_lookup")
 
-def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, **more: Any) -> StorageClient:
-    """Returns a client that makes `attempts` at most, for `give_up_after_s` at most. more: as `StorageClient` takes."""
-    return StorageClient(
-        at.url,
-        at.token,
-        connect_timeout_s=at.connect_timeout_s,
-        read_timeout_s=at.read_timeout_s,
-        attempts=attempts,
-        give_up_after_s=give_up_after_s,
-        verify=at.ca_bundle or True,
-        **more,
-    )
-
-
-def delay_client(at: DelayApi) -> DelayClient:
-    """Returns a client with one retry: whoever waits for the delay asks again anyway."""
-    return DelayClient(
-        at.url,
-        at.token,
-        connect_timeout_s=at.connect_timeout_s,
-        read_timeout_s=at.read_timeout_s,
-        retries=1,
-        verify=at.ca_bundle or True,
-    )
-
+CLOCK_TOLERANCE_MS = 60_000
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid, WrongServer)
 """Errors of the storage API that waiting does not help against."""
@@ -77,28 +54,6 @@ REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid, WrongServer)
 DELAY_REFUSED = (DelayAccessDenied, DelayWrongServer)
 """The same of the Data Delay API."""
 
-
-def refused(name: str, error: StorageError) -> CallRefused:
-    """Returns the error for the storage API's answer to the job `name`, with what to do about it."""
-    if isinstance(error, WrongServer):
-        return CallRefused(f"no storage API for {name!r}: {error}; correct `storage.url`")
-    return CallRefused(
-        f"the storage API refuses {name!r}: {error}; correct `storage` (url, namespace, token), or what the API is "
-        "configured to allow"
-    )
-
-
-def delay_refused(name: str, error: DelayError) -> CallRefused:
-    """Returns the error for the Data Delay API's answer to the job `name`, with what to do about it."""
-    if isinstance(error, DelayWrongServer):
-        return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`")
-    return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")
-
-
-log = logging.getLogger("teacup.joins.lookup.key_lookup")
-
-CLOCK_TOLERANCE_MS = 60_000
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 _REMEDY = (
     "the store was wiped or replaced, or may have lost something. If the storage API was merely started with another "
     "store, start it with the right one, never with a copy of it; otherwise feed again, and start a new checkpoint at "
@@ -180,7 +135,7 @@ def _remedy(error: Exception) -> str:
 
 
 def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
-    """Returns the live right records (`records.RECORD`) of the keys (binary), in a store of this generation.
+    """Returns the live right records (`frames.RECORD`) of the keys (binary), in a store of this generation.
 
     Raises `StorageError`, `RightRowUnreadable`.
     """
@@ -209,3 +164,46 @@ def retained_from(namespace: NamespaceBody) -> int:
             "configure one of another name with `retention` at the storage API, and feed that"
         )
     return namespace.retained_from
+
+
+def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, **more: Any) -> StorageClient:
+    """Returns a client that makes `attempts` at most, for `give_up_after_s` at most. more: as `StorageClient` takes."""
+    return StorageClient(
+        at.url,
+        at.token,
+        connect_timeout_s=at.connect_timeout_s,
+        read_timeout_s=at.read_timeout_s,
+        attempts=attempts,
+        give_up_after_s=give_up_after_s,
+        verify=at.ca_bundle or True,
+        **more,
+    )
+
+
+def delay_client(at: DelayApi) -> DelayClient:
+    """Returns a client with one retry: whoever waits for the delay asks again anyway."""
+    return DelayClient(
+        at.url,
+        at.token,
+        connect_timeout_s=at.connect_timeout_s,
+        read_timeout_s=at.read_timeout_s,
+        retries=1,
+        verify=at.ca_bundle or True,
+    )
+
+
+def refused(name: str, error: StorageError) -> CallRefused:
+    """Returns the error for the storage API's answer to the job `name`, with what to do about it."""
+    if isinstance(error, WrongServer):
+        return CallRefused(f"no storage API for {name!r}: {error}; correct `storage.url`")
+    return CallRefused(
+        f"the storage API refuses {name!r}: {error}; correct `storage` (url, namespace, token), or what the API is "
+        "configured to allow"
+    )
+
+
+def delay_refused(name: str, error: DelayError) -> CallRefused:
+    """Returns the error for the Data Delay API's answer to the job `name`, with what to do about it."""
+    if isinstance(error, DelayWrongServer):
+        return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`")
+    return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")

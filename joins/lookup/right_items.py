@@ -48,7 +48,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Table:
-    """Makes items (`ITEMS`) of records (`records.RECORD`, and `OWN_KEY` if they have it), in the same order.
+    """Makes items (`ITEMS`) of records (`frames.RECORD`, and `OWN_KEY` if they have it), in the same order.
 
     late   a flag per record
 

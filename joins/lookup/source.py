@@ -1,11 +1,11 @@
-"""The Spark edge of the gate: a source of tickets, with what the Data Delay API publishes as right's watermark.
+"""Plans the batches of a lookup join: left alone, by what the Data Delay API publishes as right's watermark.
 
-The delay is read *before* left is admitted, and left is looked up after that. So what `consumed_until` says is stored
-is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with its beginning: no answer,
-unknown, stale, another generation, a feeder that makes no progress. An API that refuses the join (its token, its
+The delay is read *before* left's ends are listed, and left is looked up after that. So what `consumed_until` says is
+stored is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with its beginning: no
+answer, unknown, stale, another generation, a feeder that does not advance. An API that refuses the join (its token, its
 namespace) ends the query: waiting does not help.
 
-Where a lookup join starts: left where configured; right needs no start, as it is stored.
+Left starts where it is configured to; right needs no start, as it is stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from joins.lookup.spec import CONSUMER, STORE, LookupSpec, Verdict, judge
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import Listing
 from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
-from joins.plan.start.positions import Say, first_plan, left_start, nobody
+from joins.plan.start.positions import Beginning, Say, first_plan, left_start, nobody
 from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import Cause, Held, LeftWaits, unread_left
 from teacup.kafka.log.broker_log import BrokerLog
@@ -46,7 +46,7 @@ def begin(
     spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
 ) -> BatchPlan:
     """Returns the batch plan before the first batch; its identity holds the generations that it is pinned to."""
-    start = left_start(spec, listing, left, listing.listed_ms + spec.max_future_skew_ms, say)
+    start = left_start(Beginning(spec, listing, say), left)
     first = first_plan(spec, listing, {"left": left}, start.offsets, right_from={})
     return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)
 
@@ -143,7 +143,7 @@ class LookupReader(JoinReader):
         """Returns true also under `availableNow` for a join that could not even start: it is not done."""
         return super().waits(start) if start else self._run is not None
 
-    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+    def next_plan(self, start: Mapping[str, Any]) -> Planned | Held:
         spec = self._lookup
         self._left = left = self._left or open_log(spec, spec.left)
         state = self.state_after(BatchPlan.from_json(start)) if start else None
@@ -175,7 +175,7 @@ class LookupReader(JoinReader):
             held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
                 return held
-            self.say_why(held)  # it starts anyway, with nothing admitted: `max_wait` counts from now on
+            self.say_why(held)  # it starts anyway, with nothing to read: `max_wait` counts from now on
         found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, listing, verdict.watermark_ms)
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})

@@ -1,8 +1,7 @@
-"""What a lookup join is: a join (`joins.spec`), where right is stored, and who reports how far it is stored. Pure.
+"""What a lookup join is, and what its left may rely on. Pure.
 
-Where the two APIs are that feeders and lookup joins call. Pure.
-
-What left may rely on when a feeder stores right. Pure: a published delay in, a verdict out.
+A lookup join is a join (`joins.spec`) whose right is stored (`StorageApi`), and for which another system reports how
+far it is stored (`DelayApi`). What such a report means for left is a verdict (`judge`):
 
     ok, caught_up     every right record below `consumed_until` is stored: the watermark
     unknown, stale    nothing new is known; what was known remains true, because stored records stay stored
@@ -20,10 +19,9 @@ from typing import Annotated, Literal
 
 from datadelay.model import Delay, DelayState
 from datadelay.watermark import UNKNOWN
-from joins.checkpoint_identity import identity_of
-from joins.duration_args import DurationArgs
 from joins.errors import SpecError
 from joins.spec import IDENTITY, JoinSpec, Timeout, Url
+from joins.spec_base import DurationArgs, identity_of
 from teacup.base.fields import Between, Count, Text, coerce_fields
 from teacup.base.times import LATEST_MS, iso
 
@@ -96,9 +94,8 @@ class LookupSpec(JoinSpec):
     on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window starts before what
                   the store still keeps
     accepted_generations   of the feeder or the store, besides those that the checkpoint started with
-    right_is_judged        unjoined right records are reported (`joins.lookup.unjoined.expired`): late left ones do not
-    match
-                           them
+    right_is_judged        unjoined right records are reported (`joins.lookup.unjoined.expired`): late left ones do
+                           not match them
     """
 
     storage: StorageApi
@@ -124,8 +121,8 @@ class Verdict:
     """What a delay means for left.
 
     watermark_ms   every right record below it is stored; UNKNOWN if nothing says so
-    waits_for     why nothing new is known; None if something is
-    shut          left does not go at all, even after `max_wait`
+    waits_for      why nothing new is known; None if something is
+    shut           left does not go at all, even after `max_wait`
     """
 
     watermark_ms: int = UNKNOWN

@@ -1,28 +1,47 @@
-"""What a task does with tickets: it fetches their left records, looks up their keys and matches them."""
+"""What a task looks up: the left records of tickets or, without a plan, the rows of any DataFrame.
+
+    lookup_stage   makes items of tickets: left is fetched, its keys are looked up, and it is matched. Right is stored:
+                   the batch plan has waited for that
+    lookup_frame   adds right's columns and the outcome to those of a DataFrame, batch or streaming. Here each Arrow
+                   batch waits, before its first request: until `consumed_until` is beyond its largest time plus `after`
+
+Both match by the policies of the in-memory join (`joins.lookup.batch`).
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
 
+from joins.batch.rules import latest_right
 from joins.batch.ticket import Ticket
-from joins.items import Begin, End, Item, Rows, Stage
-from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight
+from joins.errors import DelayUnreachable, SpecError
+from joins.items import ARROW_TYPES, SPARK_TYPES, Begin, End, Item, Rows, Stage
+from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight, match, unique_keys
 from joins.lookup.key_lookup import RightStore
-from joins.lookup.source import lookup_client
-from joins.lookup.spec import LookupSpec
+from joins.lookup.source import NotKnown, Outside, lookup_client
+from joins.lookup.spec import LookupSpec, judge
 from joins.plan.log_checks import planned_records
 from joins.read.deserialize import SideReader
 from joins.read.facts_files import FactsFolder, bucket_folder
 from joins.read.summary import BucketSummary, Newest
-from joins.rows.frames import in_chunks
+from joins.rows.frames import RECORD, SIDE_COLUMNS, in_chunks
+from teacup.base.now import Every, wall_ms
 from teacup.base.process import PerProcess
+from teacup.base.times import iso
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("teacup.joins.lookup.stage")
 
 _stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close())
 _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)
@@ -77,3 +96,81 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
     folder = bucket_folder(windows, spec.name, ticket.generation, ticket.name_of_part)
     FactsFolder(folder).save(ticket.number, ticket.digest, batch.facts)
     yield End(batch.summary)
+
+
+SAY_EVERY_S = 10.0
+LOOK_EVERY_S = 0.2
+ADDED = {**{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS}, "outcome": pl.String(), "reason": pl.String()}
+
+_outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.close())
+
+
+def lookup_frame(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
+    """Adds right's columns, `outcome` and `reason`; one row per pair with policy `all`, else one per input row.
+
+    df              has the columns `key` (binary or string; null matches nothing) and `time` (bigint: milliseconds)
+    wait_at_most_s  how long a batch waits for right before `DelayUnreachable`; None: for ever, with a line in the log
+
+    Raises SpecError if a column is missing or has another type.
+    """
+    types = dict(df.dtypes)
+    for name, allowed in (("key", ("binary", "string")), ("time", ("bigint",))):
+        if types.get(name) not in allowed:
+            raise SpecError(f"column {name}: {types.get(name, 'missing')} is not allowed; give {' or '.join(allowed)}")
+    taken = sorted(set(ADDED) & set(types))
+    if taken:
+        raise SpecError(f"columns {taken} are added by the look-up; rename those of the DataFrame")
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield from _looked_up(spec, batch, wait_at_most_s)
+
+    mine = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in df.schema.fields)
+    added = ", ".join(f"{name} {SPARK_TYPES[dtype]}" for name, dtype in ADDED.items())
+    return df.mapInArrow(rows, f"{mine}, {added}")
+
+
+def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | None) -> Iterator[pa.RecordBatch]:
+    frame = pl.DataFrame(pl.from_arrow(batch.select(["key", "time"])))
+    if frame["time"].null_count():
+        raise SpecError("column time: null is not allowed; filter such rows out before the look-up")
+    left = frame.select(
+        partition=pl.lit(0, pl.Int32),
+        offset=pl.int_range(len(frame), dtype=pl.Int64),
+        time="time",
+        key=pl.col("key").cast(pl.Binary),
+        value=pl.lit(None, RECORD["value"]),
+        headers=pl.lit(None, RECORD["headers"]),
+    )
+    largest_ms: Any = frame["time"].max()
+    generation = _wait(spec, latest_right(spec, largest_ms), wait_at_most_s)
+    stored = store_of(spec).look_up(unique_keys(left), (generation, *spec.accepted_generations))
+    on_time = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
+    for out in match(spec, left, on_time, stored, None):
+        kept = pa.Table.from_batches([batch]).take(out["left_offset"].to_arrow())
+        for name, dtype in ADDED.items():
+            kept = kept.append_column(name, out[name].to_arrow().cast(ARROW_TYPES[dtype]))
+        yield from kept.combine_chunks().to_batches()
+
+
+def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
+    """Waits until every right record up to `until_ms` is stored; returns the store's generation."""
+    outside = _outsides.get((spec.name, spec.delay, spec.storage), lambda: Outside.connected(spec))
+    began_s, report = time.monotonic(), Every(SAY_EVERY_S, at_once=True)
+    while True:
+        try:
+            delay, store = outside.ask()
+            verdict = judge(delay, store, {}, spec.accepted_generations, wall_ms())
+            reason = verdict.waits_for or f"right is stored up to {iso(verdict.watermark_ms)}"
+            if not verdict.shut and verdict.watermark_ms > until_ms:
+                return store
+        except NotKnown as error:
+            reason = str(error)
+        waited_s = time.monotonic() - began_s
+        line = f"{spec.name} waits until right is stored beyond {iso(until_ms)}: {reason} (for {waited_s:.0f} s now)"
+        if at_most_s is not None and waited_s > at_most_s:
+            raise DelayUnreachable(f"{line}; the limit was {at_most_s:g} s")
+        if report.due():
+            log.warning("%s", line)
+        time.sleep(LOOK_EVERY_S)

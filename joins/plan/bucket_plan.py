@@ -1,10 +1,11 @@
-"""One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns a `Plan`.
+"""One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns a `BucketPlan`.
 
 A plan says how far to read. Which records may go is found by the task that reads them (`joins.window.bolt`). A search
 of the log may be wrong; the cost is only a batch that reads too little or too much. Everything worth reading is read in
 the end, because every planned range makes at least one more record known.
 
-How far right may be read without exceeding the batch's share of records: the search for the target time H. Pure.
+Where both sides together have more to read than the batch's share of records, right is read up to a target time H, and
+left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the share.
 """
 
 from __future__ import annotations
@@ -24,71 +25,8 @@ SHARE_MET = 0.6  # the search ends at a target that fills this part of the share
 SEARCH_ROUNDS = 5
 
 
-def search_target(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, share: int, cap: int) -> Asking[int]:
-    """Finds a target time H whose batch has at most `share` records, and not many fewer: secants over the index.
-
-    Half a share of each side is never too much, a whole share of each is enough: the target lies in between.
-    """
-
-    def reaching(answers: Answers) -> int:
-        newest = answers.newest  # of all buckets that asked in this round
-        times = [t for p in bucket.right if (t := newest["right"].get(p)) is not None]
-        left_times = [t for p in bucket.left if (t := newest["left"].get(p)) is not None]
-        return min([cap, *times, *(latest_right(spec, t) + right.disorder_ms + 1 for t in left_times)])
-
-    def ahead(records: int) -> Ask:
-        return Ask(
-            newest={
-                "left": _ahead(bucket.left, left.ends, records),
-                "right": _ahead(bucket.right, right.ends, records),
-            }
-        )
-
-    low = reaching((yield ahead(share // 2)))
-    high = reaching((yield ahead(share)))
-    low_count = yield from _count(spec, bucket, left, right, low)
-    high_count = yield from _count(spec, bucket, left, right, high)
-    if high_count <= share:
-        return high
-    for _ in range(SEARCH_ROUNDS):
-        if low_count >= SHARE_MET * share or high - low <= 1:
-            break
-        slope = (0.85 * share - low_count) / max(high_count - low_count, 1)
-        middle = min(max(low + int((high - low) * slope), low + 1), high - 1)
-        count = yield from _count(spec, bucket, left, right, middle)
-        if count <= share:
-            low, low_count = middle, count
-        else:
-            high, high_count = middle, count
-    return low
-
-
-def _ahead(partition_ranges: Mapping[int, PartitionRange], ends: Mapping[int, int], records: int) -> dict[int, int]:
-    """Returns the offset that each partition with unread records reaches after its part of this many records."""
-    each = max(records // len(partition_ranges), 1)
-    return {p: min(r.end + each, ends[p]) for p, r in partition_ranges.items() if r.end < ends[p]}
-
-
-def _count(spec: JoinSpec, bucket: Bucket, left: Readable, right: Readable, target: int) -> Asking[int]:
-    """Estimates how many records a batch with this target reads."""
-    reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
-    watermarks = [
-        max(r.watermark_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
-        for p, r in bucket.right.items()
-    ]
-    limit = left_limit(spec, bucket.known_watermark_ms, right_watermark(watermarks, bucket.watermark_ms))
-    allowed = (yield Ask(estimate={"left": dict.fromkeys(bucket.left, limit.limit_ms)})).estimate["left"]
-    return _between(bucket.right, reached, right.ends) + _between(bucket.left, allowed, left.ends)
-
-
-def _between(
-    partition_ranges: Mapping[int, PartitionRange], offsets: Mapping[int, int], ends: Mapping[int, int]
-) -> int:
-    return sum(max(min(offsets[p], ends[p]) - r.end, 0) for p, r in partition_ranges.items())
-
-
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BucketPlan:
     """A bucket's ranges, and the facts that are expected of them: the next plan may start from these.
 
     ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
@@ -119,14 +57,14 @@ class BucketPlanner:
     share: int
     waiting_since_ms: int
 
-    def plan(self) -> Asking[Plan]:
+    def plan(self) -> Asking[BucketPlan]:
         """Plans how far each partition is read."""
         spec, bucket, listing = self.spec, self.bucket, self.listing
         left, right = yield from look(spec, bucket, listing, "left", "right")
         cap = min(latest_right(spec, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
         target = cap
         if listing.unread(bucket) > self.share:
-            target = yield from search_target(spec, bucket, left, right, self.share, cap)
+            target = yield from TargetSearch(spec, bucket, left, right).find(self.share, cap)
 
         planned = yield from self._read_to(left, right, target)
         if not planned.bucket.reads and target < cap:
@@ -135,14 +73,14 @@ class BucketPlanner:
             planned = yield from self._read_to(left, right, cap)
         return self._suspecting(planned, left, right)
 
-    def plan_left(self, outside_ms: int) -> Asking[Plan]:
+    def plan_left(self, outside_ms: int) -> Asking[BucketPlan]:
         """Plans a bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
         (left,) = yield from look(self.spec, self.bucket, self.listing, "left")
         bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.watermark_ms))
         planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
         return self._suspecting(planned, left)
 
-    def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[Plan]:
+    def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[BucketPlan]:
         """Plans for a target: right up to it, then left up to where right's watermark is expected to admit it."""
         expected = yield from read_right(right, self.bucket.right, target, self.share)
         bucket = replace(self.bucket, right={p: e.partition_range for p, e in expected.items()})
@@ -152,10 +90,10 @@ class BucketPlanner:
 
     def _admit_left(
         self, bucket: Bucket, right: Mapping[int, Expected], left: Readable, share: int, *, may_give_up: bool
-    ) -> Asking[Plan]:
+    ) -> Asking[BucketPlan]:
         """Plans left up to where right's watermark admits it.
 
-        bucket       with the planned readings of right, or what a data delay says of it
+        bucket       with the planned ranges of right, or what a data delay says of it
         may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
         """
         spec, now_ms = self.spec, self.listing.listed_ms
@@ -165,7 +103,7 @@ class BucketPlanner:
             bucket = replace(bucket, give_up_ms=give_up(spec, now_ms, max(moved_ms, self.waiting_since_ms)))
         limit = left_limit(spec, bucket.known_watermark_ms, watermark_ms, bucket.give_up_ms)
         after = yield from read_left(left, bucket.left, limit.limit_ms, share)
-        return Plan(
+        return BucketPlan(
             replace(bucket, left={p: e.partition_range for p, e in after.items()}),
             BucketFacts(
                 left={p: _facts(e) for p, e in after.items()},
@@ -178,21 +116,19 @@ class BucketPlanner:
     def _reach_of_left(self, left: Readable) -> int:
         """Returns the time up to which left can be read at all: right is read only as far as these records need it.
 
-        A left partition that follows the clock has no bound: its partition watermark expires the window. One that is
+        A left partition that follows the clock has no bound: its watermark expires the window. One that is
         held (an open transaction, `idle: hold`) would let the window grow without limit.
         """
-        partition_ranges = self.bucket.left
-        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in partition_ranges):
+        ranges = self.bucket.left
+        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in ranges):
             return LATEST_MS
         newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
         held = [
-            partition_range.held_ms + 1
-            for partition_range in partition_ranges.values()
-            if partition_range.held_ms is not None
+            partition_range.held_ms + 1 for partition_range in ranges.values() if partition_range.held_ms is not None
         ]
         return max([*newest, *held], default=UNKNOWN)
 
-    def _suspecting(self, planned: Plan, *sides: Readable) -> Plan:
+    def _suspecting(self, planned: BucketPlan, *sides: Readable) -> BucketPlan:
         """Names the partitions whose newest records are ahead of the clock: if the clock is right, that is rare."""
         ahead = [
             (side.side, p)
@@ -203,22 +139,94 @@ class BucketPlanner:
         return replace(planned, ahead=frozenset(ahead)) if ahead else planned
 
 
-def _facts(expected: Expected) -> RangeFacts:
-    return RangeFacts(expected.position, expected.watermark_ms, held_ms=expected.held_ms)
-
-
 def rebased(planned: Bucket, state: Bucket) -> Bucket:
     """Applies the ranges of a plan that was made with expected facts to `state`, which the previous batch left."""
 
-    def ranges(
-        partition_ranges: Mapping[int, PartitionRange], now: Mapping[int, PartitionRange]
-    ) -> dict[int, PartitionRange]:
-        return {p: now[p].to(partition_ranges[p].end, partition_ranges[p].claim_ms) for p in now}
+    def applied(ranges: Mapping[int, PartitionRange], now: Mapping[int, PartitionRange]) -> dict[int, PartitionRange]:
+        return {p: now[p].to(ranges[p].end, ranges[p].claim_ms) for p in now}
 
     return replace(
         state,
-        left=ranges(planned.left, state.left),
-        right=ranges(planned.right, state.right),
+        left=applied(planned.left, state.left),
+        right=applied(planned.right, state.right),
         outside_ms=planned.outside_ms,
         give_up_ms=planned.give_up_ms,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSearch:
+    """Searches for the target time H of a bucket whose sides have more to read than a batch may."""
+
+    spec: JoinSpec
+    bucket: Bucket
+    left: Readable
+    right: Readable
+
+    def find(self, share: int, cap: int) -> Asking[int]:
+        """Finds a target whose batch has at most `share` records, and not many fewer: secants over the index.
+
+        Half a share of each side is never too much, a whole share of each is enough: the target lies in between.
+
+        cap   no target beyond it lets left go further
+        """
+        low = self._reached((yield self._ahead(share // 2)), cap)
+        high = self._reached((yield self._ahead(share)), cap)
+        low_count = yield from self._count(low)
+        high_count = yield from self._count(high)
+        if high_count <= share:
+            return high
+        for _ in range(SEARCH_ROUNDS):
+            if low_count >= SHARE_MET * share or high - low <= 1:
+                break
+            slope = (0.85 * share - low_count) / max(high_count - low_count, 1)
+            middle = min(max(low + int((high - low) * slope), low + 1), high - 1)
+            count = yield from self._count(middle)
+            if count <= share:
+                low, low_count = middle, count
+            else:
+                high, high_count = middle, count
+        return low
+
+    def _ahead(self, records: int) -> Ask:
+        """Asks for the times that each side reaches after so many records."""
+        bucket = self.bucket
+        return Ask(
+            newest={
+                "left": _ahead(bucket.left, self.left.ends, records),
+                "right": _ahead(bucket.right, self.right.ends, records),
+            }
+        )
+
+    def _reached(self, answers: Answers, cap: int) -> int:
+        """Returns the target that these times lead to; the answers are about all buckets that asked in this round."""
+        newest, bucket = answers.newest, self.bucket
+        times = [t for p in bucket.right if (t := newest["right"].get(p)) is not None]
+        left_times = [t for p in bucket.left if (t := newest["left"].get(p)) is not None]
+        return min([cap, *times, *(latest_right(self.spec, t) + self.right.disorder_ms + 1 for t in left_times)])
+
+    def _count(self, target: int) -> Asking[int]:
+        """Estimates how many records a batch with this target reads."""
+        bucket, left, right = self.bucket, self.left, self.right
+        reached = (yield Ask(estimate={"right": dict.fromkeys(bucket.right, target)})).estimate["right"]
+        watermarks = [
+            max(r.watermark_ms, target - right.disorder_ms if reached[p] < right.ends[p] else right.claims[p])
+            for p, r in bucket.right.items()
+        ]
+        limit = left_limit(self.spec, bucket.known_watermark_ms, right_watermark(watermarks, bucket.watermark_ms))
+        allowed = (yield Ask(estimate={"left": dict.fromkeys(bucket.left, limit.limit_ms)})).estimate["left"]
+        return _between(bucket.right, reached, right.ends) + _between(bucket.left, allowed, left.ends)
+
+
+def _ahead(ranges: Mapping[int, PartitionRange], ends: Mapping[int, int], records: int) -> dict[int, int]:
+    """Returns the offset that each partition with unread records reaches after its part of this many records."""
+    each = max(records // len(ranges), 1)
+    return {p: min(r.end + each, ends[p]) for p, r in ranges.items() if r.end < ends[p]}
+
+
+def _between(ranges: Mapping[int, PartitionRange], offsets: Mapping[int, int], ends: Mapping[int, int]) -> int:
+    return sum(max(min(offsets[p], ends[p]) - r.end, 0) for p, r in ranges.items())
+
+
+def _facts(expected: Expected) -> RangeFacts:
+    return RangeFacts(expected.position, expected.watermark_ms, held_ms=expected.held_ms)

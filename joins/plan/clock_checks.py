@@ -1,10 +1,12 @@
-"""Before a batch is logged, its records are checked against the clock.
+"""The wall clock as planners use it: not at all while something contradicts it. The join and the feeder then hold.
 
-A clock that is behind would turn good records into dead letters: most of what a batch reads must not be ahead of the
-clock. A clock that is ahead would admit left before right has arrived: where brokers stamp records, those that arrive
-after a listing must not have been appended before it. A logged batch cannot be undone, so the join and the feeder hold.
+A logged batch cannot be undone, so it is checked before that:
 
-The wall clock as the planner of a join reads it: not at all while something contradicts it.
+    a clock that is behind   would turn good records into dead letters: most of what a batch reads must not be ahead of
+                             the clock (`look_at_clock`)
+    a clock that is ahead    would let left go before right has arrived: where brokers stamp records, those that arrive
+                             after a listing must not have been appended before it (`BrokersClock`)
+    a clock that jumps       is compared with the one that only counts (`PlanClock`)
 """
 
 from __future__ import annotations
@@ -19,6 +21,31 @@ from teacup.base.now import read_clocks
 from teacup.base.times import LATEST_MS
 from teacup.kafka.log.time_search import block_size
 from teacup.kafka.log.topic_log import Ends, TopicLog
+
+log = logging.getLogger("teacup.joins.plan.clock_checks")
+
+
+class PlanClock:
+    """Reads the clock for one planner; `anchor` is a trusted reading of both clocks.
+
+    times_set   how often it was set: times before that are not comparable with later ones
+    """
+
+    def __init__(self, name: str, anchor: tuple[int, int]) -> None:
+        self._name, self._clock = name, WallClock(anchor)
+        self.times_set = 0
+
+    def now_ms(self, listed_ms: int | None = None) -> int:
+        """Returns the wall clock; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
+        reading = self._clock.look(*read_clocks())
+        if not reading.confirmed:
+            raise ClockBehind(str(reading.reason))
+        if reading.trust is Trust.ACCEPTED:
+            self.times_set += 1
+            log.warning("%s: %s", self._name, reading.reason)
+        if listed_ms is not None and (reason := not_before(reading.wall_ms, listed_ms)) is not None:
+            raise ClockBehind(reason)
+        return reading.wall_ms
 
 
 class BrokersClock:
@@ -70,29 +97,3 @@ def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: i
                 "Correct the clock; or, if the records are really from the future, fix their producer, or raise "
                 "`max_future_skew`"
             )
-
-
-log = logging.getLogger("teacup.joins.plan.clock_checks")
-
-
-class PlanClock:
-    """Reads the clock for one planner; `anchor` is a trusted reading of both clocks.
-
-    times_set   how often it was set: times before that are not comparable with later ones
-    """
-
-    def __init__(self, name: str, anchor: tuple[int, int]) -> None:
-        self._name, self._clock = name, WallClock(anchor)
-        self.times_set = 0
-
-    def now_ms(self, listed_ms: int | None = None) -> int:
-        """Returns the wall clock; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
-        partition_range = self._clock.look(*read_clocks())
-        if not partition_range.confirmed:
-            raise ClockBehind(str(partition_range.reason))
-        if partition_range.trust is Trust.ACCEPTED:
-            self.times_set += 1
-            log.warning("%s: %s", self._name, partition_range.reason)
-        if listed_ms is not None and (reason := not_before(partition_range.wall_ms, listed_ms)) is not None:
-            raise ClockBehind(reason)
-        return partition_range.wall_ms

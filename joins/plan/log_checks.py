@@ -150,7 +150,7 @@ def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who
 
 
 def check_leaders(spec: JoinSpec, state: BatchPlan, listing: Listing, logs: Mapping[str, TopicLog]) -> None:
-    """Raises `DataLoss` if a partition was truncated below a reading's end, even if it has grown beyond it since."""
+    """Raises `DataLoss` if a partition was truncated below the end of its range, even if it has grown again since."""
     for side, log in logs.items():
         ends = {
             p: partition_range.end
@@ -217,7 +217,7 @@ def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
 
 
 def _moved_to(side: str, partition_range: PartitionRange, start: int) -> PartitionRange:
-    """Moves a reading to where the log starts now.
+    """Moves a range to where the log starts now.
 
     Left keeps its bounds: what was read still says which right records were joined. What is lost took no part: as if
     all of it had been rejected, so that its segment is not merged with those whose marks may be needed.

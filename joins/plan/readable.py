@@ -1,10 +1,8 @@
 """One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading. Pure.
 
-Plans that need look-ups in the log: a plan is a generator that yields an `Ask` and is sent the `Answers`. Pure.
-
-All plans run in lockstep, so that one call to the log serves all their partitions.
-
-How far both topics reach when a batch is planned. Pure.
+The `Listing` says where both topics end. Whatever else a plan needs to know of the log it asks for: a plan is a
+generator that yields an `Ask` and is sent the `Answers`. All plans run in lockstep, so that one call to the log serves
+all their partitions.
 """
 
 from __future__ import annotations
@@ -158,41 +156,37 @@ def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Askin
 
 
 def read_right(
-    right: Readable, partition_ranges: Mapping[int, PartitionRange], until_ms: int, share: int
+    right: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
     """Reads each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
 
     until_ms   `LATEST_MS`: no time is searched for
     """
     enough_ms = until_ms - right.disorder_ms
-    wanted = {p: r for p, r in partition_ranges.items() if r.end < right.ends[p] and r.watermark_ms < enough_ms}
+    wanted = {p: r for p, r in ranges.items() if r.end < right.ends[p] and r.watermark_ms < enough_ms}
     found: Mapping[int, TimeAnswer] = {}
     if until_ms < LATEST_MS and wanted:
         queries = {p: TimeQuery(until_ms, r.end, right.ends[p]) for p, r in wanted.items()}
         found = (yield Ask(find={right.side: queries})).find[right.side]
-    after = {p: _left_alone(right, p, r) for p, r in partition_ranges.items()}
+    after = {p: _left_alone(right, p, r) for p, r in ranges.items()}
     for p, partition_range in wanted.items():
         answer = found.get(p)
         if answer is not None and answer.reached:
             after[p] = _up_to(right, p, partition_range, answer.offset + right.look_ahead, enough_ms)
         else:
             after[p] = _to_the_end(right, p, partition_range)
-    return (yield from _within_share(right, partition_ranges, after, share))
+    return (yield from _within_share(right, ranges, after, share))
 
 
 def read_left(
-    left: Readable, partition_ranges: Mapping[int, PartitionRange], until_ms: int, share: int
+    left: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
     """Reads each partition up to the first record at or above `until_ms`, and looks slightly further ahead.
 
     A partition whose next record is known and may not go yet is not read.
     """
-    after = {p: _left_alone(left, p, r) for p, r in partition_ranges.items()}
-    wanted = {
-        p: r
-        for p, r in partition_ranges.items()
-        if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)
-    }
+    after = {p: _left_alone(left, p, r) for p, r in ranges.items()}
+    wanted = {p: r for p, r in ranges.items() if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)}
     queries = {p: TimeQuery(until_ms, r.end, left.ends[p]) for p, r in wanted.items() if until_ms > UNKNOWN}
     found: Mapping[int, TimeAnswer] = {}
     if queries:
@@ -204,7 +198,7 @@ def read_left(
             continue
         ahead = _up_to(left, p, partition_range, answer.offset + left.look_ahead, until_ms - left.disorder_ms)
         after[p] = Expected(ahead.partition_range, ahead.watermark_ms, min(answer.offset, ahead.position), until_ms)
-    return (yield from _within_share(left, partition_ranges, after, share))
+    return (yield from _within_share(left, ranges, after, share))
 
 
 def _left_alone(side: Readable, p: int, partition_range: PartitionRange) -> Expected:
@@ -233,11 +227,11 @@ def _to_the_end(side: Readable, p: int, partition_range: PartitionRange) -> Expe
 
 
 def _within_share(
-    side: Readable, partition_ranges: Mapping[int, PartitionRange], after: dict[int, Expected], share: int
+    side: Readable, ranges: Mapping[int, PartitionRange], after: dict[int, Expected], share: int
 ) -> Asking[dict[int, Expected]]:
     """Cuts ranges off so that no partition reads more than its part of the share."""
-    allowance = max(2 * share // len(partition_ranges), 1)
-    cut = {p: r.end + allowance for p, r in partition_ranges.items() if after[p].partition_range.records > allowance}
+    allowance = max(2 * share // len(ranges), 1)
+    cut = {p: r.end + allowance for p, r in ranges.items() if after[p].partition_range.records > allowance}
     if not cut:
         return after
     newest = (yield Ask(newest={side.side: cut})).newest[side.side]
@@ -245,9 +239,9 @@ def _within_share(
         known = newest[p]
         shown = UNKNOWN if known is None else known - side.disorder_ms
         whole = after[p]
-        watermark_ms = max(min(shown, whole.watermark_ms), partition_ranges[p].watermark_ms)
+        watermark_ms = max(min(shown, whole.watermark_ms), ranges[p].watermark_ms)
         held_ms = whole.held_ms if whole.position < end else None
-        after[p] = Expected(partition_ranges[p].to(end), watermark_ms, min(whole.position, end), held_ms)
+        after[p] = Expected(ranges[p].to(end), watermark_ms, min(whole.position, end), held_ms)
     return after
 
 

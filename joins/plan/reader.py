@@ -7,10 +7,9 @@
                    one worker has all buckets, it finds their windows, consumers and producers as it left them
     commit         the positions of a committed batch go to a consumer group, for lag tools
 
-A batch plan is the offset that Spark logs, so the checkpoint holds everything: positions, reports, the window's low
-ends, and the join that they belong to.
-
-How the planner of a join is controlled from outside.
+A batch plan is the offset that Spark logs, so the checkpoint holds everything: positions, partition watermarks, the
+window's low ends, and the join that they belong to. What a committed batch left behind is the plan and its facts: the
+state that the next batch plan starts from (`state_after`), and how far it has read (`positions_of`).
 """
 
 from __future__ import annotations
@@ -19,27 +18,38 @@ import json
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.errors import ClockBehind
+from joins.errors import ClockBehind, DataLoss
 from joins.plan.clock_checks import PlanClock, look_at_clock
-from joins.plan.committed import positions_of, state_after
-from joins.plan.log_checks import check_compaction
+from joins.plan.log_checks import REMEDY, check_compaction
 from joins.plan.readable import Listing
 from joins.plan.sync_bolt import AvailableNow, Planned, Watch, of_available_now
 from joins.plan.wait_reasons import Held, Waited, for_people
-from joins.read.deserialize import times_as_json
-from joins.read.facts_files import known_facts
+from joins.read.batch_reader import find_facts
+from joins.read.deserialize import SideReader, expect_schemas, times_as_json
+from joins.read.facts_files import known_facts, own_folder
 from joins.spec import JoinSpec, Side
+from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.kafka.log.groups import LatestOffsets
+from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets, LatestOffsets, Spot
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.spark.stream_reader import ReaderControl, StreamReader
+
+log = logging.getLogger("teacup.joins.plan.reader")
+
+SMALL = 20_000
+"""Records; a batch that reads fewer is carried out by fewer tasks."""
+TOGETHER = 8
+"""How many tickets of a small batch a task gets: as many as a worker keeps consumers open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,21 +75,14 @@ class JoinControl(ReaderControl):
         return tuple(dict.fromkeys((self.facts, self.windows)))
 
 
-log = logging.getLogger("teacup.joins.plan.reader")
-
-
-SMALL = 20_000
-"""Records; a batch that reads fewer is carried out by fewer tasks."""
-TOGETHER = 8
-"""How many tickets of a small batch a task gets: as many as a worker keeps consumers open."""
-
-
 class JoinReader(StreamReader):
-    """Plans the batches of a join for Spark. A join kind gives `admit` and `disconnect`."""
+    """Plans the batches of a join for Spark. A join kind gives `next_plan` and `disconnect`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
-        """stage: pickled (`teacup.spark.stream_reader.pickled`), from a ticket's JSON text to rows; none is needed for
-        planning."""
+        """Takes a pickled stage (`teacup.spark.stream_reader.pickled`), from a ticket's JSON text to rows.
+
+        Plans need none.
+        """
         super().__init__(spec.name, control, stage)
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
         self._shares = control.share_tasks
@@ -94,14 +97,14 @@ class JoinReader(StreamReader):
         self._run: AvailableNow | None = None  # under `availableNow`
 
     @abstractmethod
-    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+    def next_plan(self, start: Mapping[str, Any]) -> Planned | Held:
         """Returns the batch plan after `start`, or why there is none."""
 
-    def admitted(self, planned: Planned) -> None:
+    def handed_to_spark(self, planned: Planned) -> None:
         """Called when a batch plan is handed to Spark."""
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
-        found = self.admit(start)
+        found = self.next_plan(start)
         if isinstance(found, Held):
             self._held = found
             self.say_why(found)
@@ -111,7 +114,7 @@ class JoinReader(StreamReader):
         # What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows.
         if found.batch_plan.skipped != (start["skipped"] if start else {}):
             log.warning("%s continues without offsets that retention deleted: %s", self._name, found.batch_plan.skipped)
-        self.admitted(found)
+        self.handed_to_spark(found)
         return found.batch_plan.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:
@@ -192,6 +195,53 @@ class JoinReader(StreamReader):
         since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
             self.say(for_people(self._spec, since_ms, waits))
+
+
+def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> BatchPlan:
+    """Returns the state between a committed batch and the next one.
+
+    folders   where its facts may be kept; missing ones are found by reading again
+
+    Raises `DataLoss` if facts are missing and the log has lost what they are found in, and `KafkaIOError`.
+    """
+    folders = tuple(folders)
+    known = known_facts(spec.name, batch_plan, folders)
+    missing = [ticket for ticket in Ticket.all_of(batch_plan) if ticket.bucket.number not in known]
+    if missing:
+        log.info("%s reads batch %d again for its facts: %d buckets", spec.name, batch_plan.number, len(missing))
+
+    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+        return SideReader(spec.side(side), spec.kafka, spec.registry).read(partition, start, end)
+
+    for ticket in missing:
+        for name in ("left", "right"):
+            expect_schemas(spec.side(name), spec.registry, ticket.bucket.schemas(name))
+    try:
+        found = {ticket.bucket.number: find_facts(spec, ticket, read) for ticket in missing}
+    except OffsetOutOfRange as error:
+        raise DataLoss(
+            f"where batch {batch_plan.number} ended is not known: its facts are in none of the folders "
+            f"{[str(folder or own_folder()) for folder in folders]}, and retention has deleted the records that they "
+            f"could be derived from ({error}). Put the folder back, or {REMEDY}"
+        ) from error
+    return batch_plan.after({**known, **found}, spec)
+
+
+def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
+    """Returns up to where a batch has read, by topic and partition; where it started if its facts are not known."""
+    spots: dict[Spot, int] = {}
+    for number, bucket in batch_plan.buckets.items():
+        known = facts.get(number)
+        for topic, side in ((spec.left.topic, "left"), (spec.right.topic, "right")):
+            for p, partition_range in bucket.side(side).items():
+                spots[topic, p] = partition_range.start if known is None else known.side(side)[p].end
+    return spots
+
+
+def commit_positions(spec: JoinSpec, group: str, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> None:
+    """Commits a batch's positions, from the facts in these folders, to a consumer group. Raises `KafkaIOError`."""
+    facts = known_facts(spec.name, batch_plan, folders)
+    GroupOffsets(group, spec.kafka).commit(positions_of(spec, batch_plan, facts), JOB_NOTE)
 
 
 def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:

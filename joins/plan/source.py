@@ -1,8 +1,7 @@
 """The in-memory join as a streaming data source that emits tickets, not records (`joins.plan.reader`).
 
-A plan for the next batch, made while the current one runs, from the facts that the current one is expected to find.
-
-Ranges are only hints, and are applied to what the current batch really leaves (`Planned.rebased`).
+While the join is whole batches behind, the next batch is planned while the current one runs, from the facts that this
+one is expected to find (`PrefetchedPlan`). Ranges are only hints, so they are then applied to what it really leaves.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class TicketReader(JoinReader):
         self._began = False
         self._knows_keys = spec.path is JoinPath.SHUFFLED
 
-    def admit(self, start: Mapping[str, Any]) -> Planned | Held:
+    def next_plan(self, start: Mapping[str, Any]) -> Planned | Held:
         if not start:
             return self._first()
         if self._quiet is not None and self._still_holds(start, *self._quiet):
@@ -115,7 +114,7 @@ class TicketReader(JoinReader):
         self._quiet = (start, found) if isinstance(found, Held) else None
         return found
 
-    def admitted(self, planned: Planned) -> None:
+    def handed_to_spark(self, planned: Planned) -> None:
         """Plans the next batch while this one runs, if the join is whole batches behind."""
         batch_plan = planned.batch_plan
         if batch_plan.records < max(self._spec.max_records // 2, 1):

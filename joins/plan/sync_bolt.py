@@ -2,26 +2,22 @@
 
 One bucket, one batch, with H a target time and D the disorder of a side:
 
-    right partition    is read until its records prove that H is reached, and its partition watermark is H - D; one that
-    has no
-                       such record is read to its end, and its partition watermark is what its records and the clock
-                       prove
-    right watermark     the minimum of right's partition watermark
-    left               goes up to the limit that this watermark allows: each partition up to its first record at or
-    above left partition watermark      of the records from there on: no timely one has a smaller time expiry
-    follows from left's partition watermark
+    right partition   is read until its records prove that H is reached; its watermark then is H - D. One that has no
+                      such record is read to its end, and its watermark is what its records and the clock prove
+    right watermark   the minimum over right's partitions
+    left              goes up to the limit that this watermark allows: each partition up to its first record at or above
+    left watermark    of the records from there on: no timely one has a smaller time. The expiry follows from it
 
 `joins.batch.rules` has the formulas, and why they prevent the deadlock. The driver plans ranges by asking the log
-where times begin. That is a hint. The watermark, the expiry, the partition watermark and where left stops are what the
-task finds in the records (`joins.window.bolt`); they come back as facts, and the next plan starts from them.
+where times begin. That is a hint. The watermarks, the expiry and where left stops are what the task finds in the
+records (`joins.window.bolt`); they come back as facts, and the next plan starts from them.
 
 H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
 is never read further than left needs it. The plan of a bucket is a generator (`joins.plan.bucket_plan`); all of them
 run in lockstep.
 
-How long a look that found nothing to do stays right, as long as the ends of the topics stay where they are. Pure.
-
-With the same ends only the clock can lead to a batch, at a time that is known:
+Where nothing is to be read, that stays so while the topics end where they do, until a time that is known
+(`quiet_until`):
 
     left waits      its next record goes once the clock proves right beyond it: time + after + producer delay
     the window      expires once the clock proves left beyond its oldest record: time + before + producer delay; batches
@@ -31,17 +27,16 @@ With the same ends only the clock can lead to a batch, at a time that is known:
 Where more than the clock decides, each look makes a plan: right is not read to its end, a transaction is open, left's
 next record is not known, `max_wait` runs, another system says how far right is stored.
 
-What a run under `availableNow` reads, and so when it ends. Pure.
+A run under `availableNow` (`AvailableNow`) reads, and so ends when it has read:
 
     left   up to the ends that the first look found; records after them count as not yet readable
     right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
            look, so that retention does not overtake a right topic whose left is silent
 
 With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
-a line (`holding.Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest.
-
-No batch is made that reads nothing and only expires the window: the run is over when both are read. Right records that
-have not expired by then stay in the window, and the next run matches them or reports them unjoined.
+a line (`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. No batch is
+made that reads nothing and only expires the window. Right records that have not expired when the run ends stay in the
+window, and the next run matches them or reports them unjoined.
 """
 
 from __future__ import annotations
@@ -53,7 +48,7 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import BucketFacts
 from joins.batch.rules import latest_left, latest_right
 from joins.batch.state import BatchPlan, Bucket
-from joins.plan.bucket_plan import BucketPlanner, Plan, rebased
+from joins.plan.bucket_plan import BucketPlan, BucketPlanner, rebased
 from joins.plan.readable import Asking, Listing, in_lockstep
 from joins.plan.wait_reasons import Held, unread_left, why_left_waits
 from joins.spec import JoinSpec
@@ -61,68 +56,7 @@ from teacup.base.times import LONGEST_MS
 from teacup.kafka.log.topic_log import Ends, ListedEnds, TopicLog, fair_shares
 
 PLAN_EVERY_MS = 1_000
-
-
-def quiet_until(spec: JoinSpec, listing: Listing, plans: Iterable[Plan], expires_from_ms: int) -> int:
-    """Returns until when planning would find nothing to read, as these plans did; at least the listing's time.
-
-    expires_from_ms   when the next batch that only expires the window may run
-    """
-    due = [time_ms for plan in plans for time_ms in _due(spec, listing, plan, expires_from_ms)]
-    return max(min([*due, listing.listed_ms + PLAN_EVERY_MS]), listing.listed_ms)
-
-
-def highs_of(listing: Listing) -> dict[str, dict[int, int]]:
-    """Returns where both topics end, by side and partition: while that is the same, nothing was written to them."""
-    return {side: {p: ends.high for p, ends in listing.side(side).items()} for side in ("left", "right")}
-
-
-def _due(spec: JoinSpec, listing: Listing, plan: Plan, expires_from_ms: int) -> list[int]:
-    """Returns when time may lead to a batch of one bucket."""
-    bucket, now_ms = plan.bucket, listing.listed_ms
-    right = [(partition_range.end, listing.right[p]) for p, partition_range in bucket.right.items()]
-    waiting = [
-        partition_range.held_ms
-        for p, partition_range in bucket.left.items()
-        if partition_range.end < listing.left[p].stable
-    ]
-    ends: list[Ends] = [*(ends for _, ends in right), *(listing.left[p] for p in bucket.left)]
-    if any(end < ends.stable for end, ends in right) or not all(partition.settled for partition in ends):
-        return [now_ms]
-    if waiting and (spec.max_wait_ms is not None or bucket.outside_ms is not None):
-        return [now_ms]
-    clock_ms = spec.producer_delay_ms + 1
-    due = [now_ms if held_ms is None else latest_right(spec, held_ms) + clock_ms for held_ms in waiting]
-    if bucket.oldest_ms is not None:
-        expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + clock_ms
-        due.append(max(expires_ms, expires_from_ms))
-    return due
-
-
 RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the offsets of groups for seven days
-
-
-@dataclass(slots=True)
-class Watch:
-    """Remembers since when right has made no progress, as one process has seen it: `max_wait` counts from there.
-
-    A watermark that follows the clock over an idle topic moves at each look, although it leads to no batch plan. Time
-    before the process started to look does not count.
-    """
-
-    started_ms: int
-    _moved: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def since_ms(self, bucket: int) -> int:
-        """Returns since when (ms) right has made no progress in a bucket."""
-        return self._moved[bucket][1] if bucket in self._moved else self.started_ms
-
-    def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, Plan], now_ms: int) -> None:
-        """Notes which watermarks the plans of one look (by bucket) advance, at `now_ms`."""
-        for number, plan in plans.items():
-            known_ms = self._moved[number][0] if number in self._moved else state[number].watermark_ms
-            if plan.expected.watermark_ms > known_ms:
-                self._moved[number] = (plan.expected.watermark_ms, now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +114,7 @@ class SyncBolt:
             for n, bucket in state.buckets.items()
         }
 
-    def _next_plan(self, state: BatchPlan, listing: Listing, plans: Mapping[int, Asking[Plan]]) -> Planned | Held:
+    def _next_plan(self, state: BatchPlan, listing: Listing, plans: Mapping[int, Asking[BucketPlan]]) -> Planned | Held:
         """Makes the plans with the logs' answers.
 
         A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
@@ -206,10 +140,69 @@ class SyncBolt:
         ahead = frozenset().union(*(plan.ahead for plan in made.values()))
         return Planned(batch_plan, {number: plan.expected for number, plan in made.items()}, ahead)
 
-    def _held(self, state: BatchPlan, listing: Listing, made: Mapping[int, Plan]) -> Held:
+    def _held(self, state: BatchPlan, listing: Listing, made: Mapping[int, BucketPlan]) -> Held:
         waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
         until_ms = quiet_until(self.spec, listing, made.values(), state.listed_ms + self.spec.watermark_every_ms)
         return Held(listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing))
+
+
+@dataclass(slots=True)
+class Watch:
+    """Remembers since when right has not advanced, as one process has seen it: `max_wait` counts from there.
+
+    A watermark that follows the clock over an idle topic moves at each look, although it leads to no batch plan. Time
+    before the process started to look does not count.
+    """
+
+    started_ms: int
+    _moved: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def since_ms(self, bucket: int) -> int:
+        """Returns since when (ms) right has not advanced in a bucket."""
+        return self._moved[bucket][1] if bucket in self._moved else self.started_ms
+
+    def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, BucketPlan], now_ms: int) -> None:
+        """Notes which watermarks the plans of one look (by bucket) advance, at `now_ms`."""
+        for number, plan in plans.items():
+            known_ms = self._moved[number][0] if number in self._moved else state[number].watermark_ms
+            if plan.expected.watermark_ms > known_ms:
+                self._moved[number] = (plan.expected.watermark_ms, now_ms)
+
+
+def quiet_until(spec: JoinSpec, listing: Listing, plans: Iterable[BucketPlan], expires_from_ms: int) -> int:
+    """Returns until when planning would find nothing to read, as these plans did; at least the listing's time.
+
+    expires_from_ms   when the next batch that only expires the window may run
+    """
+    due = [time_ms for plan in plans for time_ms in _due(spec, listing, plan, expires_from_ms)]
+    return max(min([*due, listing.listed_ms + PLAN_EVERY_MS]), listing.listed_ms)
+
+
+def highs_of(listing: Listing) -> dict[str, dict[int, int]]:
+    """Returns where both topics end, by side and partition: while that is the same, nothing was written to them."""
+    return {side: {p: ends.high for p, ends in listing.side(side).items()} for side in ("left", "right")}
+
+
+def _due(spec: JoinSpec, listing: Listing, plan: BucketPlan, expires_from_ms: int) -> list[int]:
+    """Returns when time may lead to a batch of one bucket."""
+    bucket, now_ms = plan.bucket, listing.listed_ms
+    right = [(partition_range.end, listing.right[p]) for p, partition_range in bucket.right.items()]
+    waiting = [
+        partition_range.held_ms
+        for p, partition_range in bucket.left.items()
+        if partition_range.end < listing.left[p].stable
+    ]
+    ends: list[Ends] = [*(ends for _, ends in right), *(listing.left[p] for p in bucket.left)]
+    if any(end < ends.stable for end, ends in right) or not all(partition.settled for partition in ends):
+        return [now_ms]
+    if waiting and (spec.max_wait_ms is not None or bucket.outside_ms is not None):
+        return [now_ms]
+    clock_ms = spec.producer_delay_ms + 1
+    due = [now_ms if held_ms is None else latest_right(spec, held_ms) + clock_ms for held_ms in waiting]
+    if bucket.oldest_ms is not None:
+        expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + clock_ms
+        due.append(max(expires_ms, expires_from_ms))
+    return due
 
 
 class AvailableNow:

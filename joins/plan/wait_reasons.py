@@ -3,7 +3,7 @@
     unread            a right partition is not read to its end, and may not be read further yet
     open transaction  it is read to its last stable offset, and an open transaction hides what is behind that
     idle hold         it is read to its end, and by `idle: hold` its next records are waited for
-    clock             it is read to its end, and its partition watermark follows the clock: soon left may go
+    clock             it is read to its end, and its watermark follows the clock: soon left may go
     data delay        the feeder has stored right only up to a time            (lookup join)
     delay unknown     up to which time right is stored is not known, or no longer true
 

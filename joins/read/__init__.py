@@ -1,10 +1,9 @@
 """In a task: ranges of both sides, from the log to the records that may go, and what they prove.
 
-batch_reader.py  one bucket's batch is read: right first, then left as far as right has come
+batch_reader.py  how one bucket's batch is read: right first, then left as far as right has come (pure)
 deserialize.py   the records of a side as a join reads them
-facts_files.py   the facts of batches as files
-parse.py         which of the records that were read take part, and which go to the dead-letter topic, with the reason
-                 (pure)
-range_gate.py    one partition's range on its way through a batch (pure)
+facts_files.py   the facts of batches as files: a cache
+parse.py         which records take part, and which go to the dead-letter topic, with the reason (pure)
+range_gate.py    one partition's range: which of its records may go, and which facts it leaves (pure)
 summary.py       what the join has done with a bucket's batch (pure)
 """

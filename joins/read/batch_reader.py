@@ -4,9 +4,8 @@
     left's range    is read, and goes up to the first record that right has not reached; the rest is held back
     left's times    prove which records of the window can no longer match
 
-The same ticket gives the same records and the same facts, however often it is read.
-
-One partition's range of a batch, from the log to the records that may go. Pure except for its reader.
+The same ticket gives the same records and the same facts, however often it is read. `Range` is one partition's part,
+from the log to the records that may go; `BatchReader` puts them together, wherever their records come from.
 """
 
 from __future__ import annotations
@@ -44,6 +43,70 @@ Opened = tuple[Iterator[ParsedBatch], Callable[[], RangeFacts]]
 
 OpenRange = Callable[[str, int, int], Opened]
 """(side, partition, limit): opens the range of a ticket."""
+
+
+class BatchReader:
+    """Takes the records of a ticket's ranges that may go, and finds the facts. All join kinds share it."""
+
+    def __init__(self, spec: JoinSpec, ticket: Ticket, opened: OpenRange) -> None:
+        self._spec, self._bucket, self._open = spec, ticket.bucket, opened
+        self.right: dict[int, RangeFacts] = {}
+        self.left: dict[int, RangeFacts] = {}
+
+    def take_right(self) -> Iterator[tuple[int, ParsedBatch]]:
+        """Takes right's records, by partition; to be consumed completely before left."""
+        for p in self._bucket.right:
+            parsed_batches, facts = self._open("right", p, LATEST_MS)
+            for taken in parsed_batches:
+                yield p, taken
+            self.right[p] = facts()
+
+    @property
+    def watermark_ms(self) -> int:
+        """Returns how far right is read; to be called after `take_right`."""
+        watermark_ms = (facts.watermark_ms for facts in self.right.values())
+        return right_watermark(watermark_ms, self._bucket.watermark_ms, self._bucket.outside_ms)
+
+    @property
+    def limit(self) -> Limit:
+        """Returns which left records may go. None goes without right while the byte limit leaves right unread."""
+        bucket = self._bucket
+        is_cut = any(facts.end < bucket.right[p].end for p, facts in self.right.items())
+        give_up_ms = None if is_cut else bucket.give_up_ms
+        return left_limit(self._spec, bucket.known_watermark_ms, self.watermark_ms, give_up_ms)
+
+    def take_left(self) -> Iterator[tuple[int, ParsedBatch]]:
+        """Takes the left records that may go, by partition."""
+        limit_ms = self.limit.limit_ms
+        for p in self._bucket.left:
+            parsed_batches, facts = self._open("left", p, limit_ms)
+            for taken in parsed_batches:
+                yield p, taken
+            self.left[p] = facts()
+
+    def facts(self, oldest_ms: int | None) -> BucketFacts:
+        """Returns the facts once both sides are read; oldest_ms: the smallest time in the window, if any."""
+        return BucketFacts(self.left, self.right, self.watermark_ms, self.expiry_ms, oldest_ms)
+
+    @property
+    def expiry_ms(self) -> int:
+        """Returns the time below which right matches no left record still to come; to be called after `take_left`."""
+        return expiry(self._spec, (facts.watermark_ms for facts in self.left.values()), self._bucket.expiry_ms)
+
+
+def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
+    """Finds the facts of a batch again from the log.
+
+    Whether the window still holds records is not known, unless every right record ever read is below the expiry.
+    """
+    reader = BatchReader(spec, ticket, from_log(spec, ticket, read))
+    for _ in reader.take_right():
+        pass
+    for _ in reader.take_left():
+        pass
+    seen = [bound.below_ms for partition_range in ticket.bucket.right.values() for bound in partition_range.bounds]
+    below_ms = max([*seen, *(facts.below_ms for facts in reader.right.values())], default=UNKNOWN)
+    return reader.facts(reader.expiry_ms if below_ms > reader.expiry_ms else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +185,14 @@ def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
     On the direct path left has no limit, because its rows are written while it is read; on the shuffled path right has
     none in a batch in which left does not wait for right.
     """
-    partition_ranges = ticket.bucket.side(side)
+    ranges = ticket.bucket.side(side)
     room = UNLIMITED_BYTES
     waits = ticket.bucket.give_up_ms is None
     if (side == "right" and (ticket.parts is None or waits)) or (side == "left" and ticket.parts is not None):
-        partition_range = sum(r.records > 0 for r in partition_ranges.values())
-        room = max(ticket.right_bytes * (ticket.parts or 1) // max(partition_range, 1), 1)
+        sharing = sum(r.records > 0 for r in ranges.values())
+        room = max(ticket.right_bytes * (ticket.parts or 1) // max(sharing, 1), 1)
     return {
-        p: Range(p, partition_range, ticket.listed_ms, ticket.skew_ms, room)
-        for p, partition_range in partition_ranges.items()
+        p: Range(p, partition_range, ticket.listed_ms, ticket.skew_ms, room) for p, partition_range in ranges.items()
     }
 
 
@@ -149,67 +211,3 @@ def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
     taken = np.cumsum(batch_bytes(batch))
     fitting = int(np.searchsorted(taken, room)) + 1
     return (fitting, 0) if fitting <= len(taken) else (len(taken), room - int(taken[-1:].sum()))
-
-
-class BatchReader:
-    """Takes the records of a ticket's ranges that may go, and finds the facts. All join kinds share it."""
-
-    def __init__(self, spec: JoinSpec, ticket: Ticket, opened: OpenRange) -> None:
-        self._spec, self._bucket, self._open = spec, ticket.bucket, opened
-        self.right: dict[int, RangeFacts] = {}
-        self.left: dict[int, RangeFacts] = {}
-
-    def take_right(self) -> Iterator[tuple[int, ParsedBatch]]:
-        """Takes right's records, by partition; to be consumed completely before left."""
-        for p in self._bucket.right:
-            parsed_batches, facts = self._open("right", p, LATEST_MS)
-            for taken in parsed_batches:
-                yield p, taken
-            self.right[p] = facts()
-
-    @property
-    def watermark_ms(self) -> int:
-        """Returns how far right is read; to be called after `take_right`."""
-        watermark_ms = (facts.watermark_ms for facts in self.right.values())
-        return right_watermark(watermark_ms, self._bucket.watermark_ms, self._bucket.outside_ms)
-
-    @property
-    def limit(self) -> Limit:
-        """Returns which left records may go. None goes without right while the byte limit leaves right unread."""
-        bucket = self._bucket
-        is_cut = any(facts.end < bucket.right[p].end for p, facts in self.right.items())
-        give_up_ms = None if is_cut else bucket.give_up_ms
-        return left_limit(self._spec, bucket.known_watermark_ms, self.watermark_ms, give_up_ms)
-
-    def take_left(self) -> Iterator[tuple[int, ParsedBatch]]:
-        """Takes the left records that may go, by partition."""
-        limit_ms = self.limit.limit_ms
-        for p in self._bucket.left:
-            parsed_batches, facts = self._open("left", p, limit_ms)
-            for taken in parsed_batches:
-                yield p, taken
-            self.left[p] = facts()
-
-    def facts(self, oldest_ms: int | None) -> BucketFacts:
-        """Returns the facts once both sides are read; oldest_ms: the smallest time in the window, if any."""
-        return BucketFacts(self.left, self.right, self.watermark_ms, self.expiry_ms, oldest_ms)
-
-    @property
-    def expiry_ms(self) -> int:
-        """Returns the time below which right matches no left record still to come; to be called after `take_left`."""
-        return expiry(self._spec, (facts.watermark_ms for facts in self.left.values()), self._bucket.expiry_ms)
-
-
-def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
-    """Finds the facts of a batch again from the log.
-
-    Whether the window still holds records is not known, unless every right record ever read is below the expiry.
-    """
-    reader = BatchReader(spec, ticket, from_log(spec, ticket, read))
-    for _ in reader.take_right():
-        pass
-    for _ in reader.take_left():
-        pass
-    seen = [bound.below_ms for partition_range in ticket.bucket.right.values() for bound in partition_range.bounds]
-    below_ms = max([*seen, *(facts.below_ms for facts in reader.right.values())], default=UNKNOWN)
-    return reader.facts(reader.expiry_ms if below_ms > reader.expiry_ms else None)

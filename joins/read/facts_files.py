@@ -1,15 +1,14 @@
 """The facts of batches as files: a cache, since the log gives them again.
 
-    <generation>/<bucket>/facts-<number>-<digest>.json   beside the slices, by the task: of the batch with this number,
-                                                         carried out by the ticket with this digest
-    <generation>/facts-<number>.json                     by the driver: of all buckets, each with its ticket's digest
+    <windows>/<join>-<generation>/
+        <bucket>/facts-<number>-<digest>.json   beside the slices, by the task: of the batch with this number, carried
+                                                out by the ticket with this digest
+        facts-<number>.json                     by the driver: of all buckets, each with its ticket's digest
 
 Each file is JSON with a checksum. One that was changed or cut off counts as lost.
 
 A checkpoint that was restored from a copy plans other batches under numbers that were already used. Their facts differ
 from the old ones: the ticket's digest says which batch a file belongs to.
-
-Where a machine keeps the files of a join's batches: slices, marks, facts.
 """
 
 from __future__ import annotations
@@ -28,6 +27,12 @@ from joins.read.summary import BucketSummary
 from teacup.base.files import checked_text, from_checked_text
 from teacup.base.logs import sparse
 
+log = sparse("teacup.joins.read.facts_files")
+
+KEPT = 3
+"""Batches whose facts are kept: the last one, and those that may run at the same time."""
+NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
+
 
 def own_folder() -> Path:
     """Returns the default folder for windows on this machine: a folder of this user, because everybody shares /tmp."""
@@ -42,13 +47,6 @@ def generation_folder(windows: Path, join: str, generation: str) -> Path:
 def bucket_folder(windows: Path | None, join: str, generation: str, bucket: str) -> Path:
     """Returns where a join keeps the files of one bucket; windows=None: this user's own folder."""
     return generation_folder(windows or own_folder(), join, generation) / bucket
-
-
-log = sparse("teacup.joins.read.facts_files")
-
-KEPT = 3
-"""Batches whose facts are kept: the last one, and those that may run at the same time."""
-NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
 
 
 class FactsFolder:

@@ -1,11 +1,12 @@
 """Which of the records that were read take part, and which go to the dead-letter topic, with the reason. Pure.
 
-What a side finds in its records: event times, join keys, and why a value or a key cannot be used. Pure.
+`parse` looks in each record for its event time and its join key, and for why its value or key cannot be used
+(`find`). A record takes part if it has a time that is not from the future, and nothing of it is unusable.
 
-Knows which schemas the registry had when a record was read: if its schema came later, it stays a dead letter. Pure.
-
-`Known` says from which offset of a partition on each schema was known. It grows by the schemas of a topic, of which
-there are few; those that are named and do not exist, which may be many, are not in it.
+The same must come out when the record is read again. Whether a value can be decoded also depends on which schemas the
+registry had: if a record's schema came later, it stays a dead letter (`as_first_read`). `Known` says from which offset
+of a partition on each schema was known. It grows by the schemas of a topic, of which there are few; those that are
+named and do not exist, which may be many, are not in it.
 """
 
 from __future__ import annotations
@@ -30,118 +31,18 @@ from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid, valid_
 RAW, UNREADABLE = "raw", "unreadable"
 """Columns of a batch whose values became JSON when they were read: the bytes as they were, and why there is no JSON."""
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was found in one batch, as columns.
-
-    times    int64 ms UTC; null if a record has none, or one before 1970
-    keys     the join keys (binary), null where there is none; None: the records' own keys
-    reasons  why a value or a key cannot be used; None if all can, which is the usual case
-    kept     JSON objects of the fields that the side keeps; None: it keeps no fields, or the whole value
-    """
-
-    times: pa.Array
-    keys: pa.Array | None
-    reasons: pl.Series | None
-    kept: pa.Array | None
-
-
-def find(side: Side, batch: pa.RecordBatch) -> Found:
-    """Reads a batch in the schema of `teacup.kafka.read.range_reader`, of which partition and offset are not needed."""
-    key_of, values = side.key_of, batch.column("value")
-    fields = None
-    if side.has_json:
-        keep = None if side.kept is None else side.kept.paths
-        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths, keep, side.time_unit)
-    times = batch.column("timestamp") if fields is None or fields.time is None else fields.time
-    keys = None
-    if not key_of.is_kafkas:
-        keys = key_of.keys(batch.column("key"), batch.column("headers"), () if fields is None else fields.keys)
-    reasons = _reasons(values, fields) if fields is not None else None
-    if UNREADABLE in batch.schema.names and (unread := batch.column(UNREADABLE)).null_count < len(batch):
-        undecoded = pl.Series(pl.from_arrow(unread))
-        reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
-    if side.format is Format.TEXT:
-        reasons = _worded({INVALID_TEXT: _not_text(values)})
-    return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)
-
-
-def _reasons(values: pa.Array, fields: JsonFields) -> pl.Series | None:
-    if pc.all(fields.json).as_py() is not False and not pc.any(fields.odd).as_py():
-        return None
-    not_text = _not_text(values)
-    return _worded({INVALID_TEXT: not_text, INVALID_JSON: pc.invert(fields.json), INVALID_KEY: fields.odd})
-
-
-def _not_text(values: pa.Array) -> pa.Array:
-    return pc.and_(text_of(values).is_null(), values.is_valid())
-
-
-def _worded(masks: Mapping[str, pa.Array]) -> pl.Series | None:
-    """Returns for each record the name of the first mask that holds; null if none does."""
-    if not any(pc.any(mask).as_py() for mask in masks.values()):
-        return None
-    frame = pl.DataFrame({name: pl.Series(pl.from_arrow(mask)) for name, mask in masks.items()})
-    return frame.select(reason=pl.coalesce(pl.when(pl.col(name)).then(pl.lit(name)) for name in masks))["reason"]
-
+CLOCKS_DIFFER_MS = 1_000
+"""How far a producer's clock may be ahead of the broker's, or of ours, and its records still prove something."""
 
 Known = Mapping[int, int]
 """The id of a schema -> the first offset whose record was decoded with it."""
-
-
-def known_in(batch: pa.RecordBatch) -> dict[int, int]:
-    """Returns those of the schemas that a batch of one partition names that the registry has."""
-    if RAW not in batch.schema.names:
-        return {}
-    ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
-    decoded = (ids >= 0) & ~_is_unknown(batch)
-    numbers, first = np.unique(ids[decoded], return_index=True)
-    return dict(zip(numbers.tolist(), offsets[decoded][first].tolist(), strict=True))
-
-
-def as_first_read(batch: pa.RecordBatch, known: Known, where: str) -> pa.RecordBatch:
-    """Makes dead letters of the records whose schema was unknown when they were first read.
-
-    where   names the partition in messages. Raises `DataLoss` if the registry has lost a schema
-    """
-    if RAW not in batch.schema.names:
-        return batch
-    ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
-    was_known = np.zeros(len(ids), np.bool_)
-    for number, first in known.items():
-        was_known |= (ids == number) & (offsets >= first)
-    unknown = _is_unknown(batch)
-    if (lost := was_known & unknown).any():
-        raise DataLoss(
-            f"the registry no longer has schema {int(ids[lost][0])}, with which the record at offset "
-            f"{int(offsets[lost][0])} of {where} was read before: restore it in the registry"
-        )
-    later = (ids >= 0) & ~was_known & ~unknown
-    if not later.any():
-        return batch
-    at = batch.schema.get_field_index(UNREADABLE)
-    reasons = pl.Series(pl.from_arrow(batch.column(UNREADABLE))).scatter(np.flatnonzero(later), UNKNOWN_SCHEMA)
-    return batch.set_column(at, batch.schema.field(at), reasons.to_arrow().cast(batch.schema.field(at).type))
-
-
-def _is_unknown(batch: pa.RecordBatch) -> np.typing.NDArray[np.bool_]:
-    found: np.typing.NDArray[np.bool_] = pc.fill_null(
-        pc.equal(batch.column(UNREADABLE), UNKNOWN_SCHEMA), False
-    ).to_numpy(zero_copy_only=False)
-    return found
-
-
-CLOCKS_DIFFER_MS = 1_000
-"""How far ahead of the broker's clock, or of ours, a producer's clock may be while its records still prove partition
-watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBatch:
     """One batch of one partition, checked and sorted.
 
-    records    in the schema of `records.RECORD`; late: one flag each
+    records    in the schema of `frames.RECORD`; late: one flag each
     proves     per record, whether it can have been appended at its time, by clocks that differ a little
     dead       rows of the dead letters
     schemas    the schemas that the registry had, of those that values name, each with its first offset
@@ -184,19 +85,18 @@ class ParsedBatch:
 def parse(
     name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, watermark_before_ms: int
 ) -> ParsedBatch:
-    """Separates good records from dead letters in one Arrow batch of one partition (schema of
-    `teacup.kafka.read.fetch`).
+    """Separates good records from dead letters in one batch of one partition (schema of `teacup.kafka.read.fetch`).
 
     Good records are reduced to what the side keeps; dead letters are as they were read.
 
     name       "left" or "right"
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
+    watermark_before_ms   the partition watermark before the batch: records below it are late
     """
     timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
     found = find(side, batch)
-    times_read = found.times
     ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
-    columns = {name: _column(times_read if name == "time" else batch.column(name), name) for name in RECORD}
+    columns = {name: _column(found.times if name == "time" else batch.column(name), name) for name in RECORD}
     if found.keys is not None:
         columns |= {"key": _column(found.keys, "key"), OWN_KEY: columns["key"]}
     as_read = frame = frame_of(columns)
@@ -206,9 +106,9 @@ def parse(
         if found.keys is not None and not side.kept.own_key:
             columns[OWN_KEY] = constant(None, pl.Binary, len(frame))
         frame = frame_of(columns)
-    reason = _dead_reasons(frame["time"], found.reasons, valid(times_read, ceiling))
+    reason = _why_dead(frame["time"], found.reasons, valid(found.times, ceiling))
     dead = empty_rows()
-    proves = _proves(side, times_read, timestamps, kinds, listed_ms)
+    proves = _proves(side, found.times, timestamps, kinds, listed_ms)
     if reason is not None:
         bad = reason.is_not_null()
         if RAW in batch.schema.names:
@@ -220,7 +120,7 @@ def parse(
 
 
 def _column(values: pa.Array, name: str) -> pl.Series:
-    """Returns the values as a column of `records.RECORD`."""
+    """Returns the values as a column of `frames.RECORD`."""
     column = pl.Series(name, values)
     return column if column.dtype == RECORD[name] else column.cast(RECORD[name])
 
@@ -239,7 +139,7 @@ def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, 
     return proves
 
 
-def _dead_reasons(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array) -> pl.Series | None:
+def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array) -> pl.Series | None:
     """Returns why each record does not take part; None when all of them do, which is the usual case and cheap."""
     if unusable is None and pc.all(valid_times).as_py() is not False:
         return None
@@ -256,3 +156,101 @@ def _dead_reasons(time: pl.Series, unusable: pl.Series | None, valid_times: pa.A
         .then(pl.lit(FUTURE_TIME))
         .otherwise(pl.col("why"))
     )["reason"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found in one batch, as columns.
+
+    times    int64 ms UTC; null if a record has none, or one before 1970
+    keys     the join keys (binary), null where there is none; None: the records' own keys
+    reasons  why a value or a key cannot be used; None if all can, which is the usual case
+    kept     JSON objects of the fields that the side keeps; None: it keeps no fields, or the whole value
+    """
+
+    times: pa.Array
+    keys: pa.Array | None
+    reasons: pl.Series | None
+    kept: pa.Array | None
+
+
+def find(side: Side, batch: pa.RecordBatch) -> Found:
+    """Reads a batch in the schema of `teacup.kafka.read.range_reader`, of which partition and offset are not needed."""
+    key_of, values = side.key_of, batch.column("value")
+    fields = None
+    if side.has_json:
+        keep = None if side.kept is None else side.kept.paths
+        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths, keep, side.time_unit)
+    times = batch.column("timestamp") if fields is None or fields.time is None else fields.time
+    keys = None
+    if not key_of.is_kafkas:
+        keys = key_of.keys(batch.column("key"), batch.column("headers"), () if fields is None else fields.keys)
+    reasons = _why_unusable(values, fields) if fields is not None else None
+    if UNREADABLE in batch.schema.names and (unread := batch.column(UNREADABLE)).null_count < len(batch):
+        undecoded = pl.Series(pl.from_arrow(unread))
+        reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
+    if side.format is Format.TEXT:
+        reasons = _worded({INVALID_TEXT: _not_text(values)})
+    return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)
+
+
+def _why_unusable(values: pa.Array, fields: JsonFields) -> pl.Series | None:
+    """Returns why each JSON value, or the key in it, cannot be used; None when all can be, the usual case."""
+    if pc.all(fields.json).as_py() is not False and not pc.any(fields.odd).as_py():
+        return None
+    not_text = _not_text(values)
+    return _worded({INVALID_TEXT: not_text, INVALID_JSON: pc.invert(fields.json), INVALID_KEY: fields.odd})
+
+
+def _not_text(values: pa.Array) -> pa.Array:
+    return pc.and_(text_of(values).is_null(), values.is_valid())
+
+
+def _worded(masks: Mapping[str, pa.Array]) -> pl.Series | None:
+    """Returns for each record the name of the first mask that holds; null if none does."""
+    if not any(pc.any(mask).as_py() for mask in masks.values()):
+        return None
+    frame = pl.DataFrame({name: pl.Series(pl.from_arrow(mask)) for name, mask in masks.items()})
+    return frame.select(reason=pl.coalesce(pl.when(pl.col(name)).then(pl.lit(name)) for name in masks))["reason"]
+
+
+def known_in(batch: pa.RecordBatch) -> dict[int, int]:
+    """Returns those of the schemas that a batch of one partition names that the registry has."""
+    if RAW not in batch.schema.names:
+        return {}
+    ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
+    decoded = (ids >= 0) & ~_is_unknown(batch)
+    numbers, first = np.unique(ids[decoded], return_index=True)
+    return dict(zip(numbers.tolist(), offsets[decoded][first].tolist(), strict=True))
+
+
+def as_first_read(batch: pa.RecordBatch, known: Known, where: str) -> pa.RecordBatch:
+    """Makes dead letters of the records whose schema was unknown when they were first read.
+
+    where   names the partition in messages. Raises `DataLoss` if the registry has lost a schema
+    """
+    if RAW not in batch.schema.names:
+        return batch
+    ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
+    was_known = np.zeros(len(ids), np.bool_)
+    for number, first in known.items():
+        was_known |= (ids == number) & (offsets >= first)
+    unknown = _is_unknown(batch)
+    if (lost := was_known & unknown).any():
+        raise DataLoss(
+            f"the registry no longer has schema {int(ids[lost][0])}, with which the record at offset "
+            f"{int(offsets[lost][0])} of {where} was read before: restore it in the registry"
+        )
+    later = (ids >= 0) & ~was_known & ~unknown
+    if not later.any():
+        return batch
+    at = batch.schema.get_field_index(UNREADABLE)
+    reasons = pl.Series(pl.from_arrow(batch.column(UNREADABLE))).scatter(np.flatnonzero(later), UNKNOWN_SCHEMA)
+    return batch.set_column(at, batch.schema.field(at), reasons.to_arrow().cast(batch.schema.field(at).type))
+
+
+def _is_unknown(batch: pa.RecordBatch) -> np.typing.NDArray[np.bool_]:
+    found: np.typing.NDArray[np.bool_] = pc.fill_null(
+        pc.equal(batch.column(UNREADABLE), UNKNOWN_SCHEMA), False
+    ).to_numpy(zero_copy_only=False)
+    return found

@@ -5,8 +5,6 @@ That record and all that follow are held back; the next batch reads them again f
 examined nevertheless: they prove how far left has come before any of them may go, and so which right records can no
 longer match.
 
-What the times of a partition's records prove about those that follow. Pure numpy.
-
 A record with a wrong time (late, or ahead of its neighbours) must prove nothing. So records count in *blocks* of 2m + 1
 in a row, where `m` is the spec's `outliers`. At most m records of a block are wrong, so one that is right has at least
 the block's median as its time, and no later timely record is more than the disorder below that:
@@ -36,42 +34,6 @@ from joins.read.parse import ParsedBatch
 from joins.rows.frames import I64
 from teacup.base.times import EARLIEST_MS, LATEST_MS
 from teacup.kafka.log.time_search import block_size
-
-
-@dataclass(slots=True)
-class WatermarkTracker:
-    """Takes the times of one partition in offset order.
-
-    proved_ms   the largest median of a full block so far
-    tail        the times after the last full block
-    """
-
-    outliers: int
-    tail: I64
-    proved_ms: int = UNKNOWN
-
-    @classmethod
-    def carried(cls, outliers: int, tail: Sequence[int]) -> WatermarkTracker:
-        """Starts after the times that an earlier batch left over."""
-        return cls(outliers, np.array(tail, dtype=np.int64))
-
-    def see(self, times: I64) -> None:
-        """Takes in the times of the next valid records, in offset order."""
-        if len(times) == 0:
-            return
-        block = block_size(self.outliers)
-        waiting = np.concatenate([self.tail, times]) if len(self.tail) else times
-        full = len(waiting) // block * block
-        if full:
-            blocks = waiting[:full].reshape(-1, block)
-            medians = blocks[:, 0] if self.outliers == 0 else np.partition(blocks, self.outliers, axis=1)
-            largest = medians.max() if self.outliers == 0 else medians[:, self.outliers].max()
-            self.proved_ms = max(self.proved_ms, int(largest))
-        self.tail = waiting[full:]
-
-    def copy(self) -> WatermarkTracker:
-        """Returns the same evidence, to go on from twice."""
-        return WatermarkTracker(self.outliers, self.tail, self.proved_ms)
 
 
 @dataclass(slots=True)
@@ -161,6 +123,42 @@ class RangeGate:
         timely = times[times >= self.partition_range.watermark_ms]
         if len(timely):
             self._smallest_held_ms = min(self._smallest_held_ms, int(timely.min()))
+
+
+@dataclass(slots=True)
+class WatermarkTracker:
+    """Tracks what the times of one partition prove, in offset order.
+
+    proved_ms   the largest median of a full block so far
+    tail        the times after the last full block
+    """
+
+    outliers: int
+    tail: I64
+    proved_ms: int = UNKNOWN
+
+    @classmethod
+    def carried(cls, outliers: int, tail: Sequence[int]) -> WatermarkTracker:
+        """Starts after the times that an earlier batch left over."""
+        return cls(outliers, np.array(tail, dtype=np.int64))
+
+    def see(self, times: I64) -> None:
+        """Takes in the times of the next valid records, in offset order."""
+        if len(times) == 0:
+            return
+        block = block_size(self.outliers)
+        waiting = np.concatenate([self.tail, times]) if len(self.tail) else times
+        full = len(waiting) // block * block
+        if full:
+            blocks = waiting[:full].reshape(-1, block)
+            medians = blocks[:, 0] if self.outliers == 0 else np.partition(blocks, self.outliers, axis=1)
+            largest = medians.max() if self.outliers == 0 else medians[:, self.outliers].max()
+            self.proved_ms = max(self.proved_ms, int(largest))
+        self.tail = waiting[full:]
+
+    def copy(self) -> WatermarkTracker:
+        """Returns the same tracker, to go on from twice."""
+        return WatermarkTracker(self.outliers, self.tail, self.proved_ms)
 
 
 def lags_of(times: I64, newest_ms: int | None) -> tuple[I64, int | None]:

@@ -29,7 +29,7 @@ class BucketSummary:
 
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
-    watermark_ms by side: every record still unread has at least this time; slowest: the partition that holds it back
+    watermark_ms  by side: every record still unread has at least this time; slowest: the partition that holds it back
     held_by     what bounds left, if it is not right's slowest partition
     window_*    of the window after the batch
     buckets     how many summaries the batch has

@@ -1,16 +1,13 @@
-"""Works on frames column by column. Pure.
+"""The frames that both joins work on: their columns, and work on them column by column. Pure.
 
 A live batch has a few hundred rows in each bucket. For those, an expression of polars takes ten times as long as the
 same work on a column. Work on a whole frame is handed to other threads, which takes as long as the work itself. On
 large frames the CPU time is the same.
 
-The frames that the window works on: right and left records, and rows to write. Times are int64 ms UTC. Pure.
-
-Cuts rows into chunks of bounded bytes, so that a task's memory does not depend on the size of its records. Pure.
-
-A right record of 100 KB that 4,000 left records match takes 100 KB here, because columns share their bytes, but 400 MB
-in anything built from the rows. So a row counts with all its keys, values and headers, and rows are cut into chunks
-before anything is built from them. A chunk holds at least one row.
+Rows are cut into chunks of bounded bytes, so that a task's memory does not depend on the size of its records. A right
+record of 100 KB that 4,000 left records match takes 100 KB here, because columns share their bytes, but 400 MB in
+anything built from the rows. So a row counts with all its keys, values and headers, and rows are cut before anything is
+built from them. A chunk holds at least one row. Times are int64 ms UTC.
 """
 
 from __future__ import annotations
@@ -139,7 +136,7 @@ ROW_OVERHEAD = 200
 
 
 def column_bytes(column: pl.Series) -> I64:
-    """Returns the bytes of each value: text, binary, or headers (`records.HEADERS`); 0 for a null."""
+    """Returns the bytes of each value: text, binary, or headers (`frames.HEADERS`); 0 for a null."""
     if column.null_count() == len(column):
         return np.zeros(len(column), np.int64)
     return _sizes(column.to_arrow(compat_level=pl.CompatLevel.newest()))

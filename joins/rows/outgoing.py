@@ -3,10 +3,8 @@
 They are described, not built: rows, and what of a row makes which part of its record (`teacup.kafka.write.templates`).
 Keys, values and headers exist as Python objects only if the C library is missing, or for the few that are too large.
 
-Copies of records for side topics: dead letters, late and unjoined records, as they were read. Pure.
-
-Headers say where a record was (`teacup.topic`, `teacup.left` or `teacup.right`) and why it is here (`teacup.outcome`,
-`teacup.reason`, `teacup.late`).
+Side topics get copies: dead letters, late and unjoined records, as they were read. Headers say where a record was
+(`teacup.topic`, `teacup.left` or `teacup.right`) and why it is here (`teacup.outcome`, `teacup.reason`, `teacup.late`).
 """
 
 from __future__ import annotations
@@ -150,7 +148,7 @@ _POSITION = {"left": LEFT, "right": RIGHT}
 
 
 def copies_of(topic: str, side: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> Outgoing:
-    """Returns one side's records of rows (`records.ROW`), which were read from `topic`.
+    """Returns one side's records of rows (`frames.ROW`), which were read from `topic`.
 
     more   additional headers of each, after the others
     """

@@ -9,11 +9,9 @@ For a record outside transactions both are the same, unless an open transaction 
 `readable_ms` is the time of the transaction's marker. Neither ever falls from one offset to the next, because the last
 stable offset never goes back.
 
-Where a record of a simulated log carries its join key. Pure.
-
-The key of an `Event` is the join key. A side that takes it from elsewhere than Kafka's key gets it there: in a field of
-the value, which is then a JSON object, or in a header. Each part of a key of several parts holds it. Kafka's key is
-then something else, so that nothing can be joined by it.
+The key of an `Event` is the join key. A side that takes it from elsewhere than Kafka's key gets it there (`carried`):
+in a field of the value, which is then a JSON object, or in a header. Each part of a key of several parts holds it.
+Kafka's key is then something else, so that nothing can be joined by it.
 """
 
 from __future__ import annotations

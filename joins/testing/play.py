@@ -1,7 +1,7 @@
-"""Makes the events of a partition from steps, within a side's disorder and the producer delay. Pure.
+"""How a history is made, and how a run over it goes on, in small steps that Hypothesis can draw. Pure.
 
-A step is four small choices: the gap before it, how late its event time is, who (key and value), and what happens.
-Steps are played in two passes:
+`play` makes the events of a partition, within a side's disorder and the producer delay. A step is four small choices:
+the gap before it, how late its event time is, who (key and value), and what happens. Steps are played in two passes:
 
     1. append times: the clock advances by the gaps. Transactions open and close; one that stays open too long is
        committed. Everything from the first record of a transaction on becomes readable with its marker.
@@ -12,7 +12,7 @@ Steps are played in two passes:
 Records with wrong times (`WRONG_TIMES`) are marked, and mostly have a key of their own. Of 2m + 1 records in a row at
 most m are ahead, and at most m late; steps beyond that are played as plain records.
 
-What happens next in a run over a history: how it is cut into batches, and what interrupts them. Pure.
+A `Cut` is what happens next in a run over a history: how it is cut into batches, and what interrupts them.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Run:
     """The output, in order.
 
     results      rows of left records; unjoined: right positions; dead, late: (side, partition, offset)
-    watermarks    after each batch, by bucket: (watermark, expiry)
+    watermarks   after each batch, by bucket: (watermark, expiry)
     largest_window  the most records that all windows together held after a batch
     restored     how often a window came from memory, files or the log
     """
@@ -215,10 +215,10 @@ class Simulation(BothSides[SimulatedLog]):
     def _look(self, spec: JoinSpec, run: AvailableNow | None = None) -> Planned | Held | None:
         """Returns the next batch plan, or what left waits for; None while the clock is not believed."""
         wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
-        partition_range = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
-        if not partition_range.confirmed:
+        reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
+        if not reading.confirmed:
             return None
-        listing = list_ends(self.left, self.right, partition_range.wall_ms)
+        listing = list_ends(self.left, self.right, reading.wall_ms)
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)

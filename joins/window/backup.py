@@ -1,8 +1,8 @@
 """Copies a bucket's files on this machine to the checkpoint location, and fetches them from there. The edge to fsspec.
 
     <checkpoint>/slices/<join>-<generation>/<bucket>/right-<covers>.slice, left-<covers>.marks
-                                                          the same files as on the machines (`slicefiles`), but fewer
-    <folder of the bucket on the machine>/copied.json     which of them are there, as this machine knows (`copied`)
+                                                          the same files as on the machines, but fewer
+    <folder of the bucket on the machine>/copied.json     which of them are there, as this machine knows (`Copied`)
 
 A file is written by one call, as object stores have no other way; on a local file system, under a temporary name that
 is renamed. What is fetched is checked like any file of the machine: length, checksum, format, and its bucket.

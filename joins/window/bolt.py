@@ -1,9 +1,6 @@
-"""JoinBolt, a worker's part: tickets in, rows out. Keeps the windows of the buckets it has seen, up to a limit. Pure.
+"""JoinBolt, a worker's part: tickets in, rows out. Pure except for its reader.
 
-A window is removed from the cache while a batch changes it, and put back only when the batch has ended. So an attempt
-that fails leaves nothing half changed, and the next one starts from the files.
-
-One batch of one bucket. Pure except for its reader.
+One batch of one bucket:
 
     1. Right is read. What left may still match becomes a slice of the window, the rest leaves.
     2. Left is read, matched, and leaves.
@@ -11,6 +8,10 @@ One batch of one bucket. Pure except for its reader.
 
 What is read, and how far left may go, is decided by `joins.read.batch_reader`. Running a batch again with the same
 ticket and the same window gives the same rows and the same facts.
+
+The windows of the buckets that a worker has seen stay in its memory, up to a limit. A window is removed from there
+while a batch changes it, and put back only when the batch has ended. So an attempt that fails leaves nothing half
+changed, and the next one starts from the files.
 """
 
 from __future__ import annotations
@@ -33,6 +34,76 @@ from joins.window.slices import Slice, Span
 from joins.window.window import JoinedRight, Window
 from teacup.kafka.headers import EXPIRED, NULL_KEY
 
+StoreOf = Callable[[str, str], SliceStore]
+"""(generation, name of the bucket) -> where its slices are kept."""
+
+MOST_WINDOWS = 256
+"""How many windows a worker keeps in memory; the others are restored from their files."""
+
+
+class JoinBolt:
+    """Carries out tickets, one after the other.
+
+    give_back   takes the records that were read and held back, so that the next batch finds them
+    """
+
+    def __init__(self, spec: JoinSpec, read: Read, store_of: StoreOf, *, give_back: GiveBack | None = None) -> None:
+        self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
+        self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
+
+    def join(
+        self, ticket: Ticket, done: Callable[[BucketSummary], None], opened: OpenRange | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """Yields the rows of a ticket (`frames.ROW`), then calls `done` with the summary.
+
+        opened   gives the records of the ticket's ranges; None: they are read from the log
+        """
+        spec = self._spec
+        key = (ticket.generation, ticket.name_of_part)
+        store = self._store_of(*key)
+        known = self._windows.pop(key, None)
+        self._drop_stale(ticket)
+        kept, came_from = restore(spec, ticket, known, store, self._read)
+        kept.window.compact()
+        _save_slices(kept.window, store)
+        store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
+        opened = opened or from_log(spec, ticket, self._read, self._give_back)
+        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest)
+        batch.summary.restored = came_from
+        batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
+        yield from batch.rows()
+        self._save(batch, kept, ticket, store)
+        kept.number = ticket.number
+        kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
+        kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
+        self._windows[key] = kept
+        while len(self._windows) > MOST_WINDOWS:
+            self._windows.popitem(last=False)
+        done(batch.summary)
+
+    def _drop_stale(self, ticket: Ticket) -> None:
+        """Drops windows that missed the last batch: it had a ticket for each bucket, so another worker has them now."""
+        self._windows = OrderedDict(
+            (key, kept)
+            for key, kept in self._windows.items()
+            if key[0] == ticket.generation and kept.number >= ticket.number - 1
+        )
+
+    def _save(self, batch: BatchJoin, kept: Kept, ticket: Ticket, store: SliceStore) -> None:
+        """Saves what later batches need. Drops nothing that a retry of this batch would need."""
+        bucket = ticket.bucket
+        if batch.slice not in kept.window.slices:
+            covers = {p: (r.start, batch.facts.right[p].end) for p, r in bucket.right.items() if r.records}
+            if covers:
+                store.save_slice(Slice.nothing(covers, bucket.expiry_ms))
+        _save_slices(kept.window, store)
+        left_read = {p: (bucket.left[p].start, facts.end) for p, facts in batch.facts.left.items()}
+        if any(start < end for start, end in left_read.values()):
+            store.save_marks(Joined(left_read, batch.joined, batch.facts.expiry_ms))
+        store.save_facts(ticket, batch.facts)
+        left, right = needed(self._spec, bucket)
+        store.forget({p: low for p, (low, _) in left.items()}, {p: low for p, (low, _) in right.items()})
+
 
 class BatchJoin:
     """Carries out one bucket's part of a batch plan on the window that earlier batches left.
@@ -51,7 +122,7 @@ class BatchJoin:
         self.facts = BucketFacts()
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """Yields the rows to write (`records.ROW`) in chunks of bounded bytes, left's in the order of its partition."""
+        """Yields the rows to write (`frames.ROW`) in chunks of bounded bytes, left's in the order of its partition."""
         for rows in self._join():
             self.summary.count(rows)
             yield rows
@@ -103,77 +174,6 @@ class BatchJoin:
         staying = rows_where(records, ~gone) if gone.any() else records
         if len(staying):
             entering.append(staying)
-
-
-StoreOf = Callable[[str, str], SliceStore]
-"""(generation, name of the bucket) -> where its slices are kept."""
-
-MOST_WINDOWS = 256
-"""How many windows a worker keeps in memory; the others are restored from their files."""
-
-
-class JoinBolt:
-    """Carries out tickets, one after the other.
-
-    give_back   takes the records that were read and held back, so that the next batch finds them
-    """
-
-    def __init__(self, spec: JoinSpec, read: Read, store_of: StoreOf, *, give_back: GiveBack | None = None) -> None:
-        self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
-        self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
-
-    def join(
-        self, ticket: Ticket, done: Callable[[BucketSummary], None], opened: OpenRange | None = None
-    ) -> Iterator[pl.DataFrame]:
-        """Yields the rows of a ticket (`records.ROW`), then calls `done` with the summary.
-
-        opened   gives the records of the ticket's ranges; None: they are read from the log
-        """
-        spec = self._spec
-        key = (ticket.generation, ticket.name_of_part)
-        store = self._store_of(*key)
-        known = self._windows.pop(key, None)
-        self._drop_stale(ticket)
-        kept, came_from = restore(spec, ticket, known, store, self._read)
-        kept.window.compact()
-        _save_slices(kept.window, store)
-        store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
-        opened = opened or from_log(spec, ticket, self._read, self._give_back)
-        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest)
-        batch.summary.restored = came_from
-        batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
-        yield from batch.rows()
-        self._save(batch, kept, ticket, store)
-        kept.number = ticket.number
-        kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
-        kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
-        self._windows[key] = kept
-        while len(self._windows) > MOST_WINDOWS:
-            self._windows.popitem(last=False)
-        done(batch.summary)
-
-    def _drop_stale(self, ticket: Ticket) -> None:
-        """Drops windows that missed the last batch: it had a ticket for each bucket, so another worker has them now."""
-        self._windows = OrderedDict(
-            (key, kept)
-            for key, kept in self._windows.items()
-            if key[0] == ticket.generation and kept.number >= ticket.number - 1
-        )
-
-    def _save(self, batch: BatchJoin, kept: Kept, ticket: Ticket, store: SliceStore) -> None:
-        """Saves what later batches need. Drops nothing that a retry of this batch would need."""
-        bucket = ticket.bucket
-        if batch.slice not in kept.window.slices:
-            covers = {p: (r.start, batch.facts.right[p].end) for p, r in bucket.right.items() if r.records}
-            if covers:
-                store.save_slice(Slice.nothing(covers, bucket.expiry_ms))
-        _save_slices(kept.window, store)
-        left_read = {p: (bucket.left[p].start, facts.end) for p, facts in batch.facts.left.items()}
-        if any(start < end for start, end in left_read.values()):
-            store.save_marks(Joined(left_read, batch.joined, batch.facts.expiry_ms))
-        store.save_facts(ticket, batch.facts)
-        left, right = needed(self._spec, bucket)
-        store.forget({p: low for p, (low, _) in left.items()}, {p: low for p, (low, _) in right.items()})
 
 
 def needed(spec: JoinSpec, bucket: Bucket) -> tuple[dict[int, Span], dict[int, Span]]:

@@ -1,10 +1,10 @@
-"""Which pieces cover the wanted ranges, and which part of each is taken, as they may overlap. Pure.
+"""Which pieces cover the wanted ranges, as they may overlap, and which pieces were copied to the checkpoint. Pure.
 
-Which files of a bucket's window were copied to the checkpoint, which are still to be copied, which may go. Pure.
+`chosen` covers ranges with slices, without overlaps; `gaps` is what is left of them.
 
 Only what committed batches have read is copied, up to where the present batch starts. A worker that lacks a window
 fetches the files, and reads from Kafka what came after them. So several batches are copied as one file, now and then
-(`EVERY_MS`), and little is read again.
+(`EVERY_MS`), and little is read again:
 
     missing   what lies beyond the copies, up to where the present batch starts
     runs      which pieces become one file

@@ -133,7 +133,7 @@ class Probe:
 
     @classmethod
     def of(cls, spec: JoinSpec, left: pl.DataFrame, expiry_ms: int) -> Probe:
-        """Groups records (`records.RECORD`); those without a key are left out."""
+        """Groups records (`frames.RECORD`); those without a key are left out."""
         rows = np.flatnonzero(~is_null(left["key"]))
         keys = left["key"] if len(rows) == len(left) else left["key"][positions(rows)]
         hashes = key_hashes(keys)

@@ -4,7 +4,7 @@
     <folder>/left-<covers>.marks    the right records that left ranges were joined with
 
 <covers> is <partition>-<start>-<end> for a single range, and a digest for several, which the file's head names.
-Other machines find copies of these files, and fetch what they lack (`checkpointed`).
+Other machines find copies of these files, and fetch what they lack (`joins.window.backup`).
 
 Slice files are memory-mapped, except small ones in the worker that has written them.
 

@@ -64,7 +64,7 @@ def lower_bound(values: I64, start: I64, end: I64, wanted: I64) -> I64:
 class Slice:
     """Right records in the order described above, and their marks.
 
-    frame         the records (`records.RECORD`)
+    frame         the records (`frames.RECORD`)
     hashes        the hash of each record's key
     ignored_bits  how many trailing bits of the hash do not distinguish groups
     covers        the offsets [start, end) of each partition that the slice covers; it holds the records in them that

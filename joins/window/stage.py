@@ -77,7 +77,7 @@ _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt:
 def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
     """Fetches all ranges in the background: left arrives while right is indexed."""
     for ticket in tickets:
-        for topic, partition_ranges in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
-            for p, partition_range in partition_ranges.items():
+        for topic, ranges in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
+            for p, partition_range in ranges.items():
                 if partition_range.records:
                     open_reader(topic, spec.kafka).prepare(p, partition_range.start)

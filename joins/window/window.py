@@ -100,7 +100,7 @@ class Window:
         stalled_from_ms: int | None = None,
         joined: JoinedRight | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """Yields rows (`records.ROW`) for each left record, in left's order; marks the right records that are in them.
+        """Yields rows (`frames.ROW`) for each left record, in left's order; marks the right records that are in them.
 
         They come in chunks of bounded bytes (`joins.rows.frames`), cut before right records are gathered.
 

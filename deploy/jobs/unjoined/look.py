@@ -19,7 +19,7 @@ from deploy.jobfile.join_keys import IN_FILE
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.lookup.unjoined.expired import REMEDY, Seen, Verdicts
-from joins.plan.committed import state_after
+from joins.plan.reader import state_after
 from joins.read.deserialize import times_as_json
 from teacup.base import files
 from teacup.base.fields import local_folder

@@ -1,4 +1,4 @@
-"""The Spark edge of the feeder: a streaming source that feeds while reading; its offsets are batches (`feed.Fed`).
+"""The Spark edge of the feeder: a streaming source that feeds while reading; its offsets are batches (`Fed`).
 
     latestOffset   the next batch: what Kafka holds, for the pinned store. Before the first one is logged, the store
                    learns from which time on it is fed (`retained_from`)

@@ -1,4 +1,4 @@
-"""What a feeder is, and its batches as data. Pure.
+"""What a feeder is, its batches as data, and what it never feeds. Pure.
 
     FeedSpec      right topic -> namespace of a storage API, and the limits
     Fed           one batch, as it is in Spark's offset log: ranges of all partitions, the store's generation
@@ -9,6 +9,9 @@ share what others leave unused. Carrying it out again writes the same items, whi
 
 The first batch pins the store's generation: what was acknowledged is in that store, and a store of another generation
 has lost it. `datadelay.positions.checkpoint` reads the JSON.
+
+A feeder that starts behind the first record of a topic, or skips what retention deleted, leaves the records before
+unfed. `never_fed_below` is the time up to which there may be such records; the store tells whoever looks something up.
 """
 
 from __future__ import annotations
@@ -17,11 +20,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
-from joins.checkpoint_identity import check_identity, identity_of, in_python
-from joins.duration_args import DurationArgs
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.lookup.spec import PerRequest, StoreAddress
 from joins.spec import JobName, JoinSpec, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
+from joins.spec_base import DurationArgs, check_identity, identity_of, in_python
 from teacup.base.fields import Count, coerce_fields
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares

@@ -48,7 +48,7 @@ _PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
 
 @dataclass(frozen=True, slots=True)
 class FeedTicket:
-    """A task's input: the range, one of `parts` of its batch, and what was known when it was admitted."""
+    """A task's input: the range, one of `parts` of its batch, and what was known when it was planned."""
 
     partition: int
     start: int
@@ -99,7 +99,7 @@ class FeedTask:
         try:
             with spec.losses.of_planned(WAY_OUT):
                 for batch in reader.read(ticket.partition, ticket.start, ticket.end):
-                    records = self._taken_in(batch)
+                    records = self._parsed(batch)
                     self._settle(under_way)
                     under_way = self._send(records)
                     failpoint("producing")
@@ -112,7 +112,7 @@ class FeedTask:
         self._store.check_generation(ticket.store_generation)
         return summary
 
-    def _taken_in(self, batch: pa.RecordBatch) -> pl.DataFrame:
+    def _parsed(self, batch: pa.RecordBatch) -> pl.DataFrame:
         """Returns the records that can be stored, with `late`; counts the others, and writes dead letters."""
         spec, summary = self._spec, self._summary
         known = summary.newest_ms

@@ -79,7 +79,7 @@ class PartitionVerdicts:
         self.summary = SliceSummary(partition, share.number, share.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-        """Yields the unjoined records (`records.ROW`) among the readable records of the share, in offset order."""
+        """Yields the unjoined records (`frames.ROW`) among the readable records of the share, in offset order."""
         skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
             taken = parse("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)

@@ -1,7 +1,8 @@
-"""Whether both topics keep a join key in the same partition: checked on samples of records before a join starts.
+"""Which path a join takes, and into how many buckets: decided once, before Spark plans the query.
 
-Of every partition there are two samples: the first records that the join reads, and the newest. A topic may have been
-given more partitions in between: then the newest are where their keys belong now, and the first ones are not.
+The direct path needs both topics to keep a join key in the same partition. That is checked on samples of records. Of
+every partition there are two: the first records that the join reads, and the newest. A topic may have been given more
+partitions in between: then the newest are where their keys belong now, and the first ones are not.
 
 Two things would make a join silently miss pairs, and samples show both:
 
@@ -9,8 +10,6 @@ Two things would make a join silently miss pairs, and samples show both:
 2. Keys that a well-known partitioner put where they are, and others that it did not: the topics have different
    partitioners, or had fewer partitions when records were written. The Java client's is murmur2, librdkafka's own
    (`consistent_random`) is CRC-32. A few keys are in the right place by chance, and prove nothing.
-
-Which path a join takes, and into how many buckets: decided once, before Spark plans the query.
 """
 
 from __future__ import annotations
@@ -31,10 +30,12 @@ from joins.plan.readable import Listing
 from joins.plan.reader import open_log
 from joins.plan.start.handover import Handover
 from joins.plan.start.positions import first_read
-from joins.plan.start.startup_sample import NEWEST, sample_newest, sample_next
+from joins.plan.start.startup_sample import NEWEST, Sampler
 from joins.spec import JoinPath, JoinSpec
 from teacup.base.now import wall_ms
 from teacup.kafka.log.topic_log import TopicLog
+
+log = logging.getLogger("teacup.joins.plan.start.copartition")
 
 BY_CHANCE = 1e-6  # a partitioner counts as in use if chance would place as many keys so with less than this probability
 
@@ -45,6 +46,52 @@ Keys = Mapping[int, Iterable[bytes]]
 Samples = Mapping[str, Sequence[Keys]]
 """Samples by side."""
 Partitioner = Callable[[bytes], int]
+
+
+def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover | None = None) -> JoinSpec:
+    """Returns the same join with its path, and on the shuffled one with its number of buckets.
+
+    planned   the newest batch plan of the checkpoint, whose path it continues; None: a new checkpoint
+    moved     what a new checkpoint knows of the one that it goes on after
+
+    Topics that are partitioned alike by Kafka's key, which is the join key, take the direct path, unless `spec.path`
+    says otherwise; others take the shuffled one, and the reason is logged. Raises `NotCoPartitioned` if the direct one
+    is asked for, `SpecError`, `DataLoss` and `KafkaIOError`.
+    """
+    path, buckets = spec.path, spec.buckets
+    if planned is not None:
+        path, buckets = path or (JoinPath.SHUFFLED if planned.parts else JoinPath.DIRECT), buckets or planned.parts
+    else:
+        with closing(open_log(spec, spec.left)) as left, closing(open_log(spec, spec.right)) as right:
+            if path is not JoinPath.SHUFFLED:
+                why = why_not_direct(spec, left, right, moved)
+                if why is not None and path is JoinPath.DIRECT:
+                    raise not_direct(spec, why)
+                path = JoinPath.DIRECT if why is None else JoinPath.SHUFFLED
+                if why is not None:
+                    log.info("%s takes the shuffled path: %s", spec.name, why)
+            if path is JoinPath.SHUFFLED:
+                buckets = buckets or max(left.partition_count(), right.partition_count())
+    return replace(spec, path=path, buckets=buckets)
+
+
+def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Handover | None = None) -> str | None:
+    """Says why the topics may not take the direct path; None if they may, as far as is known.
+
+    Unless it is asked for, the join key must be Kafka's, and left must not have more partitions than the checkpoint
+    that the join goes on after knew: right records that it needs may be where their keys belonged before.
+
+    Raises `DataLoss`, `KafkaIOError`.
+    """
+    partitions = left.partition_count()
+    if spec.path is None and not partitions == right.partition_count() == 1:
+        if not (spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas):
+            return "its join key is not Kafka's key on both sides"
+        if moved is not None and len(moved.left) < partitions:
+            return (
+                f"left topic {spec.left.topic!r} had {len(moved.left)} partitions before the move, and now {partitions}"
+            )
+    return why_not(spec, left, right)
 
 
 def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
@@ -60,18 +107,14 @@ def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
     logs = {"left": left, "right": right}
     samples = newest(spec, left, right)
     for side, starts in zip(logs, first_read(spec, listing, left, right), strict=True):
-        first = sample_next(spec.side(side), logs[side], spec.kafka, spec.registry, starts, ceiling_ms)
-        samples[side].append(first.given_keys)
+        samples[side].append(Sampler.of(spec, side, logs[side], ceiling_ms).next(starts).given_keys)
     return disagreement(samples, partitions)
 
 
 def newest(spec: JoinSpec, left: TopicLog, right: TopicLog) -> dict[str, list[Keys]]:
     """Takes by side a sample of its newest records. Raises `KafkaIOError`."""
     logs, ceiling_ms = {"left": left, "right": right}, wall_ms() + spec.max_future_skew_ms
-    return {
-        side: [sample_newest(spec.side(side), log, spec.kafka, spec.registry, ceiling_ms).given_keys]
-        for side, log in logs.items()
-    }
+    return {side: [Sampler.of(spec, side, log, ceiling_ms).newest().given_keys] for side, log in logs.items()}
 
 
 def are_enough(samples: Samples, partitions: int) -> bool:
@@ -178,52 +221,3 @@ def murmur2(key: bytes) -> int:
 
 
 PARTITIONERS: Mapping[str, Partitioner] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}
-
-
-log = logging.getLogger("teacup.joins.plan.start.copartition")
-
-
-def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover | None = None) -> JoinSpec:
-    """Returns the same join with its path, and on the shuffled one with its number of buckets.
-
-    planned   the newest batch plan of the checkpoint, whose path it continues; None: a new checkpoint
-    moved     what a new checkpoint knows of the one that it goes on after
-
-    Topics that are partitioned alike by Kafka's key, which is the join key, take the direct path, unless `spec.path`
-    says otherwise; others take the shuffled one, and the reason is logged. Raises `NotCoPartitioned` if the direct one
-    is asked for, `SpecError`, `DataLoss` and `KafkaIOError`.
-    """
-    path, buckets = spec.path, spec.buckets
-    if planned is not None:
-        path, buckets = path or (JoinPath.SHUFFLED if planned.parts else JoinPath.DIRECT), buckets or planned.parts
-    else:
-        with closing(open_log(spec, spec.left)) as left, closing(open_log(spec, spec.right)) as right:
-            if path is not JoinPath.SHUFFLED:
-                why = why_not_direct(spec, left, right, moved)
-                if why is not None and path is JoinPath.DIRECT:
-                    raise not_direct(spec, why)
-                path = JoinPath.DIRECT if why is None else JoinPath.SHUFFLED
-                if why is not None:
-                    log.info("%s takes the shuffled path: %s", spec.name, why)
-            if path is JoinPath.SHUFFLED:
-                buckets = buckets or max(left.partition_count(), right.partition_count())
-    return replace(spec, path=path, buckets=buckets)
-
-
-def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Handover | None = None) -> str | None:
-    """Says why the topics may not take the direct path; None if they may, as far as is known.
-
-    Unless it is asked for, the join key must be Kafka's, and left must not have more partitions than the checkpoint
-    that the join goes on after knew: right records that it needs may be where their keys belonged before.
-
-    Raises `DataLoss`, `KafkaIOError`.
-    """
-    partitions = left.partition_count()
-    if spec.path is None and not partitions == right.partition_count() == 1:
-        if not (spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas):
-            return "its join key is not Kafka's key on both sides"
-        if moved is not None and len(moved.left) < partitions:
-            return (
-                f"left topic {spec.left.topic!r} had {len(moved.left)} partitions before the move, and now {partitions}"
-            )
-    return why_not(spec, left, right)

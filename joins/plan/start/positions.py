@@ -10,7 +10,7 @@ right record existed. This is refused, with the number of left records affected,
 Here a block's typical time counts, because a single wrong record must not stop a join.
 
 Records further out of order than the configured disorder may lie before a start that was found by a time, though they
-have reached it. Nothing reads them; so it is said (`say`, `teacup.kafka.log.time_search`).
+have reached it. Nothing reads them, so there is a warning (`Beginning.warn`, `teacup.kafka.log.time_search`).
 """
 
 from __future__ import annotations
@@ -39,20 +39,46 @@ def nobody(_: str) -> None:
     """Ignores a warning: for a look at where a join would start."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a new checkpoint starts from: the join, and the log as it was listed.
+
+    say   takes warnings
+    """
+
+    spec: JoinSpec
+    listing: Listing
+    say: Say = nobody
+
+    @property
+    def ceiling_ms(self) -> int:
+        """No valid time is above it."""
+        return self.listing.listed_ms + self.spec.max_future_skew_ms
+
+    def warn(
+        self, side: str, log: TopicLog, starts: Mapping[int, int], queries: Mapping[int, TimeQuery], effect: str
+    ) -> None:
+        """Warns of what lies before these starts, and has reached the times that they were found by."""
+        if self.say is nobody:
+            return
+        setting = f"`{side}.disorder` ({self.spec.side(side).disorder_ms} ms)"
+        for text in left_behind(log, starts, queries, self.ceiling_ms):
+            self.say(f"{text}: {effect}. {setting} is too small for them: raise it, and start a new checkpoint")
+
+
 def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say: Say = nobody) -> BatchPlan:
     """Returns the batch plan before the first batch: nothing read, all positions set.
 
     Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
     """
-    shuffled = spec.path is JoinPath.SHUFFLED
+    beginning, shuffled = Beginning(spec, listing, say), spec.path is JoinPath.SHUFFLED
     if not shuffled:
         check_counts(spec, len(listing.left), len(listing.right))
-    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
-    start = left_start(spec, listing, left, ceiling_ms, say)
+    start = left_start(beginning, left)
     if shuffled:  # the right record of a left one may be in any partition
         start = start.alike(listing.right)
-    right_from = _right_start(spec, listing.right, right, start, ceiling_ms, say)
-    skipped = _never_readable(spec, listing, left, right, start, right_from, ceiling_ms)
+    right_from = _right_start(beginning, right, start)
+    skipped = _never_readable(beginning, left, right, start, right_from)
     first = first_plan(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
     return replace(first, skipped={**start.skipped, **skipped})
 
@@ -112,8 +138,9 @@ class LeftStart:
         return replace(self, smallest_ms=dict.fromkeys(right, smallest_ms), typical_ms=dict.fromkeys(right, typical_ms))
 
 
-def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int, say: Say = nobody) -> LeftStart:
+def left_start(beginning: Beginning, left: TopicLog) -> LeftStart:
     """Finds where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
+    spec, listing, ceiling_ms = beginning.spec, beginning.listing, beginning.ceiling_ms
     stable = {p: ends.stable for p, ends in listing.left.items()}
     if spec.start == "latest":
         start = stable
@@ -125,8 +152,7 @@ def left_start(spec: JoinSpec, listing: Listing, left: TopicLog, ceiling_ms: int
         margin = spec.left.disorder_ms
         queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
         start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
-        setting = f"`left.disorder` ({margin} ms)"
-        _look_before(left, start, queries, ceiling_ms, say, "the join never reads these", setting)
+        beginning.warn("left", left, start, queries, "the join never reads these")
     spans = {p: (start[p], stable[p]) for p in start}
     blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
     lasts = left.last_times(stable, ceiling_ms, block_size(spec.outliers))
@@ -179,53 +205,25 @@ def first_read(
 
     Raises `DataLoss`.
     """
-    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
-    start = left_start(spec, listing, left, ceiling_ms)
-    return start.offsets, _right_start(spec, listing.right, right, start.alike(listing.right), ceiling_ms)
+    beginning = Beginning(spec, listing)
+    start = left_start(beginning, left)
+    return start.offsets, _right_start(beginning, right, start.alike(listing.right))
 
 
-def _look_before(
-    log: TopicLog,
-    starts: Mapping[int, int],
-    queries: Mapping[int, TimeQuery],
-    ceiling_ms: int,
-    say: Say,
-    effect: str,
-    setting: str,
-) -> None:
-    """Warns of what lies before a start, and has reached the time of its query."""
-    if say is nobody:
-        return
-    for text in left_behind(log, starts, queries, ceiling_ms):
-        say(f"{text}: {effect}. {setting} is too small for them: raise it, and start a new checkpoint")
-
-
-def _right_start(
-    spec: JoinSpec,
-    ends: Mapping[int, Ends],
-    right: TopicLog,
-    start: LeftStart,
-    ceiling_ms: int,
-    say: Say = nobody,
-) -> dict[int, int]:
+def _right_start(beginning: Beginning, right: TopicLog, start: LeftStart) -> dict[int, int]:
+    spec, ends = beginning.spec, beginning.listing.right
     wanted = {p: max(earliest_right(spec, start.smallest_ms[p]), 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
-    starts = {p: answer.offset for p, answer in right.first_at_or_after(queries, ceiling_ms).items()}
-    setting = f"`right.disorder` ({spec.right.disorder_ms} ms)"
-    _look_before(right, starts, queries, ceiling_ms, say, "left records that match these will be unmatched", setting)
+    starts = {p: answer.offset for p, answer in right.first_at_or_after(queries, beginning.ceiling_ms).items()}
+    beginning.warn("right", right, starts, queries, "left records that match these will be unmatched")
     return starts
 
 
 def _never_readable(
-    spec: JoinSpec,
-    listing: Listing,
-    left: TopicLog,
-    right: TopicLog,
-    start: LeftStart,
-    right_from: Mapping[int, int],
-    ceiling_ms: int,
+    beginning: Beginning, left: TopicLog, right: TopicLog, start: LeftStart, right_from: Mapping[int, int]
 ) -> dict[str, int]:
     """Counts left records that may miss right records deleted by retention; `DataLoss` unless the join may continue."""
+    spec, listing, ceiling_ms = beginning.spec, beginning.listing, beginning.ceiling_ms
     cut = {p: (e.start, e.stable) for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
     blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
     firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}

@@ -1,9 +1,5 @@
 """A look at some records of both topics before a join starts: their join keys and event times.
 
-It reads left's newest records, and of right those that they may match (`joins.plan.start.startup_sample`).
-
-What samples of both topics say about their join keys.
-
 Left's newest records are compared with the right records of their time: those that they may match. If hardly any of
 right's were sampled, that no key is common says nothing; so samples are compared only if at least `ENOUGH` common keys
 were to be expected, should every left key have a match.
@@ -27,7 +23,17 @@ from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.kafka.read.fetch import SCHEMA
 
+log = logging.getLogger("teacup.joins.plan.start.startup_sample")
+
 ENOUGH = 20
+NEWEST = 100
+AROUND = 500
+"""How many records are taken of each partition: left's newest, and right's of their time."""
+AT_MOST = 20_000
+"""Of all partitions of a topic, but at least ten of each."""
+
+Spans = Mapping[int, tuple[int, int]]
+"""By partition, the offsets [start, end)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +77,23 @@ class Sample:
         return min(self.records / self.out_of, 1.0) if self.out_of else 0.0
 
 
+def compare(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[bytes, bytes] | None:
+    """Returns a key of each side, if there are any; warns if probably nothing will match. Raises `KafkaIOError`."""
+    ours, theirs = sample_both(spec, left, right)
+    if (warning := nothing_in_common(spec, ours, theirs)) is not None:
+        log.warning("%s: %s", spec.name, warning)
+    return example(ours, theirs)
+
+
+def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample, Sample]:
+    """Returns left's newest records, and right's of the same time; right's newest if there are none."""
+    ceiling_ms = wall_ms() + spec.max_future_skew_ms
+    ours = Sampler.of(spec, "left", left, ceiling_ms).newest()
+    whole = {p: (ends.start, ends.stable) for p, ends in right.ends().items()}
+    spans = _of_their_time(spec, ours.valid_times, right, whole) or whole
+    return ours, Sampler.of(spec, "right", right, ceiling_ms).last(spans, AROUND)
+
+
 def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None:
     """Says why probably nothing will match, with a key of each side; None if keys are common, or too few are known."""
     ours, theirs = left.distinct_keys, right.distinct_keys
@@ -101,57 +124,64 @@ def example(left: Sample, right: Sample) -> tuple[bytes, bytes] | None:
     return (next(iter(ours)), next(iter(theirs))) if ours and theirs else None
 
 
-log = logging.getLogger("teacup.joins.plan.start.startup_sample")
+@dataclass(frozen=True, slots=True)
+class Sampler:
+    """Takes samples of one topic.
 
-NEWEST = 100
-AROUND = 500
-"""How many records are taken of each partition: left's newest, and right's of their time."""
-AT_MOST = 20_000
-"""Of all partitions of a topic, but at least ten of each."""
+    kafka, registry   the properties of its cluster, and of the registry of its schemas
+    ceiling_ms        no valid time is above it
+    """
+
+    side: Side
+    topic: TopicLog
+    kafka: Mapping[str, str]
+    registry: Mapping[str, str]
+    ceiling_ms: int
+
+    @classmethod
+    def of(cls, spec: JoinSpec, side: str, topic: TopicLog, ceiling_ms: int) -> Sampler:
+        """Returns the sampler of one side of a join."""
+        return cls(spec.side(side), topic, spec.kafka, spec.registry, ceiling_ms)
+
+    def newest(self) -> Sample:
+        """Returns the newest records of each partition."""
+        return self.last({p: (ends.start, ends.stable) for p, ends in self.topic.ends().items()}, NEWEST)
+
+    def next(self, starts: Mapping[int, int]) -> Sample:
+        """Returns the first records from these offsets on, of each partition."""
+        ends = self.topic.ends()
+        spans = {p: (start, ends[p].stable) for p, start in starts.items() if start < ends[p].stable}
+        return self._first(spans, _at_most(NEWEST, spans))
+
+    def last(self, spans: Spans, count: int) -> Sample:
+        """Returns the last `count` records, or fewer, of each of these ranges."""
+        count = _at_most(count, spans)
+        found = self._first({p: (max(start, end - count), end) for p, (start, end) in spans.items()}, count)
+        return replace(found, out_of=_offsets(spans))
+
+    def _first(self, spans: Spans, count: int) -> Sample:
+        """Reads the first `count` readable records, or fewer, of each of these ranges."""
+        with closing(PointReader(self.topic.topic, self.kafka)) as reader:
+            records = reader.take(spans, count)
+        return sample_of(self.side, self.registry, records, _offsets(spans), self.ceiling_ms)
 
 
-def compare(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[bytes, bytes] | None:
-    """Returns a key of each side, if there are any; warns if probably nothing will match. Raises `KafkaIOError`."""
-    ours, theirs = sample_both(spec, left, right)
-    if (warning := nothing_in_common(spec, ours, theirs)) is not None:
-        log.warning("%s: %s", spec.name, warning)
-    return example(ours, theirs)
-
-
-def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample, Sample]:
-    """Returns left's newest records, and right's of the same time; right's newest if there are none."""
-    ceiling_ms = wall_ms() + spec.max_future_skew_ms
-    ours = sample_newest(spec.left, left, spec.kafka, spec.registry, ceiling_ms)
-    whole = {p: (ends.start, ends.stable) for p, ends in right.ends().items()}
-    spans = _of_their_time(spec, ours.valid_times, right, whole) or whole
-    return ours, _last(spec.right, right, spec.kafka, spec.registry, spans, AROUND, ceiling_ms)
-
-
-def sample_newest(
-    side: Side, topic: TopicLog, kafka: Mapping[str, str], registry: Mapping[str, str], ceiling_ms: int
+def sample_of(
+    side: Side, registry: Mapping[str, str], records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int
 ) -> Sample:
-    """Returns the newest records of each partition. ceiling_ms: no valid time is above it."""
-    spans = {p: (ends.start, ends.stable) for p, ends in topic.ends().items()}
-    return _last(side, topic, kafka, registry, spans, NEWEST, ceiling_ms)
+    """Finds the join keys and event times of records, by partition, out of so many offsets."""
+    keys: dict[int, list[bytes | None]] = {}
+    times: dict[int, list[int | None]] = {}
+    decode = decoder(side, registry)
+    for p, some in records.items():
+        batch = _batch(some) if decode is None else decode(_batch(some))
+        found = find(side, batch)
+        keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
+        times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
+    return Sample(keys, times, out_of)
 
 
-def sample_next(
-    side: Side,
-    topic: TopicLog,
-    kafka: Mapping[str, str],
-    registry: Mapping[str, str],
-    starts: Mapping[int, int],
-    ceiling_ms: int,
-) -> Sample:
-    """Returns the first records from these offsets on, of each partition. ceiling_ms: no valid time is above it."""
-    ends = topic.ends()
-    spans = {p: (start, ends[p].stable) for p, start in starts.items() if start < ends[p].stable}
-    return _first(side, topic, kafka, registry, spans, _at_most(NEWEST, spans), ceiling_ms)
-
-
-def _of_their_time(
-    spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Mapping[int, tuple[int, int]]
-) -> dict[int, tuple[int, int]]:
+def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Spans) -> dict[int, tuple[int, int]]:
     """Finds the right records that left records of these times may match. A few wrong times do not count."""
     if not times:
         return {}
@@ -163,54 +193,12 @@ def _of_their_time(
     return spans if any(start < end for start, end in spans.values()) else {}
 
 
-def _last(
-    side: Side,
-    topic: TopicLog,
-    kafka: Mapping[str, str],
-    registry: Mapping[str, str],
-    spans: Mapping[int, tuple[int, int]],
-    count: int,
-    ceiling_ms: int,
-) -> Sample:
-    """Reads the last `count` records, or fewer, of each of these ranges."""
-    count = _at_most(count, spans)
-    ends = {p: (max(start, end - count), end) for p, (start, end) in spans.items()}
-    found = _first(side, topic, kafka, registry, ends, count, ceiling_ms)
-    return replace(found, out_of=sum(max(end - start, 0) for start, end in spans.values()))
-
-
-def _first(
-    side: Side,
-    topic: TopicLog,
-    kafka: Mapping[str, str],
-    registry: Mapping[str, str],
-    spans: Mapping[int, tuple[int, int]],
-    count: int,
-    ceiling_ms: int,
-) -> Sample:
-    """Reads the first `count` readable records, or fewer, of each of these ranges."""
-    with closing(PointReader(topic.topic, kafka)) as reader:
-        records = reader.take(spans, count)
-    return sample_of(side, registry, records, sum(max(end - start, 0) for start, end in spans.values()), ceiling_ms)
-
-
 def _at_most(count: int, partitions: Sized) -> int:
     return max(min(count, AT_MOST // max(len(partitions), 1)), 10)
 
 
-def sample_of(
-    side: Side, registry: Mapping[str, str], records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int
-) -> Sample:
-    """Finds the join keys and event times of records, by partition."""
-    keys: dict[int, list[bytes | None]] = {}
-    times: dict[int, list[int | None]] = {}
-    decode = decoder(side, registry)
-    for p, some in records.items():
-        batch = _batch(some) if decode is None else decode(_batch(some))
-        found = find(side, batch)
-        keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
-        times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
-    return Sample(keys, times, out_of)
+def _offsets(spans: Spans) -> int:
+    return sum(max(end - start, 0) for start, end in spans.values())
 
 
 def _batch(records: Sequence[Record]) -> pa.RecordBatch:

@@ -1,6 +1,7 @@
-"""The Spark edge of fetching: a task for each partition with something to read, and one for the tickets.
+"""The Spark edge of the shuffled path: what fetches ranges, and what joins the parts that were shuffled.
 
-What a task does with what was shuffled: it joins the records of each part of a ticket.
+There is a task for each partition with something to read, and one for the tickets; behind the shuffle, one for each
+part.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from deploy.load import load_job
-from joins.duration_args import REQUIRED
+from joins.spec_base import REQUIRED
 
 COMMON = {"name": "j", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/j"}
 JOIN = {"left": {"topic": "l"}, "right": {"topic": "r"}, "join": {"before": "1m"}, "output": {"topic": "o"}}

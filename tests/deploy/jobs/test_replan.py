@@ -17,7 +17,7 @@ from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
 from joins.items import Begin
 from joins.lookup.feed.spec import Fed, FedRange
-from joins.plan.committed import state_after
+from joins.plan.reader import state_after
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery.delivery import TransactionalWriter

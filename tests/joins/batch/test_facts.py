@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.state import BatchPlan, Bucket
 from joins.batch.ticket import Ticket
-from joins.read import facts_files as factsfolder
+from joins.read import facts_files
 from joins.read.facts_files import KEPT, FactsFolder, bucket_folder, keep_facts, known_facts
 from joins.read.summary import BucketSummary
 from teacup.base.files import checked_text
@@ -46,7 +46,7 @@ TEXT = checked_text(SOME.to_json())
 @pytest.fixture(autouse=True)
 def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
-    monkeypatch.setattr(factsfolder.log, "filters", [type(one)() for one in factsfolder.log.filters])
+    monkeypatch.setattr(facts_files.log, "filters", [type(one)() for one in facts_files.log.filters])
 
 
 @given(FACTS)

@@ -1,4 +1,4 @@
-"""Admissions as JSON, and the state between two batches."""
+"""Batch plans as JSON, and the state between two batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, BucketFacts, RangeFacts, low_end
 from joins.batch.state import FORMAT, BatchPlan, Bucket, PartitionRange, rebuild_from
 from joins.batch.ticket import Ticket
-from joins.checkpoint_identity import Wording
 from joins.errors import SpecChanged
 from joins.plan.reader import SMALL, TOGETHER, JoinControl
 from joins.plan.source import TicketReader
 from joins.spec import Policy, Side
+from joins.spec_base import Wording
 from teacup.base.times import LATEST_MS
 from tests.support.making import bounds, join_spec
 
@@ -26,7 +26,7 @@ TIMES = st.integers(0, 400)
 
 
 @st.composite
-def partition_ranges(draw: st.DrawFn):
+def ranges(draw: st.DrawFn):
     start = draw(st.integers(0, 100))
     times = sorted(draw(st.lists(st.integers(UNKNOWN, 2**50), min_size=2, max_size=2)))
     return PartitionRange(
@@ -47,8 +47,8 @@ def batch_plans(draw: st.DrawFn):
         partitions = draw(st.permutations([number, number + 10]))
         return Bucket(
             number=number,
-            left={p: draw(partition_ranges()) for p in partitions},
-            right={p: draw(partition_ranges()) for p in partitions},
+            left={p: draw(ranges()) for p in partitions},
+            right={p: draw(ranges()) for p in partitions},
             watermark_ms=times[1],
             expiry_ms=times[0],
             oldest_ms=draw(st.none() | TIMES),
@@ -215,7 +215,7 @@ FACTS = BucketFacts(
 
 
 def test_the_next_batch_plan_begins_from_the_facts():
-    """At left's first held record, with the proved partition watermark; claims and `give_up` no longer apply."""
+    """At left's first held record, with the watermark that is proved; claims and `give_up` no longer apply."""
     after = BEFORE.after(FACTS, 2_000, join_spec())
 
     assert after == Bucket(

@@ -58,7 +58,7 @@ def test_any_dataframe_is_looked_up_once_right_is_stored(spark, world, join):
     with world.storage_here():
         world.feed([Put(0, b"a", time_ms)])
         world.publish("stored", wall_ms() - 1_000)
-        rows = joins.lookup(frame, spec, wait_at_most_s=30).orderBy("n").collect()
+        rows = joins.lookup_frame(frame, spec, wait_at_most_s=30).orderBy("n").collect()
 
     assert [(r.n, r.right_value, r.outcome, r.reason) for r in rows] == [
         (1, bytearray(b"v"), "matched", None),

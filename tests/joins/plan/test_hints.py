@@ -16,7 +16,7 @@ from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
-from tests.joins.testing.admitting import DAY_MS, SIDES, simulation, steady, with_payload
+from tests.joins.testing.planning import DAY_MS, SIDES, simulation, steady, with_payload
 from tests.support.making import join_spec, topic
 
 

@@ -16,7 +16,7 @@ from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import histories, specs
 from teacup.kafka.log.time_search import block_size
-from tests.joins.testing.admitting import DAY_MS, batches, outcomes, simulation, steady, with_payload
+from tests.joins.testing.planning import DAY_MS, batches, outcomes, simulation, steady, with_payload
 from tests.support.making import join_spec, topic
 
 # The limit

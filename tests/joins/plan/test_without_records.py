@@ -7,7 +7,7 @@ from itertools import pairwise
 from joins.plan.readable import list_ends
 from joins.plan.sync_bolt import SyncBolt
 from joins.plan.wait_reasons import Held
-from tests.joins.testing.admitting import DAY_MS, batches, simulation
+from tests.joins.testing.planning import DAY_MS, batches, simulation
 from tests.support.making import join_spec
 
 

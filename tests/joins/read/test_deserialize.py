@@ -17,14 +17,14 @@ from joins.batch.state import Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from joins.plan.reader import open_log
 from joins.plan.start.startup_sample import sample_both
-from joins.read import deserialize as decoded
+from joins.read import deserialize
 from joins.read.batch_reader import Range
 from joins.read.deserialize import UNREACHABLE_FOR_S, as_read, decoder, expect_schemas, needed, wait_for_registry
 from joins.read.parse import UNREADABLE
 from joins.spec import JoinSpec, Side
 from joins.testing.simulation import MemoryStore
 from joins.window.restore import restore
-from joins.window.shuffle.pieces import Fetch, frame_of
+from joins.window.shuffle.pieces import Fetch, frame_from
 from joins.window.shuffle.source import fetch_stage
 from teacup.base.times import LATEST_MS
 from teacup.kafka.errors import RegistryRefused, RegistryUnreachable
@@ -100,10 +100,10 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
 
     rows = [row for found in fetch_stage(spec)([json.dumps({"fetch": fetch.to_json()})]) for row in found.to_pylist()]
 
-    records = [one for row in rows if row["content"] == "records" for one in frame_of(row["data"]).to_dicts()]
+    records = [one for row in rows if row["content"] == "records" for one in frame_from(row["data"]).to_dicts()]
     assert sorted((one["key"], one["time"]) for one in records) == [(b"i%d" % i, START_MS + i) for i in range(6)]
     assert all(json.loads(one["value"])["seen"].encode() == one["key"] for one in records)
-    (dead,) = [one for row in rows if row["content"] == "dead" for one in frame_of(row["data"]).to_dicts()]
+    (dead,) = [one for row in rows if row["content"] == "dead" for one in frame_from(row["data"]).to_dicts()]
     assert (dead["left_value"], dead["reason"]) == (values[6], "unknown_schema")
 
 
@@ -190,7 +190,7 @@ def test_a_registry_that_is_down_makes_no_dead_letters(registry: RegistryServer)
 
 def test_a_job_waits_for_its_registry(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it answers, whatever schemas it has; for a bounded time; not at all without need of it."""
-    monkeypatch.setattr(decoded, "PAUSE_S", 0.01)
+    monkeypatch.setattr(deserialize, "PAUSE_S", 0.01)
     side, at = Side(topic="t", **LEFT), {"url": registry.url}
     registry.failures = [503, 500, 429]
 

@@ -116,8 +116,8 @@ def test_a_bad_time_is_reported_before_a_bad_value():
     assert reasons(parsed) == {10: "future_time", 11: "invalid_json"}
 
 
-def test_late_is_what_lies_below_the_report_before():
-    """One flag per record that takes part; a time equal to the report is not late."""
+def test_late_is_what_lies_below_the_watermark_before():
+    """One flag per record that takes part; a time equal to the watermark is not late."""
     parsed = taken([5, 99_999, 9, 10, 11], watermark_before_ms=10)
 
     assert parsed.records["time"].to_list() == [5, 9, 10, 11]
@@ -187,7 +187,7 @@ def test_the_smallest_time_that_the_clock_rejected_is_reported():
 
 
 @given(st.lists(st.sampled_from((-1, 3, 9, CEILING_MS + 1, CEILING_MS + 5)), max_size=12), st.integers(8, 24))
-def test_an_intake_split_at_an_offset_is_two_intakes(times, offset):
+def test_a_batch_split_at_an_offset_is_two_batches(times, offset):
     """One below it and one with the rest, as if they had been read in two batches."""
     at = min(max(offset - 10, 0), len(times))
     whole = taken(times, watermark_before_ms=5)

@@ -8,7 +8,7 @@ from datadelay.watermark import Idle
 from joins.spec import Side
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
-from tests.joins.testing.admitting import DAY_MS, batches, outcomes, simulation, steady
+from tests.joins.testing.planning import DAY_MS, batches, outcomes, simulation, steady
 from tests.support.making import join_spec, topic
 
 WAITS = join_spec(max_wait_ms=500)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from joins.window import backup as checkpointed
+from joins.window import backup
 from joins.window.backup import COPIED, CheckpointedStore, forget_other_copies, in_background
 from joins.window.covering import EVERY_MS
 from joins.window.restore import Joined
@@ -43,7 +43,7 @@ class Broken(MemoryFileSystem):
 @pytest.fixture(autouse=True)
 def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
-    monkeypatch.setattr(checkpointed.log, "filters", [Sparse()])
+    monkeypatch.setattr(backup.log, "filters", [Sparse()])
 
 
 @pytest.fixture(params=["folder", "file", "memory"])
@@ -290,7 +290,7 @@ def test_no_batch_waits_for_copies(tmp_path: Path) -> None:
     assert done == []
     go_on.set()
 
-    wait_until(lambda: tmp_path not in checkpointed._busy)
+    wait_until(lambda: tmp_path not in backup._busy)
     assert done == [0]
     in_background(tmp_path, lambda: done.append(2))
     wait_until(lambda: done == [0, 2])

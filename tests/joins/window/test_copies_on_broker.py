@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from datadelay.watermark import Idle
 from joins.errors import DataLoss
 from joins.spec import JoinSpec, Side
-from joins.window import backup as checkpointed
+from joins.window import backup
 from tests.support.driving import Driven
 from tests.support.sparkjoin import Put, produce
 from tests.support.waiting import wait_until
@@ -62,7 +62,7 @@ def test_a_window_is_restored_from_copies_or_kafka_or_refused(spec: JoinSpec, tm
         put(spec, "right", keys)
         put(spec, "left", keys[::2])
         run.until_quiet()
-        wait_until(lambda: not checkpointed._busy)
+        wait_until(lambda: not backup._busy)
 
     run.restart()
     shutil.rmtree(run.windows)

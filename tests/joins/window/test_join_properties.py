@@ -12,7 +12,7 @@ from joins.batch import rules
 from joins.batch.facts import low_end
 from joins.plan.log_checks import is_whole
 from joins.plan.readable import list_ends
-from joins.read import range_gate as range_gate
+from joins.read import range_gate
 from joins.read.range_gate import WatermarkTracker
 from joins.spec import JoinPath
 from joins.testing import oracle

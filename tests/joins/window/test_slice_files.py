@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.window import slice_files as store_module
+from joins.window import slice_files
 from joins.window.restore import Joined
 from joins.window.slice_files import UNFINISHED_S, FileStore
 from joins.window.slices import Slice
@@ -27,12 +27,12 @@ from tests.support.making import a_slice, a_slice_of, covered, frame, positions,
 @pytest.fixture(autouse=True)
 def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
-    monkeypatch.setattr(store_module.log, "filters", [type(known)() for known in store_module.log.filters])
+    monkeypatch.setattr(slice_files.log, "filters", [type(known)() for known in slice_files.log.filters])
 
 
 @given(
     st.integers(1, 3).flatmap(lambda count: st.tuples(st.just(count), rows(partitions=count))),
-    st.sampled_from([0, store_module.SMALL_BYTES]),
+    st.sampled_from([0, slice_files.SMALL_BYTES]),
 )
 def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn, small_bytes):
     """Frame, hashes, groups and coverage, of one partition or of several; marks are kept elsewhere, and come back
@@ -43,7 +43,7 @@ def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn, small_bytes
     slice_ = Slice.build(frame(records), covers)
     slice_.marks[:] = True
 
-    with patch.object(store_module, "SMALL_BYTES", small_bytes):
+    with patch.object(slice_files, "SMALL_BYTES", small_bytes):
         kept = store.save_slice(slice_)
     (back,) = store.slices(covers)
 
@@ -116,7 +116,7 @@ def test_a_missing_file_is_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "right-0-0-4.slice").unlink()
     listed = os.listdir(tmp_path)
     (tmp_path / "right-0-4-8.slice").unlink()
-    monkeypatch.setattr(store_module.os, "listdir", lambda _: listed)
+    monkeypatch.setattr(slice_files.os, "listdir", lambda _: listed)
 
     found = store.slices({0: (0, 12)})
 
@@ -130,10 +130,10 @@ def test_what_a_killed_worker_left_unfinished_is_removed_after_a_while(
 ):
     """Not at once: the worker may still be alive. What it covers is not known: the head is written last."""
     code = (
-        "import os, signal, sys; from pathlib import Path; from joins.window import slicefiles;"
+        "import os, signal, sys; from pathlib import Path; from joins.window import slice_files;"
         "from tests.support.making import a_slice_of;"
-        "slicefiles._checksum = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
-        "slicefiles.FileStore(Path(sys.argv[1])).save_slice(a_slice_of(int(sys.argv[2])))"
+        "slice_files._checksum = lambda *_: os.kill(os.getpid(), signal.SIGKILL);"
+        "slice_files.FileStore(Path(sys.argv[1])).save_slice(a_slice_of(int(sys.argv[2])))"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(partitions)], cwd=Path(__file__).parents[3])
     assert killed.returncode == -signal.SIGKILL

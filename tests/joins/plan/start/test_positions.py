@@ -15,7 +15,7 @@ from joins.plan.start.positions import begin
 from joins.spec import Format, Side
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
-from teacup.kafka.log import time_search as lookback
+from teacup.kafka.log import time_search
 from tests.support.making import join_spec, topic
 
 
@@ -155,7 +155,7 @@ def test_a_start_with_nothing_of_its_time_before_it_is_not_remarked_on(start):
 
 def test_canary_without_the_look_back_they_are_lost_without_a_word(monkeypatch):
     """The search itself finds nothing wrong."""
-    monkeypatch.setattr(lookback, "look_back", lambda *_: {})
+    monkeypatch.setattr(time_search, "look_back", lambda *_: {})
 
     assert said(join_spec(start=240, outliers=16), DISPLACED)[1] == []
 

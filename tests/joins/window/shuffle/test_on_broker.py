@@ -16,7 +16,7 @@ from joins.plan.start.copartition import murmur2, with_path
 from joins.plan.start.handover import Handover
 from joins.spec import JoinPath, JoinSpec, Policy, Side
 from joins.testing import oracle
-from joins.window import backup as checkpointed
+from joins.window import backup
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.support.driving import Driven
@@ -92,7 +92,7 @@ def test_a_machine_without_the_windows_fetches_them(spec: JoinSpec, tmp_path: Pa
     run = Driven(spec, tmp_path, copies=str(copies))
 
     run.until_left(400)
-    wait_until(lambda: not checkpointed._busy)
+    wait_until(lambda: not backup._busy)
     copied = {path.relative_to(copies) for path in copies.rglob("*.slice")}
     shutil.rmtree(run.windows)
     run.restart()

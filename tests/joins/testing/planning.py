@@ -1,4 +1,4 @@
-"""What the tests of batch plan share: a simulated join, and what its batches have read."""
+"""What tests of the batch plan share: a simulated join, and what its batches have read."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ def simulation(spec, left, right, start_ms):
 
 
 def batches(run, rounds=500):
-    """Admit without moving the clock until nothing more may be read: for each batch how many records went, and how many
+    """Plan without moving the clock until nothing more may be read: for each batch how many records went, and how many
     were read, including those held back."""
     sizes = []
     for _ in range(rounds):
         if not run.admit():
             return sizes
         after = run.between().buckets
-        partition_ranges = [
-            (n, s, p, r) for n, b in run.state.buckets.items() for s in SIDES for p, r in b.side(s).items()
-        ]
-        went = sum(after[n].side(s)[p].start - r.start for n, s, p, r in partition_ranges)
-        sizes.append((went, sum(r.records for *_, r in partition_ranges)))
+        ranges = [(n, s, p, r) for n, b in run.state.buckets.items() for s in SIDES for p, r in b.side(s).items()]
+        went = sum(after[n].side(s)[p].start - r.start for n, s, p, r in ranges)
+        sizes.append((went, sum(r.records for *_, r in ranges)))
     raise AssertionError(f"{rounds} batches, and still more: {sizes[-5:]}")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from joins.read.facts_files import generation_folder, own_folder
-from joins.window import slice_files as store_module
+from joins.window import slice_files
 from joins.window.restore import Joined
 from joins.window.slice_files import FileStore, forget_other_generations
 from tests.support.loglines import lines_of
@@ -21,7 +21,7 @@ from tests.support.making import a_slice, covered
 @pytest.fixture(autouse=True)
 def _warnings_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget earlier tests' warnings: the same line passes only once a minute."""
-    monkeypatch.setattr(store_module.log, "filters", [type(known)() for known in store_module.log.filters])
+    monkeypatch.setattr(slice_files.log, "filters", [type(known)() for known in slice_files.log.filters])
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_two_workers_may_remove_the_same_folders(tmp_path: Path, caplog: pytest.
 def test_each_user_has_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch):
     """Everybody shares the temporary folder: what one user creates there, no other can write to."""
     mine = own_folder()
-    monkeypatch.setattr(store_module.os, "getuid", lambda: 12_345)
+    monkeypatch.setattr(slice_files.os, "getuid", lambda: 12_345)
 
     assert own_folder() != mine
     assert own_folder().parent == mine.parent
