@@ -32,9 +32,8 @@ import pyarrow as pa
 from dedup.errors import DedupError
 from dedup.identity import BatchTag
 from dedup.replay_range import DedupConfig, RecentResults, ReplayRange, uncommitted_batch
-from dedup.restart.deduplicator import Deduplicator
+from dedup.restart.deduplicator import Attempt, Deduplicator, FilterChange, FilterReport, FilterState
 from dedup.restart.seen_ids import Mask
-from dedup.restart.states import Attempt, FilterChange, FilterReport, FilterState
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
 from teacup.spark.checkpoint import SparkLogs

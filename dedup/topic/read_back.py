@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from dedup.restart.seen_ids import Hashes, Known, Mask, SeenIds, hashes_of
 from dedup.results import TRANSACTION_TIMEOUT_S
-from dedup.topic.job import TopicJob
+from dedup.topic import TopicJob
 from teacup.base.now import wall_ms
 from teacup.base.times import UNLIMITED_MS
 from teacup.kafka.client import committed_only
