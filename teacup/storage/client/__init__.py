@@ -1,6 +1,6 @@
 """The client of the storage API, for programs.
 
-portions.py        one call in portions: requests of bounded size, repeated until every item is settled
+portions.py        one call in portions, repeated until every item is settled; how bodies travel
 storage_client.py  the calls: items as plain data, whole columns, or values by key
 """
 
