@@ -4,7 +4,7 @@ migrations/   how the tables came to be
 page/         the page for people
 app.py        the routes, and the metrics
 config.py     its configuration
-databases.py  the database that a URL names
+databases.py  the database that a URL names: a SQLite file, or PostgreSQL
 schema.py     the tables, and their migration
 store.py      what is published: committed when acknowledged, read from memory
 """

@@ -9,8 +9,8 @@ A range that may have been tried before begins only after the earlier writes are
 that reaches back to the range's first record, because the range may span more than the window.
 
 What is known to a record depends on its own time and that of the record with its id (`dedup.topic.read_back`); a time
-in the future does not count. Records are written unchanged, as far as the output accepts them
-(`accepted`); a record that it does not accept at all ends the job.
+in the future does not count. Records are written unchanged, as far as the output accepts them (`accepted`); a record
+that it does not accept at all ends the job.
 """
 
 from __future__ import annotations
