@@ -19,7 +19,7 @@ from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Item, Keep, Namespace, Status
 from tests.teacup.storage.backends import lmdb_process
 from tests.teacup.storage.backends.lmdb_process import NOW, SPACE, numbered
-from tests.teacup.storage.backends.modelmachine import statuses
+from tests.teacup.storage.backends.model_machine import statuses
 from tests.teacup.storage.stores import opened
 
 ROOT = Path(__file__).parents[5]
