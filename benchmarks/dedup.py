@@ -24,9 +24,8 @@ import polars as pl
 from benchmarks.workload import create_topic
 from dedup.identity import Identity
 from dedup.replay_range import DedupConfig, LoadLimits, ReplayRange
-from dedup.restart.deduplicator import Deduplicator
+from dedup.restart.deduplicator import Attempt, Deduplicator
 from dedup.restart.seen_ids import Hashes, SeenIds
-from dedup.restart.states import Attempt
 from dedup.restart.worker import Setup, WorkerDeduplicator
 from dedup.results import KafkaResults
 from deploy.dev.broker.broker import Broker

@@ -6,9 +6,9 @@ positions/    where consumers keep their positions: Kafka group, Spark checkpoin
 client.py     the API for programs
 errors.py     the tree of errors (pure)
 model.py      what a collector submits, and what a reader gets (pure)
-offsets.py    the offset of a time in each partition, and whether it can be trusted
-publish.py    what is published of a consumer's partition watermark (pure)
-watermark.py  the rules: partition watermark, watermark of a topic (pure)
+offsets.py    the offset of a time in each partition, whether it can be trusted, and how a consumer is set to it
+publish.py    what is published of a consumer's submissions (pure)
+watermark.py  the rules: watermark of a partition, watermark of a topic (pure)
 wire.py       the JSON between server and client
 
 Public: `datadelay.client.DelayClient`, `datadelay.client.HistoryPage`, `datadelay.model`, `datadelay.errors`, and the

@@ -1,10 +1,10 @@
 """What a collector submits, and what a reader gets: plain frozen data. Pure.
 
-    Submission   one run's findings about one consumer and topic: every partition's position and partition watermark
+    Submission   one run's findings about one consumer and topic: every partition's position and watermark
     Delay        what is published of it at one moment: `consumed_until`, or why it is unknown
     Point        one step of a delay's history
 
-All times are int64 milliseconds UTC. "Unknown" is None with a reason, never 0 and never NaN. `progress.UNKNOWN` lies
+All times are int64 milliseconds UTC. "Unknown" is None with a reason, never 0 and never NaN. `watermark.UNKNOWN` lies
 outside the range that a submission may carry, so it cannot be taken for a time.
 """
 
@@ -71,7 +71,7 @@ class Submission:
     """One collector run's findings about one consumer and topic.
 
     listed_ms          the wall clock just before the end offsets were listed
-    consumed_until_ms  the smallest partition watermarks; None, with a reason, if one of them has none
+    consumed_until_ms  the smallest watermark of a partition; None, with a reason, if one of them has none
     generation         changes when the consumer starts over: its positions cannot be compared with earlier ones
     store_generation   the same for the store that the consumer feeds; None if it feeds none
     caught_up          every partition was caught up with its end
@@ -116,8 +116,8 @@ class Submission:
             )
         if self.consumed_until_ms > worst.watermark_ms:
             raise SubmissionInvalid(
-                f"consumed_until_ms {self.consumed_until_ms} is beyond the partition watermark {worst.watermark_ms} of "
-                f"partition {worst.partition}: it is the smallest partition watermark of all partitions"
+                f"consumed_until_ms {self.consumed_until_ms} is beyond the watermark {worst.watermark_ms} of partition "
+                f"{worst.partition}: it is the smallest watermark of a partition"
             )
 
 
@@ -131,8 +131,8 @@ class Delay:
     listed_ms, age_ms  when the ends of the newest submission were listed, and how long ago that is
     success_ms         `listed_ms` of the newest submission that carried a value; None if there was none
     stale_after_ms     the age from which a value counts as stale
-    slowest            the partition that holds the value back; one with unknown partition watermark comes before all
-    others partitions         all of them, if the reader asked for them
+    slowest            the partition that holds the value back; one without a watermark comes before all others
+    partitions         all of them, if the reader asked for them
     """
 
     consumer: str
@@ -171,8 +171,7 @@ def fitted(text: str) -> str:
 
 
 def slowest(partitions: tuple[PartitionReport, ...]) -> PartitionReport | None:
-    """Returns the partition that holds a topic back: one without partition watermark first, then the smallest, then by
-    number."""
+    """Returns the partition that holds a topic back: without a watermark, else with the smallest; then by number."""
     return min(
         partitions,
         key=lambda report: (report.watermark_ms is not None, report.watermark_ms or 0, report.partition),

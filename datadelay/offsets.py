@@ -1,4 +1,6 @@
-"""Which offset a time has in each partition, and whether that can be trusted. Works on any `TopicLog`.
+"""Which offset a time has in each partition, whether that can be trusted, and how a consumer's positions are set to it.
+
+`offsets_at` works on any `TopicLog`:
 
     record         the first readable record with time >= T is there, or a little later
     log start      the same, at the first record that retention has kept: earlier ones may be gone
@@ -17,15 +19,16 @@ below T, and some record of the block at the answer must have reached T (T - D).
 changed meanwhile, the index is broken) is not `verified`, and nothing may be set by it. Nor is one before which some
 block further back has reached T (`teacup.kafka.log.time_search`): the disorder is larger than stated.
 
-Sets a consumer's positions: a plan that shows old and new, an undo file, and only then the write.
+Positions are set by a plan that shows old and new, an undo file, and only then the write:
 
-    plan        reads the old positions; refuses offsets outside the log, and positions that are a claim of
-                one of our jobs. It writes nothing, so it is the dry run
-    apply_plan  refuses while the consumer is active, saves the undo file, writes if the old positions still hold,
-                reads back
+    plan        reads the old positions; refuses offsets outside the log, and positions that are a claim of one of our
+                jobs. It writes nothing, so it is the dry run
+    apply_plan  refuses while the consumer is active, saves the undo file, writes if the old positions still hold, reads
+                back
+    undo        makes the reverse plan from the undo file
 
-The undo file is on disk before anything is written, and is never overwritten. `undo` makes the reverse plan from it. A
-partition that had no position keeps the one it was given, because neither Kafka nor a spout can forget a position.
+The undo file is on disk before anything is written, and is never overwritten. A partition that had no position keeps
+the one it was given, because neither Kafka nor a spout can forget a position.
 """
 
 from __future__ import annotations
@@ -41,9 +44,11 @@ from typing import Any
 from datadelay.errors import ConfigInvalid, PositionsRefused
 from datadelay.positions import WritablePositions
 from teacup.kafka.log.time_search import Timed, TimeFound, block_size, look_back
-from teacup.kafka.log.topic_log import Ends, TimeAnswer, TopicLog
-from teacup.kafka.log.topic_log import TimeQuery as Query
+from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog
 from teacup.kafka.records.record import typical
+
+FORMAT = 1
+"""Of an undo file."""
 
 
 class OffsetKind(StrEnum):
@@ -89,7 +94,7 @@ def offsets_at(
     ceiling_ms = now_ms + max_future_skew_ms
     progress(f"{log.topic}: looking up the time")
     answers = log.first_at_or_after(
-        {p: Query(time_ms, e.start, e.stable, disorder_ms) for p, e in ends.items()}, ceiling_ms
+        {p: TimeQuery(time_ms, e.start, e.stable, disorder_ms) for p, e in ends.items()}, ceiling_ms
     )
     offsets = {p: answer.offset for p, answer in answers.items()}
     progress(f"{log.topic}: reading the neighbours of {len(offsets)} offsets")
@@ -130,9 +135,6 @@ def _verified(time_ms: int, answer: TimeAnswer, before_ms: Sequence[int], at_ms:
 
 def _times(block: Sequence[Timed]) -> list[int]:
     return [at for _, at in block]
-
-
-FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What is published of a consumer's progress: the rules of the Data Delay API, without its database or clock. Pure.
+"""What is published of a consumer's submissions: the rules of the Data Delay API, without its database or clock. Pure.
 
     accept   Published, Submission, now -> Published, or a refusal
     rewind   Published, now             -> Published: whatever comes next is accepted
@@ -8,7 +8,7 @@ A reader may act on a `consumed_until` irrevocably: it releases left records of 
 
 1. *Late submissions change nothing.* One that was listed before the newest accepted one, or before a rewind, is
    refused. The identical submission changes nothing either, so a sender that got no answer may repeat it.
-2. *The value never goes back*: the published one is the watermark of all values since the last rewind.
+2. *The value never goes back*: the published one is the largest of all values since the last rewind.
 3. *A submission that breaks this premise makes the delay unknown*: another generation of the consumer or of the store
    it feeds, a position below an earlier one, a partition that is gone (only if a value or a position was known
    before: nothing else can be contradicted). It is **held** there until a later submission is beyond the last
@@ -207,7 +207,7 @@ def _refuse_future(submission: Submission, now_ms: int, bounds: SkewLimits) -> N
     if ahead_ms > bounds.future_skew_ms:
         raise SubmissionInvalid(
             f"consumed_until_ms {submission.consumed_until_ms} is {ahead_ms} ms ahead of the server's clock, "
-            f"{bounds.future_skew_ms} are allowed: a record from the future must not count as progress"
+            f"{bounds.future_skew_ms} are allowed: a record from the future must not count"
         )
 
 

@@ -1,16 +1,16 @@
-"""Partition watermark, watermark of a topic. Pure.
+"""The watermark of a partition, and that of a topic. Pure.
 
-    partition watermark   a time T: every record still unread in it has event time >= T
-    watermark of a topic       the minimum of the partition watermark over its partitions; it never goes back
+    watermark of a partition   a time T: every record still unread in it has event time >= T
+    watermark of a topic       the minimum over its partitions; it never goes back
 
-Three facts about one partition give a partition watermark, and the largest of them counts:
+Three facts about a partition give its watermark, and the largest of them counts:
 
 1. *The first record still unread, or one already read, has time >= H.* No later record is more than the disorder D
-   below a time seen before it: partition watermark is H - D.
+   below a time seen before it: the watermark is H - D.
 2. *The newest record read has time M.* Likewise M - D.
 3. *Caught up:* position = last stable offset = high watermark when the ends were listed. Whatever arrives later was
-   unreadable at that moment, and a record is readable at most the producer delay after its event time: partition
-   watermark is listed - delay. This keeps an idle partition from stalling a join. It needs a clock that the event times
+   unreadable at that moment, and a record is readable at most the producer delay after its event time: the watermark
+   is listed - delay. This keeps an idle partition from stalling a join. It needs a clock that the event times
    follow: `Idle.HOLD` switches it off, for topics replayed with old times. An open transaction (last stable offset
    below the high watermark) also switches it off while it lasts, because it hides records of unknown time.
 
@@ -33,7 +33,7 @@ from teacup.kafka.log.time_search import block_size
 from teacup.kafka.records.record import proven, typical
 
 UNKNOWN = EARLIEST_MS
-"""The partition watermark about which nothing is known: no record is below it."""
+"""The watermark of a partition about which nothing is known: no record is below it."""
 
 
 class Idle(StrEnum):
@@ -57,7 +57,7 @@ def partition_watermark(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """Returns the partition watermark of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
+    """Returns the watermark of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
 
     reached_ms           the largest H for which the first unread record, or one before it, has time >= H
     newest_ms            the time of the newest record known to be read
@@ -83,7 +83,7 @@ def unread_watermark(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """Returns the partition watermark with unread records; D is the disorder.
+    """Returns the watermark of a partition with unread records; D is the disorder.
 
         floor    what the read records prove, less D: no timely unread record is below it
         among    the smallest time of the unread block that is not below the floor: those below it are late
@@ -91,9 +91,9 @@ def unread_watermark(
                  block holds all unread records, and a single record may be most of it. Then:
                      at most listed - producer delay, if no transaction is open
                      otherwise, or with `idle: hold`, what the last block of all records proves instead
-        partition watermark = max(floor, min(among, behind))
+        watermark = max(floor, min(among, behind))
 
-    So a late record at the position does not send the partition watermark back, and a record ahead of its neighbours
+    So a late record at the position does not send the watermark back, and a record ahead of its neighbours
     does not advance it, even if it is the only unread one.
 
     read_ms            times of the last block of valid records that were read; fewer at the log's start

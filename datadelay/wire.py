@@ -43,8 +43,7 @@ class PartitionBody(SentBody):
 
 
 class SubmissionBody(SentBody):
-    """The findings of one collector run. `consumed_until_ms` is the smallest partition watermark, or null with a
-    reason."""
+    """The findings of one collector run. `consumed_until_ms` is the smallest `watermark_ms`, or null with a reason."""
 
     listed_ms: TimeMs = Field(description="the wall clock just before the end offsets were listed")
     consumed_until_ms: TimeMs | None

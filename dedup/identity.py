@@ -1,4 +1,4 @@
-"""What identifies a result: the positions of its records, or a header; and within which scope. Pure.
+"""What identifies a result: the positions of its records, a header, or its key; and within which scope. Pure.
 
     positions   `partition:offset|partition:offset` of the left and the right record, from the headers `teacup.left` and
                 `teacup.right`; nothing after the bar if there is no right record
@@ -6,24 +6,23 @@
                 that is the same result whichever right record the replay finds
     a header    its value
     a key       of the record: Kafka's, a field of its JSON value, headers, or several of these
-    (`teacup.kafka.records.record`); a
-                record that lacks one of them, or whose value is not JSON, has no id
+                (`teacup.kafka.records.record`); a record that lacks one of them, or whose value is not JSON, has no id
 
-    within      anywhere; one generation of one job, or one batch of it: then the header `teacup.batch`
-                (`dedup.identity`), or its origin, precedes the id
+    within      anywhere; one generation of one job, or one batch of it: then the header `teacup.batch`, or its origin,
+                precedes the id
 
 A record without these headers is not one of our results: its id is null. Anything else that identifies a result (an
 expression) is written as a header by the job that makes it.
 
-Which batch of which job wrote a result: the header `teacup.batch` of at-least-once output. Pure.
+A position identifies a result's record only within one generation of one job: recreated topics count from 0 again, a
+backfill reads the same offsets, two jobs read different topics. So at-least-once output says in `teacup.batch` which
+batch of which job wrote a result (`BatchTag`):
 
     tag     origin:number, `3f9a0c5d71be42a8:17`
     origin  from the job's name and the generation of its checkpoint; every new checkpoint has a new generation
 
-A position (partition:offset) identifies a result's record only within one generation of one job: recreated topics count
-from 0 again, a backfill reads the same offsets, two jobs read different topics. Within a generation every left record
-belongs to one batch, and Spark reruns the batch that was not committed. So a row can only duplicate what an earlier try
-*of its own batch* has written, and the tag is part of its id.
+Within a generation every left record belongs to one batch, and Spark reruns the batch that was not committed. So a row
+can only duplicate what an earlier try *of its own batch* has written, and the tag is part of its id.
 """
 
 from __future__ import annotations
@@ -43,39 +42,6 @@ from teacup.kafka.records.json_fields import json_fields, text_of
 from teacup.kafka.records.record import KeyOf, last_header
 
 _ORIGIN_DIGITS = 16  # 64 bits: there are few generations to distinguish
-
-
-@dataclass(frozen=True, slots=True)
-class BatchTag:
-    """The batch of a job.
-
-    origin  made from the job's name and the generation of its checkpoint
-    number  of the batch, as the job counts
-    """
-
-    origin: str
-    number: int
-
-    @classmethod
-    def of(cls, job: str, generation: str, number: int) -> BatchTag:
-        """Returns the tag of batch `number` of a job whose checkpoint has this generation."""
-        digest = hashlib.sha256(f"{len(job)}:{job}{generation}".encode()).hexdigest()
-        return cls(digest[:_ORIGIN_DIGITS], number)
-
-    @classmethod
-    def parse(cls, value: bytes | None) -> BatchTag | None:
-        """Reads a header's value; None if it is not a tag, because another writer wrote it."""
-        origin, colon, number = (value or b"").partition(b":")
-        if not (colon and origin.isalnum() and number.isdigit()):
-            return None
-        return cls(origin.decode(), int(number))
-
-    def covers(self, other: BatchTag | None) -> bool:
-        """Returns whether the other is this batch, or a later one of the same generation."""
-        return other is not None and other.origin == self.origin and other.number >= self.number
-
-    def __str__(self) -> str:
-        return f"{self.origin}:{self.number}"
 
 
 class Within(StrEnum):
@@ -155,6 +121,39 @@ class Identity:
         if tag is None or (since is not None and not since.covers(tag)):
             return None
         return tag.origin.encode() if self.within is Within.GENERATION else str(tag).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTag:
+    """The batch of a job.
+
+    origin  made from the job's name and the generation of its checkpoint
+    number  of the batch, as the job counts
+    """
+
+    origin: str
+    number: int
+
+    @classmethod
+    def of(cls, job: str, generation: str, number: int) -> BatchTag:
+        """Returns the tag of batch `number` of a job whose checkpoint has this generation."""
+        digest = hashlib.sha256(f"{len(job)}:{job}{generation}".encode()).hexdigest()
+        return cls(digest[:_ORIGIN_DIGITS], number)
+
+    @classmethod
+    def parse(cls, value: bytes | None) -> BatchTag | None:
+        """Reads a header's value; None if it is not a tag, because another writer wrote it."""
+        origin, colon, number = (value or b"").partition(b":")
+        if not (colon and origin.isalnum() and number.isdigit()):
+            return None
+        return cls(origin.decode(), int(number))
+
+    def covers(self, other: BatchTag | None) -> bool:
+        """Returns whether the other is this batch, or a later one of the same generation."""
+        return other is not None and other.origin == self.origin and other.number >= self.number
+
+    def __str__(self) -> str:
+        return f"{self.origin}:{self.number}"
 
 
 def _keys(key_of: KeyOf, records: pa.RecordBatch) -> pa.Array:

@@ -10,7 +10,7 @@ whose number is not in the commit log. Only that one can have written results be
     settled   the earlier attempt's writes can still arrive until its producer gives up, `delivery.timeout.ms` after it
               is known to have ended
 
-Recent results of an output, as the deduplicator reads them: a Protocol, and a piece of the output. Pure.
+The output is read through a Protocol, `RecentResults`, in pieces (`Loaded`), wherever it is stored.
 """
 
 from __future__ import annotations

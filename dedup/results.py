@@ -1,21 +1,19 @@
-"""Recent results from a Kafka topic: one or many partitions, written by us and by others.
+"""Recent results of an output: a Kafka topic, or a folder of Parquet files.
 
-It loads the records from the first one with a time >= `since_ms` on, and the last `tail` records of the topic whatever
-their times, because a batch whose records were all late was written last; at most the last `limit`. `tail` and `limit`
-are shared by the partitions as evenly as possible. The broker's index says where a time begins, unchecked: every record
-before its answer has a smaller time, whatever else is there (a record from the future only makes it answer earlier, so
-that more is read). A search over single records could not promise that: one old record that it meets hides all before
-it.
+**A topic**, of one or many partitions, written by us and by others (`KafkaResults`). The records from the first one
+with a time >= `since_ms` on are loaded, and the last `tail` records of the topic whatever their times, because a batch
+whose records were all late was written last; at most the last `limit`. `tail` and `limit` are shared by the partitions
+as evenly as possible. The broker's index says where a time begins, unchecked: every record before its answer has a
+smaller time, whatever else is there (a record from the future only makes it answer earlier, so that more is read). A
+search over single records could not promise that: one old record that it meets hides all before it.
 
-If a batch is given (`LoadLimits.batch`), only its records count. Records behind an open transaction cannot be read
-yet. It waits for the transaction, because results of ours may be behind it. Records of aborted transactions are not
+If a batch is given (`LoadLimits.batch`), only its records count. Records behind an open transaction cannot be read yet,
+and results of ours may be among them: the load waits for the transaction. Records of aborted transactions are not
 results, even if the job itself reads uncommitted records: rows taken for their duplicates would be lost.
 
-Recent results from a folder of Parquet files, as a job appends them to a lake.
-
-The newest files (by modification time, then name) hold what was written last: they are read until the limit is reached.
-With a time column, only rows with a time >= `since_ms` are read. Hidden files and those in `_temporary` folders, left
-by a failed attempt, are not part of the lake.
+**A lake**, a folder to which a job appends files (`LakeResults`). The newest files (by modification time, then name)
+hold what was written last: they are read until the limit is reached. With a time column, only rows with a time >=
+`since_ms` are read. Hidden files and those in `_temporary` folders, left by a failed attempt, are not part of the lake.
 
 Every other file counts as written. If the table has its own log of which files count (Spark's file sink, Delta,
 Iceberg, Hudi), rows in a file left by a failed attempt would be taken for written, and the new rows would be dropped as

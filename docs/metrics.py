@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from datadelay.api.metrics import DelayCollector, DelayMetrics
+from datadelay.api.app import DelayCollector, DelayMetrics
 from docs.blocks import table, with_blocks
 from teacup.storage.api.metrics import StorageMetrics
 

@@ -214,7 +214,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a task's second attempt loads the output",
-        "dedup/restart/states.py",
+        "dedup/restart/deduplicator.py",
         "if attempt.task:",
         "if False:",
         "tests/dedup/restart/test_deduplicator.py",
@@ -238,7 +238,7 @@ MUTATIONS = (
         "teacup/storage/backends/entries.py",
         "return (_CONFLICT, None) if newer else (_OK, pack(item))",
         "return _OK, pack(item)",
-        "tests/storage/backends",
+        "tests/teacup/storage/backends",
     ),
     Mutation(
         "what a clock takes for expired is recorded",
@@ -249,7 +249,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a jump of the storage API's clock does not count",
-        "teacup.http/server/steadyclock.py",
+        "teacup/http/server/serving.py",
         "return reading.steady_ms",
         "return reading.wall_ms",
         "tests/teacup/http/server/test_steady_clock.py",

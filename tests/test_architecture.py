@@ -43,7 +43,7 @@ def test_the_walk_sees_the_packages():
         "teacup.kafka.delivery.receipt",
         "datadelay.watermark",
         "joins.window.match",
-        "dedup.restart.states",
+        "dedup.restart.deduplicator",
     } <= pure()
     assert {"numpy", "polars"} <= {one.split(".")[0] for one in imports("joins.window.match")}
     assert "joins.window.slices" in imports("joins.window.match")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import generate_latest
 
-import datadelay.api.metrics
+import datadelay.api.app
 import docs.commands
 import docs.metrics
 import docs.recordtables
@@ -45,7 +45,7 @@ def test_the_tables_of_headers_and_reasons_are_those_of_their_modules() -> None:
 def test_the_table_of_metrics_is_that_of_the_services() -> None:
     """`python -m docs.metrics` writes it; every metric of a scrape is in it, and no other."""
     scraped = (
-        generate_latest(datadelay.api.metrics.DelayMetrics(lambda: []).registry)
+        generate_latest(datadelay.api.app.DelayMetrics(lambda: []).registry)
         + teacup.storage.api.metrics.StorageMetrics().text()
     )
     exposed = set(re.findall(r"^# TYPE (\w+) ", scraped.decode(), re.MULTILINE))

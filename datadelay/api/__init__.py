@@ -2,10 +2,9 @@
 
 migrations/   how the tables came to be
 page/         the page for people
-app.py        the routes
+app.py        the routes, and the metrics
 config.py     its configuration
-databases.py  the database that a URL names
-metrics.py    Prometheus metrics
-schema.py     the tables
+databases.py  the database that a URL names: a SQLite file, or PostgreSQL
+schema.py     the tables, and their migration
 store.py      what is published: committed when acknowledged, read from memory
 """

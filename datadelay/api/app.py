@@ -10,22 +10,17 @@
     GET    /livez, /readyz, /, /openapi.json      open
 
 Delays are read from memory on the event loop, unless the database is shared; everything that touches the database runs
-in threads.
+in threads. A server is one process with one event loop.
 
-Caches encoded history pages until something new is published: many people look at the same few charts.
-
-A page is stored with the `Published` object that was current before the page was read. A page of an older object is
-never returned. The least recently used pages are dropped first.
-
-Runs the Data Delay API: one process, one event loop.
+Its metrics are of every delay, as of the moment of a scrape, and of the API itself. An unknown delay has no sample of
+`teacup_data_delay_seconds`: 0 would read as "no delay", and NaN silences most alert rules. Alert on the state.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -33,13 +28,15 @@ import uvicorn
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from datadelay.api import page
 from datadelay.api.config import DelayServeConfig
-from datadelay.api.metrics import DelayMetrics
-from datadelay.api.store import DelayStore, never_submitted
+from datadelay.api.store import DelayStore, HistoryPages, never_submitted
 from datadelay.errors import DelayNotFound, StoreUnavailable, SubmissionInvalid, SubmissionLate
-from datadelay.model import NAME_MAX, NAME_PATTERN, PARTITIONS_MAX, Delay
+from datadelay.model import NAME_MAX, NAME_PATTERN, PARTITIONS_MAX, Delay, DelayState
 from datadelay.publish import Published, accept, rewind, view
 from datadelay.wire import (
     NO_DELAY,
@@ -52,37 +49,15 @@ from datadelay.wire import (
 )
 from teacup.base.now import read_clocks
 from teacup.base.times import iso
-from teacup.http.server import problem_details as problems
 from teacup.http.server.application import SMALL_BODY_BYTES, GuardedRoute, framework, gated, needs, operations
 from teacup.http.server.auth import Scope, Tokens
-from teacup.http.server.problem_details import RouteProblems
+from teacup.http.server.problem_details import RouteProblems, install
 from teacup.http.server.request_gate import Gate
-from teacup.http.server.serving import listen, url, uvicorn_config
-from teacup.http.server.steady_clock import SteadyClock
+from teacup.http.server.serving import SteadyClock, listen, url, uvicorn_config
 
+__all__ = ["DelayServeConfig", "serve"]
 
-class HistoryAnswers:
-    """Up to `capacity` encoded pages. Used on one event loop only."""
-
-    def __init__(self, capacity: int = 256) -> None:
-        self._capacity = capacity
-        self._pages: OrderedDict[Hashable, tuple[Published, bytes]] = OrderedDict()
-
-    def get(self, query: Hashable, current: Published) -> bytes | None:
-        """Returns the page of `query`, if it was made when `current` was already published."""
-        found = self._pages.get(query)
-        if found is None or found[0] is not current:
-            return None
-        self._pages.move_to_end(query)
-        return found[1]
-
-    def put(self, query: Hashable, current: Published, page: bytes) -> None:
-        """Stores a page that was read after `current` was published."""
-        self._pages[query] = (current, page)
-        self._pages.move_to_end(query)
-        if len(self._pages) > self._capacity:
-            self._pages.popitem(last=False)
-
+logger = logging.getLogger("teacup.datadelay.api.app")
 
 HISTORY_PAGE_MAX = 2_000
 _SEQUENCE_MAX = 2**53
@@ -98,8 +73,6 @@ _ERRORS: dict[type[Exception], tuple[int, str | None]] = {
     DelayNotFound: (404, NO_DELAY),
     StoreUnavailable: (503, None),
 }
-
-
 _answers = RouteProblems(
     {
         400: "the body is not JSON",
@@ -110,6 +83,36 @@ _answers = RouteProblems(
 )
 
 
+def serve(config: DelayServeConfig) -> None:
+    """Serves until SIGTERM or SIGINT; requests in progress are completed.
+
+    Raises `SettingsInvalid`, `ConfigInvalid` and `StoreUnavailable` before anything is served.
+    """
+    tokens = config.load_tokens(os.environ)
+    with (
+        DelayStore.open(
+            config.database,
+            retention_ms=round(config.history_retention_s * 1000),
+            max_points=config.history_max_points,
+        ) as store,
+        listen(config) as listener,
+    ):
+        app = create_app(store, tokens, config, SteadyClock(read_clocks(), believes_ahead=True))
+        logger.info("the Data Delay API listens on %s", url(config, listener))
+        uvicorn.Server(uvicorn_config(config, app, timeout_graceful_shutdown=10)).run(sockets=[listener])
+
+
+def create_app(store: DelayStore, tokens: Tokens, config: DelayServeConfig, clock_ms: Callable[[], int]) -> Gate:
+    """Returns the application: routes, page, errors, limits."""
+    delays = Delays(store, config, clock_ms)
+    app = framework("Teacup Data Delay", "How far has a consumer come in event time?")
+    install(app, _ERRORS)
+    app.include_router(delays.router())
+    app.include_router(operations(_REALM, partial(run_in_threadpool, store.check), delays.metrics.text, _answers))
+    app.include_router(page.router())
+    return gated(app, config, tokens, delays.metrics.requests)
+
+
 class Delays:
     """The routes of one server, around its store and its clock (milliseconds since the epoch)."""
 
@@ -117,7 +120,7 @@ class Delays:
         self._store = store
         self._config = config
         self._clock_ms = clock_ms
-        self._histories = HistoryAnswers()
+        self._histories = HistoryPages()
         self.metrics = DelayMetrics(self.all)
 
     def all(self) -> list[Delay]:
@@ -242,40 +245,70 @@ class Delays:
         return body.model_dump_json().encode()
 
 
-def create_app(store: DelayStore, tokens: Tokens, config: DelayServeConfig, clock_ms: Callable[[], int]) -> Gate:
-    """Returns the application: routes, page, errors, limits."""
-    delays = Delays(store, config, clock_ms)
-    app = framework("Teacup Data Delay", "How far has a consumer come in event time?")
-    problems.install(app, _ERRORS)
-    app.include_router(delays.router())
-    app.include_router(operations(_REALM, partial(run_in_threadpool, store.check), delays.metrics.text, _answers))
-    app.include_router(page.router())
-    return gated(app, config, tokens, delays.metrics.requests)
+class DelayCollector(Collector):
+    """Turns what is published at the moment of a scrape into samples."""
+
+    def __init__(self, delays: Callable[[], Iterable[Delay]]) -> None:
+        self._delays = delays
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Returns nothing: it would otherwise be scraped to be registered."""
+        return []
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Returns the four families."""
+        labels = ["consumer", "topic"]
+        seconds = GaugeMetricFamily(
+            "teacup_data_delay_seconds",
+            "Now minus `consumed_until`; missing while the delay is unknown.",
+            labels=labels,
+        )
+        success = GaugeMetricFamily(
+            "teacup_data_delay_last_success_age_seconds",
+            "Age of the newest submission with a value; missing before the first.",
+            labels=labels,
+        )
+        age = GaugeMetricFamily(
+            "teacup_data_delay_last_submission_age_seconds", "Age of the newest submission.", labels=labels
+        )
+        state = GaugeMetricFamily(
+            "teacup_data_delay_state", "1 for the current state, 0 for the others.", labels=[*labels, "state"]
+        )
+        for delay in self._delays():
+            names = [delay.consumer, delay.topic]
+            if delay.delay_ms is not None:
+                seconds.add_metric(names, delay.delay_ms / 1000)
+            if delay.success_ms is not None:
+                success.add_metric(names, (delay.now_ms - delay.success_ms) / 1000)
+            age.add_metric(names, delay.age_ms / 1000)
+            for each in DelayState:
+                state.add_metric([*names, each.value], float(each is delay.state))
+        return [seconds, success, age, state]
+
+
+class DelayMetrics:
+    """The registry of one server."""
+
+    def __init__(self, delays: Callable[[], Iterable[Delay]]) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(DelayCollector(delays))
+        self.requests = Counter(
+            "teacup_data_delay_requests",
+            "Answered requests.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "teacup_data_delay_refused_submissions",
+            "Refused submissions: `late`, `invalid`.",
+            ["reason"],
+            registry=self.registry,
+        )
+
+    def text(self) -> bytes:
+        """Returns all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
 
 
 def _json(body: DelayBody | DelayListBody) -> Response:
     return Response(body.model_dump_json(), media_type=JSONResponse.media_type, headers=_NO_STORE)
-
-
-__all__ = ["DelayServeConfig", "serve"]
-
-logger = logging.getLogger("teacup.datadelay.api.app")
-
-
-def serve(config: DelayServeConfig) -> None:
-    """Serves until SIGTERM or SIGINT; requests in progress are completed.
-
-    Raises `SettingsInvalid`, `ConfigInvalid` and `StoreUnavailable` before anything is served.
-    """
-    tokens = config.load_tokens(os.environ)
-    with (
-        DelayStore.open(
-            config.database,
-            retention_ms=round(config.history_retention_s * 1000),
-            max_points=config.history_max_points,
-        ) as store,
-        listen(config) as listener,
-    ):
-        app = create_app(store, tokens, config, SteadyClock(read_clocks(), believes_ahead=True))
-        logger.info("the Data Delay API listens on %s", url(config, listener))
-        uvicorn.Server(uvicorn_config(config, app, timeout_graceful_shutdown=10)).run(sockets=[listener])

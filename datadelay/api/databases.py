@@ -1,23 +1,19 @@
 """The database that a URL names.
 
-sqlite:////var/lib/teacup/delay.db      sqlitefile.py: one server, with a file of its own
-postgresql://user@host:5432/database    postgresql.py: several servers
+    sqlite:////var/lib/teacup/delay.db      `SqliteFile`: one server, with a file of its own
+    postgresql://user@host:5432/database    `Postgresql`: several servers may share it
 
-A SQLite file: locked for one server process, and every commit on disk.
+A SQLite file is locked for one server process, and every commit is on disk: `synchronous=FULL` in WAL mode syncs the
+log before a commit returns, so once a submission is answered, neither kill -9 nor a power failure loses it. A file that
+is removed or replaced can still be written to while it is open, and all of that is gone with this process: so after
+each transaction the path must still lead to it.
 
-`synchronous=FULL` in WAL mode syncs the log before a commit returns: once a submission is answered, neither kill -9 nor
-a power failure loses it. A file that is removed or replaced can still be written to while it is open, and all of that
-is gone with this process: so after each transaction the path must still lead to it.
-
-A PostgreSQL database that several servers share.
-
-Each change locks its consumer and topic until it is committed (an advisory lock, as there may be no row yet), so that
-every server decides on the newest state. A connection that is lost, or that leads to a server which has become
-read-only, is replaced by a new one for the next request: with several hosts in the URL and
+In PostgreSQL each change locks its consumer and topic until it is committed (an advisory lock, as there may be no row
+yet), so that every server decides on the newest state. A connection that is lost, or that leads to a server which has
+become read-only, is replaced by a new one for the next request: with several hosts in the URL and
 `target_session_attrs=read-write` that is how a fail-over is followed. Time limits keep a request from waiting for a
-database that hangs; options in the URL take precedence.
-
-What is acknowledged is as durable as a commit is there (`synchronous_commit`, and that of the standby).
+database that hangs; options in the URL take precedence. What is acknowledged is as durable as a commit is there
+(`synchronous_commit`, and that of the standby).
 """
 
 from __future__ import annotations
@@ -36,8 +32,86 @@ from datadelay.api.schema import migrate
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from teacup.base.config.keys import most_similar
 
+_EXAMPLES = "write sqlite:////var/lib/teacup/delay.db or postgresql://user@host:5432/database"
 _ROOM_BYTES = 1 << 20
 """More than a submission needs."""
+_CONNECTIONS = 10
+_OPTIONS = {
+    "connect_timeout": 5,  # s, for each host
+    "tcp_user_timeout": 10_000,  # ms
+    "options": "-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s",
+}
+_MIGRATING = 0x7EAC0B
+_READ_ONLY = "25006"
+
+
+class Database(Protocol):
+    """A database that is migrated to the newest version.
+
+    name      for messages
+    shared    whether other servers may write to it
+    writing   held by this server while it writes
+    """
+
+    engine: Engine
+    name: str
+    shared: bool
+    writing: AbstractContextManager[Any, Any]
+
+    def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:
+        """Keeps other servers from changing this consumer and topic until the transaction ends."""
+        ...
+
+    def check(self, connection: Connection) -> None:
+        """Fails if the database cannot be written."""
+        ...
+
+    def check_kept(self) -> None:
+        """Raises `StoreUnavailable` if its file has been removed or replaced; called after each transaction."""
+        ...
+
+    def close(self) -> None:
+        """Closes its connections."""
+        ...
+
+
+def parsed(database: str) -> URL:
+    """Returns the URL of a database that is supported. Raises ValueError; its message does not show the URL."""
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError):
+        raise ValueError(f"this is not a database URL: {_EXAMPLES}") from None
+    if "@" in (url.host or ""):
+        raise ValueError("percent-encode what is special in its user and password: %40 for @, %2F for /, %3A for :")
+    kind = url.get_backend_name()
+    if kind not in _KINDS or not url.database or url.database == ":memory:":
+        raise ValueError(f"it must name a SQLite file or a PostgreSQL database: {_EXAMPLES}")
+    return url
+
+
+def check_url(database: str) -> None:
+    """Raises ValueError for a URL that would be refused, as far as that can be said without connecting."""
+    url = parsed(database)
+    if url.get_backend_name() == "postgresql":
+        check_options(url)
+
+
+def open_database(database: str) -> Database:
+    """Opens and migrates the database of a URL. Raises `StoreUnavailable`, `ConfigInvalid`."""
+    url = parsed(database)
+    return _KINDS[url.get_backend_name()](url)
+
+
+def check_options(url: URL) -> None:
+    """Raises ValueError for a parameter that libpq does not know; it would refuse the URL when it connects."""
+    from psycopg.pq import Conninfo  # an extra of its own
+
+    known = [option.keyword.decode() for option in Conninfo.get_defaults()]
+    for name in url.query:
+        if name not in known:
+            close = most_similar(name, known)
+            what = f"did you mean {close}?" if close else "name only parameters of libpq"
+            raise ValueError(f"unknown option {name!r}: {what}")
 
 
 class SqliteFile:
@@ -126,28 +200,6 @@ def _lock(path: Path) -> TextIO:
     return lock
 
 
-_CONNECTIONS = 10
-_OPTIONS = {
-    "connect_timeout": 5,  # s, for each host
-    "tcp_user_timeout": 10_000,  # ms
-    "options": "-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s",
-}
-_MIGRATING = 0x7EAC0B
-_READ_ONLY = "25006"
-
-
-def check_options(url: URL) -> None:
-    """Raises ValueError for a parameter that libpq does not know; it would refuse the URL when it connects."""
-    from psycopg.pq import Conninfo  # an extra of its own
-
-    known = [option.keyword.decode() for option in Conninfo.get_defaults()]
-    for name in url.query:
-        if name not in known:
-            close = most_similar(name, known)
-            what = f"did you mean {close}?" if close else "name only parameters of libpq"
-            raise ValueError(f"unknown option {name!r}: {what}")
-
-
 class Postgresql:
     """A `Database` on a server. Raises `StoreUnavailable`, `ConfigInvalid`."""
 
@@ -196,66 +248,6 @@ def _replace_read_only(context: ExceptionContext) -> None:
 def _one_at_a_time(connection: Connection) -> None:
     """Lets servers that start at the same time migrate one after the other."""
     connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
-
-
-_EXAMPLES = "write sqlite:////var/lib/teacup/delay.db or postgresql://user@host:5432/database"
-
-
-class Database(Protocol):
-    """A database that is migrated to the newest version.
-
-    name      for messages
-    shared    whether other servers may write to it
-    writing   held by this server while it writes
-    """
-
-    engine: Engine
-    name: str
-    shared: bool
-    writing: AbstractContextManager[Any, Any]
-
-    def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:
-        """Keeps other servers from changing this consumer and topic until the transaction ends."""
-        ...
-
-    def check(self, connection: Connection) -> None:
-        """Fails if the database cannot be written."""
-        ...
-
-    def check_kept(self) -> None:
-        """Raises `StoreUnavailable` if its file has been removed or replaced; called after each transaction."""
-        ...
-
-    def close(self) -> None:
-        """Closes its connections."""
-        ...
-
-
-def parsed(database: str) -> URL:
-    """Returns the URL of a database that is supported. Raises ValueError; its message does not show the URL."""
-    try:
-        url = make_url(database)
-    except (ArgumentError, ValueError):
-        raise ValueError(f"this is not a database URL: {_EXAMPLES}") from None
-    if "@" in (url.host or ""):
-        raise ValueError("percent-encode what is special in its user and password: %40 for @, %2F for /, %3A for :")
-    kind = url.get_backend_name()
-    if kind not in _KINDS or not url.database or url.database == ":memory:":
-        raise ValueError(f"it must name a SQLite file or a PostgreSQL database: {_EXAMPLES}")
-    return url
-
-
-def check_url(database: str) -> None:
-    """Raises ValueError for a URL that would be refused, as far as that can be said without connecting."""
-    url = parsed(database)
-    if url.get_backend_name() == "postgresql":
-        check_options(url)
-
-
-def open_database(database: str) -> Database:
-    """Opens and migrates the database of a URL. Raises `StoreUnavailable`, `ConfigInvalid`."""
-    url = parsed(database)
-    return _KINDS[url.get_backend_name()](url)
 
 
 _KINDS: dict[str, type[SqliteFile] | type[Postgresql]] = {"sqlite": SqliteFile, "postgresql": Postgresql}

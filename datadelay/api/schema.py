@@ -1,10 +1,7 @@
-"""The tables as the newest migration leaves them (a test compares the two).
+"""The tables as the newest migration leaves them (a test compares the two), and their rows.
 
-What is published as a row of its table, and back.
-
-Migrates a database to the newest version of its tables.
-
-Reads what a failed database said: without the statement and its values, which may be anything.
+`migrate` brings a database to the newest version. What a failed database said is read without the statement and its
+values, which may be anything (`cause`).
 """
 
 from __future__ import annotations
@@ -39,6 +36,14 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError, SQLAlchemyError
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from datadelay.model import PartitionReport, Submission, slowest
 from datadelay.publish import Published
+
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted to log in"
+    r"|invalid value for parameter|unrecognized configuration parameter|invalid \S+ value|certificate|SSL was required"
+)
+"""PostgreSQL gives no code for a connection that it refuses. In another language these are failures like any other."""
+
+_NOT_PERMITTED = "42501"
 
 metadata = MetaData()
 
@@ -133,33 +138,6 @@ def from_row(row: RowMapping) -> Published:
     )
 
 
-_REFUSED = re.compile(
-    r"authentication failed|no password supplied|does not exist|no pg_hba\.conf entry|not permitted to log in"
-    r"|invalid value for parameter|unrecognized configuration parameter|invalid \S+ value|certificate|SSL was required"
-)
-"""PostgreSQL gives no code for a connection that it refuses. In another language these are failures like any other."""
-
-_NOT_PERMITTED = "42501"
-
-
-def cause(error: SQLAlchemyError) -> str:
-    """Returns what it said, in one line."""
-    said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    return " ".join(str(said).split())
-
-
-def is_refusal(error: SQLAlchemyError) -> bool:
-    """Returns whether the database, or its driver, would refuse the same URL again."""
-    return isinstance(error, ProgrammingError) or _REFUSED.search(cause(error)) is not None
-
-
-def remedy(refusal: SQLAlchemyError) -> str:
-    """Returns what to do so that the database no longer refuses the URL."""
-    if isinstance(refusal, DBAPIError) and getattr(refusal.orig, "sqlstate", None) == _NOT_PERMITTED:
-        return "the database must belong to the user: ALTER DATABASE ... OWNER TO ..."
-    return "correct its user, password, database or options"
-
-
 def migrate(engine: Engine, name: str, first: Callable[[Connection], None] = lambda connection: None) -> None:
     """Migrates the database to the newest version.
 
@@ -196,3 +174,21 @@ def _revision(connection: Connection) -> str | None:
         return None
     revision: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return revision
+
+
+def cause(error: SQLAlchemyError) -> str:
+    """Returns what it said, in one line."""
+    said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return " ".join(str(said).split())
+
+
+def is_refusal(error: SQLAlchemyError) -> bool:
+    """Returns whether the database, or its driver, would refuse the same URL again."""
+    return isinstance(error, ProgrammingError) or _REFUSED.search(cause(error)) is not None
+
+
+def remedy(refusal: SQLAlchemyError) -> str:
+    """Returns what to do so that the database no longer refuses the URL."""
+    if isinstance(refusal, DBAPIError) and getattr(refusal.orig, "sqlstate", None) == _NOT_PERMITTED:
+        return "the database must belong to the user: ALTER DATABASE ... OWNER TO ..."
+    return "correct its user, password, database or options"

@@ -7,7 +7,8 @@ sequence number than those in memory, and reads these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -236,6 +237,33 @@ class DelayStore:
                 history.c.at_ms < now_ms - self._retention_ms,
             )
         )
+
+
+class HistoryPages:
+    """Encoded pages of histories, up to `capacity`, until something new is published: many look at the same few charts.
+
+    A page is stored with the `Published` object that was current before the page was read. A page of an older object is
+    never returned. The least recently used pages are dropped first. Used on one event loop only.
+    """
+
+    def __init__(self, capacity: int = 256) -> None:
+        self._capacity = capacity
+        self._pages: OrderedDict[Hashable, tuple[Published, bytes]] = OrderedDict()
+
+    def get(self, query: Hashable, current: Published) -> bytes | None:
+        """Returns the page of `query`, if it was made when `current` was already published."""
+        found = self._pages.get(query)
+        if found is None or found[0] is not current:
+            return None
+        self._pages.move_to_end(query)
+        return found[1]
+
+    def put(self, query: Hashable, current: Published, page: bytes) -> None:
+        """Stores a page that was read after `current` was published."""
+        self._pages[query] = (current, page)
+        self._pages.move_to_end(query)
+        if len(self._pages) > self._capacity:
+            self._pages.popitem(last=False)
 
 
 def never_submitted(consumer: str, topic: str) -> DelayNotFound:

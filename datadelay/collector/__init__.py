@@ -1,7 +1,7 @@
 """Looks at every consumer and topic, and submits how far they have come.
 
 config.py   its configuration
-observe.py  observes one consumer in one topic
+observe.py  looks at one consumer in one topic
 reports.py  what was observed -> what is submitted (pure)
 run.py      one run: everything at once, within its deadline; ends with an exit code
 """

@@ -1,11 +1,11 @@
 """Where consumers keep their positions. A position is the next offset to read.
 
-checkpoint.py  a Spark checkpoint, our own jobs' or the Kafka source's read
-group.py       a Kafka consumer group read and write
-zookeeper.py   ZooKeeper, in the layout of Storm's Kafka spout read and write
+checkpoint.py  a Spark checkpoint, our own jobs' or the Kafka source's: only read
+group.py       a Kafka consumer group: read and written
+zookeeper.py   ZooKeeper, in the layout of Storm's Kafka spout: read and written
 
-PartitionRange never guesses: it raises `PositionsUnreadable` (or `teacup.kafka.errors.KafkaIOError`). A checkpoint is
-not written; start a new one at a time instead.
+Reading never guesses: it raises `PositionsUnreadable` (or `teacup.kafka.errors.KafkaIOError`). A checkpoint is not
+written; start a new one at a time instead.
 """
 
 from __future__ import annotations

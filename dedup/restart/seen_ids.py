@@ -1,5 +1,6 @@
-"""Which ids were seen: 16-byte hashes in sorted tiers. Pure.
+"""Which ids were seen, as 16-byte hashes in sorted tiers; one column at a time. Pure.
 
+    hash   two 64-bit hashes (xxh3, by polars) of the id's bytes with different seeds
     tier   two arrays, sorted by the high half; the low half decides between equal high halves
     add    a new tier, merged with its neighbour while that is less than eight times as large: few tiers are searched,
            and each id is moved a few times
@@ -8,12 +9,9 @@
 
 A column is looked up in sorted order, so that neighbouring look-ups touch the same memory.
 
-Ids as 128-bit hashes, one column at a time. Pure.
-
-Two 64-bit hashes (xxh3, by polars) of the id's bytes with different seeds. They are the same in every process with the
-same version of polars. That is enough: hashes are never stored, what was seen is read again from the output. A result
-is wrongly dropped if its hash equals that of another: with n ids seen and m rows filtered the odds are n * m / 2^128;
-for 10^8 ids and 10^12 rows 3 * 10^-19.
+Hashes are the same in every process with the same version of polars. That is enough: they are never stored, what was
+seen is read again from the output. A result is wrongly dropped if its hash equals that of another: with n ids seen and
+m rows filtered the odds are n * m / 2^128; for 10^8 ids and 10^12 rows 3 * 10^-19.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""The deduplicator in a worker process: it waits until earlier writes are settled, loads, and logs what it does.
+"""The edge to Spark: what a task knows of a restart, and the deduplicator in a worker process.
 
-One is kept for each job and start of its driver. A newly forked worker has none, and creates it from what the task
-brings: its attempt number, and the replay range that the driver has put into the stage.
+When the driver starts, it looks in the checkpoint for the batch that was planned and not committed, and puts its number
+(`ReplayRange`) into the stage that is sent to the tasks. A task gets its batch from Spark's local property
+`streaming.sql.batchId`, and its attempt from the `TaskContext`.
 
-The Spark edge: which attempt this is, what may be a replay, and the deduplicator for any streaming DataFrame.
-
-How a task learns about the driver's restart: when the driver starts, it looks in the checkpoint for the batch that was
-planned and not committed, and puts its number (`ReplayRange`) into the stage that is sent to the tasks. A task gets its
-batch from Spark's local property `streaming.sql.batchId`, and its attempt from the `TaskContext`.
+A worker process keeps one deduplicator for each job and start of its driver. A newly forked worker has none, and
+creates it from what the task brings. The deduplicator waits until earlier writes are settled, loads, and logs what it
+does.
 
 Spark does not report to Python that a stage was run before, and its tasks count their attempts from 0 again. A stage is
 rerun only if files of a shuffle that it reads were lost: so let the filtering stage read its source itself, as our own
@@ -32,9 +31,8 @@ import pyarrow as pa
 from dedup.errors import DedupError
 from dedup.identity import BatchTag
 from dedup.replay_range import DedupConfig, RecentResults, ReplayRange, uncommitted_batch
-from dedup.restart.deduplicator import Deduplicator
+from dedup.restart.deduplicator import Attempt, Deduplicator, FilterChange, FilterReport, FilterState
 from dedup.restart.seen_ids import Mask
-from dedup.restart.states import Attempt, FilterChange, FilterReport, FilterState
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
 from teacup.spark.checkpoint import SparkLogs

@@ -1,7 +1,39 @@
-"""One topic deduplicated into another.
+"""One topic deduplicated into another: the job as data.
 
-job.py        the job as data, and what a task says of its range (pure)
 read_back.py  the ids in one partition of the output, read back from it
-source.py     Spark
-stage.py      what a task does with a range of records
+source.py     Spark: ranges of the source, and what a job checks of its topics
+stage.py      what a task does with a range of records, and says of it
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dedup.identity import Identity
+from dedup.replay_range import DedupConfig, ReplayRange
+
+
+@dataclass(frozen=True, slots=True)
+class TopicJob:
+    """Deduplicates a topic into another.
+
+    window_ms  how far back ids of the output count, by record time
+    config     only `limit` and `settle_ms` are used
+    """
+
+    name: str
+    source: str
+    output: str
+    kafka: Mapping[str, str]
+    producer: Mapping[str, str]
+    identity: Identity
+    window_ms: int
+    config: DedupConfig
+    replay: ReplayRange
+    on_data_loss: str = "stop"
+
+    @property
+    def to_output(self) -> dict[str, str]:
+        """Properties of the producer."""
+        return {**self.kafka, **self.producer}

@@ -7,15 +7,12 @@ read        on an executor: one range goes through the stage, which gives its su
 
 What it shares with other readers, and how a new partition is read: `teacup.spark.stream_reader`.
 
-The records of a range that are still there.
-
 A range is in Spark's log before it is read, so retention may overtake it, even in the middle. With `on_data_loss:
-continue` the rest of it is read. Nothing else depends on what a range holds, so it may give fewer records when it is
-read again.
+continue` the rest of it is read (`Remaining`). Nothing else depends on what a range holds, so it may give fewer records
+when it is read again.
 
-Whether a record can keep its partition: both topics have as many.
-
-Whether ids can be found in the values of a topic: those with the frame of a schema registry are not decoded here.
+Before a job starts it is checked that a record can keep its partition (source and output have as many), and that ids
+can be found in the values: those with the frame of a schema registry are not decoded here.
 """
 
 from __future__ import annotations
@@ -41,42 +38,14 @@ from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 from teacup.spark.crossing import SUMMARY_SCHEMA
 from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
 
-REMEDY = "start a new checkpoint"
-WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` reads what is left of it. Otherwise {REMEDY}"
-
-
-def losses_of(on_data_loss: str) -> Losses:
-    """Returns what is done about lost records of the source: "stop" or "continue"."""
-    return Losses(RecordsGone, REMEDY, on_data_loss == CONTINUE)
-
-
-class Remaining:
-    """Reads ranges of a partition, and counts the offsets that were deleted (`skipped`)."""
-
-    def __init__(self, read: Callable[[int, int], Iterator[pa.RecordBatch]], on_data_loss: str) -> None:
-        """Takes `read`, which gives the records of [start, end) in offset order, in batches."""
-        self._read, self._losses = read, losses_of(on_data_loss)
-        self.skipped = 0
-
-    def of(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Raises `RecordsGone` for a truncated partition, and for deleted records unless it continues."""
-        with self._losses.of_planned(WAY_OUT):
-            while start < end:
-                try:
-                    for batch in self._read(start, end):
-                        start = batch.column("offset")[-1].as_py() + 1
-                        yield batch
-                    return
-                except OffsetOutOfRange as error:
-                    if not self._losses.continues or error.start <= start:
-                        raise
-                    self.skipped += min(error.start, end) - start
-                    start = error.start
-
-
 log = logging.getLogger("teacup.dedup.topic.source")
 
 FORMAT = 2
+SAMPLE = 20
+FRAMED = b"\x00"
+"""No JSON text begins with it; a value with the frame does."""
+REMEDY = "start a new checkpoint"
+WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` reads what is left of it. Otherwise {REMEDY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +172,35 @@ def _first(ends: Mapping[int, Ends], ranges: Ranges) -> dict[int, int]:
     return {p: end.stable if ranges.start == "latest" else end.start for p, end in ends.items()}
 
 
+def losses_of(on_data_loss: str) -> Losses:
+    """Returns what is done about lost records of the source: "stop" or "continue"."""
+    return Losses(RecordsGone, REMEDY, on_data_loss == CONTINUE)
+
+
+class Remaining:
+    """Reads ranges of a partition, and counts the offsets that were deleted (`skipped`)."""
+
+    def __init__(self, read: Callable[[int, int], Iterator[pa.RecordBatch]], on_data_loss: str) -> None:
+        """Takes `read`, which gives the records of [start, end) in offset order, in batches."""
+        self._read, self._losses = read, losses_of(on_data_loss)
+        self.skipped = 0
+
+    def of(self, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Raises `RecordsGone` for a truncated partition, and for deleted records unless it continues."""
+        with self._losses.of_planned(WAY_OUT):
+            while start < end:
+                try:
+                    for batch in self._read(start, end):
+                        start = batch.column("offset")[-1].as_py() + 1
+                        yield batch
+                    return
+                except OffsetOutOfRange as error:
+                    if not self._losses.continues or error.start <= start:
+                        raise
+                    self.skipped += min(error.start, end) - start
+                    start = error.start
+
+
 def check_partitions(source: str, output: str, kafka: Mapping[str, str]) -> None:
     """Asks the brokers. Raises `PartitionsDiffer`, `KafkaIOError`."""
     counts = {}
@@ -219,11 +217,6 @@ def compare_partitions(source: str, of_source: int, output: str, of_output: int)
             f"{source!r} has {of_source} partitions and {output!r} has {of_output}: records keep their partition, give "
             "both the same number"
         )
-
-
-SAMPLE = 20
-FRAMED = b"\x00"
-"""No JSON text begins with it; a value with the frame does."""
 
 
 def check_values(topic: str, identity: Identity, kafka: Mapping[str, str]) -> None:

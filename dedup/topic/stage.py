@@ -9,23 +9,25 @@ A range that may have been tried before begins only after the earlier writes are
 that reaches back to the range's first record, because the range may span more than the window.
 
 What is known to a record depends on its own time and that of the record with its id (`dedup.topic.read_back`); a time
-in the future does not count. Records are written unchanged, as far as the output accepts them (`dedup.topic.job`);
-a record that it does not accept at all ends the job.
+in the future does not count. Records are written unchanged, as far as the output accepts them (`accepted`); a record
+that it does not accept at all ends the job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.errors import RowsLost
+from dedup.restart.deduplicator import Attempt
 from dedup.restart.seen_ids import SeenIds, fresh_rows
-from dedup.restart.states import Attempt
 from dedup.restart.worker import current_attempt, wait_until_settled
-from dedup.topic.job import TopicJob, TopicSummary, accepted
+from dedup.topic import TopicJob
 from dedup.topic.read_back import OutputWindow, valid_times
 from dedup.topic.source import BatchPart, RangeStage, Remaining
 from teacup.base.now import wall_ms
@@ -33,7 +35,7 @@ from teacup.base.process import PerProcess
 from teacup.kafka.delivery.delivery import failpoint
 from teacup.kafka.errors import RecordTooLarge
 from teacup.kafka.read.range_reader import open_reader
-from teacup.kafka.records.limits import TopicLimits
+from teacup.kafka.records.limits import TopicLimits, batch_bytes, record_bytes, restamped
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
 from teacup.kafka.write.writer import TopicWriter, discard_writer, open_writer
 from teacup.spark.crossing import summary_rows
@@ -41,6 +43,28 @@ from teacup.spark.crossing import summary_rows
 OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch
 
 _windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDOWS, OutputWindow.close)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """What a task did with its range.
+
+    read      written + dropped
+    skipped   offsets that were deleted before they could be read
+    loaded, known, forgotten   ids of the output's window
+    """
+
+    partition: int
+    number: int
+    parts: int
+    read: int
+    written: int
+    dropped: int
+    without_id: int
+    loaded: int
+    known: int
+    forgotten: int
+    skipped: int
 
 
 def topic_stage(job: TopicJob) -> RangeStage:
@@ -117,6 +141,31 @@ def _written(
         forgotten=window.forgotten,
         skipped=source.skipped,
     )
+
+
+def accepted(source: str, records: pa.RecordBatch, limits: TopicLimits, now_ms: int) -> tuple[Any, ...]:
+    """Returns key, value, headers, timestamp and partition of records of `source` (schema of
+    `teacup.kafka.read.fetch`).
+
+    A time that the output does not accept is replaced by now, and kept in the header `teacup.time`
+    (`teacup.kafka.records.limits`). Raises `RecordTooLarge`.
+    """
+    sizes = batch_bytes(records)
+    doubtful = [] if limits.surely_takes(int(sizes.max())) else range(len(sizes))
+    for record in (records.slice(i, 1).to_pylist()[0] for i in doubtful if not limits.surely_takes(int(sizes[i]))):
+        own = [(header["key"], header["value"]) for header in record["headers"] or ()]
+        if (passed := limits.limit_passed(record["key"], record["value"], own)) is not None:
+            what = f"record {source}-{record['partition']}:{record['offset']}"
+            raise RecordTooLarge(what, record_bytes(record["key"], record["value"], own), *passed)
+    times, headers = records.column("timestamp"), records.column("headers")
+    if not limits.keeps(pc.min(times).as_py(), pc.max(times).as_py(), now_ms):
+        listed = [
+            None if of_record is None else [(header["key"], header["value"]) for header in of_record]
+            for of_record in headers.to_pylist()
+        ]
+        known = [None if time < 0 else time for time in times.to_pylist()]
+        times, headers = restamped(known, listed, limits, now_ms)
+    return records.column("key"), records.column("value"), headers, times, records.column("partition")
 
 
 def _source(job: TopicJob, span: BatchPart) -> Remaining:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dedup.errors import PartitionsDiffer
 from dedup.identity import Within
 from dedup.restart.worker import replay_of
-from dedup.topic.job import TopicJob, TopicSummary
+from dedup.topic import TopicJob
 from dedup.topic.source import Ranges, check_partitions, check_values, compare_partitions, range_source
-from dedup.topic.stage import topic_stage
+from dedup.topic.stage import TopicSummary, topic_stage
 from deploy.check.connect import Checks, Named
 from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.job import DedupJob

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from datadelay.watermark import UNKNOWN
-from dedup.restart.states import FilterReport
+from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, check_whole
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary

@@ -18,7 +18,7 @@ from typing import Generic
 import numpy as np
 import polars as pl
 
-from dedup.restart.states import FilterReport
+from dedup.restart.deduplicator import FilterReport
 from deploy.errors import AccountsDiffer
 from joins.items import C
 from joins.rows.frames import is_null

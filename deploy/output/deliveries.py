@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from dedup.identity import BatchTag, Identity
-from dedup.restart.states import Attempt, FilterReport
+from dedup.restart.deduplicator import Attempt, FilterReport
 from dedup.restart.worker import Setup, current_attempt, discard_deduplicator, open_deduplicator
 from deploy.job import Output
 from joins.items import Begin

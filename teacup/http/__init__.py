@@ -1,8 +1,8 @@
-"""what the HTTP servers and their clients share: tokens, limits, problems, the socket
+"""What the HTTP servers and their clients share: tokens, limits, problems, the socket.
 
 client/    one exchange over pooled connections, what is repeated, which error is raised
 server/    tokens and scopes, limits, errors as problems, the socket
-bodies.py  the base of every JSON body (pure)
+bodies.py  the base of every JSON body, that of an error, what a token may contain (pure)
 
 Public: nothing; users meet `datadelay.client` and `teacup.storage.client`.
 """

@@ -1,11 +1,7 @@
-"""The base of every JSON body of the HTTP APIs.
+"""What every HTTP API has in common: the base of its bodies, the body of an error, and what a token may contain. Pure.
 
 A server refuses unknown members (a typing error must not be taken for a value); a client ignores them (a newer server
-may send more). Bytes are base64.
-
-Which bearer tokens a header can hold.
-
-The body of every error of the HTTP APIs: RFC 9457 problem details.
+may send more). Bytes are base64. Errors are RFC 9457 problem details.
 """
 
 from __future__ import annotations
@@ -27,17 +23,6 @@ class AnsweredBody(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", val_json_bytes="base64", ser_json_bytes="base64")
 
 
-NOT_SENDABLE = (
-    "has characters that no header can hold, such as spaces, or a line break at its end: write it with `printf %s` "
-    "in place of `echo`, also into a file for a Kubernetes secret"
-)
-
-
-def can_be_sent(token: str) -> bool:
-    """Allows visible ASCII alone: a token from a file often ends with a line break, which is no part of it."""
-    return re.fullmatch(r"[!-~]+", token) is not None
-
-
 class ProblemPart(AnsweredBody):
     """One invalid place in a request."""
 
@@ -54,3 +39,14 @@ class ProblemBody(AnsweredBody):
     detail: str
     instance: str | None = None
     errors: list[ProblemPart] | None = None
+
+
+NOT_SENDABLE = (
+    "has characters that no header can hold, such as spaces, or a line break at its end: write it with `printf %s` "
+    "in place of `echo`, also into a file for a Kubernetes secret"
+)
+
+
+def can_be_sent(token: str) -> bool:
+    """Allows visible ASCII alone: a token from a file often ends with a line break, which is no part of it."""
+    return re.fullmatch(r"[!-~]+", token) is not None

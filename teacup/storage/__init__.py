@@ -8,7 +8,7 @@ errors.py  the tree of errors, on both sides of the API (pure)
 model.py   what is kept and answered; the Protocol of a back end (pure)
 
 Public: `teacup.storage.client.StorageClient`, `teacup.storage.client.Answered`,
-`teacup.storage.client.key_value.StorageKeyValue`, `teacup.storage.codecs.json.JsonCodec`,
+`teacup.storage.client.StorageKeyValue`, `teacup.storage.codecs.json.JsonCodec`,
 `teacup.storage.codecs.json.NamespaceBody`, `teacup.storage.model`, `teacup.storage.errors`, and the command `teacup
 storage`. The rest is internal.
 """

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dedup.identity import BatchTag, Identity, Within
 from dedup.replay_range import DedupConfig, Loaded, LoadLimits, ReplayRange
-from dedup.restart.deduplicator import Deduplicator
-from dedup.restart.states import Attempt
+from dedup.restart.deduplicator import Attempt, Deduplicator
 from teacup.kafka.headers import BATCH, LEFT, RIGHT
 from teacup.kafka.read.fetch import HEADERS
 from teacup.kafka.records.record import KeyOf

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from dedup.keyed import KeyedResults, add_int
 from teacup.storage.backends.lmdb.store import LmdbStore
-from teacup.storage.client.key_value import StorageKeyValue
+from teacup.storage.client import StorageKeyValue
 from tests.support.storage_server import running_server
 
 

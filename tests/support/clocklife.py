@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from teacup.base.clock import TOLERANCE_MS
 from teacup.base.now import wall_ms
-from teacup.http.server.steady_clock import SteadyClock
+from teacup.http.server.serving import SteadyClock
 from teacup.storage.model import Backend, Item, Keep, Namespace, Status
 from tests.support.clocks import HOUR_MS, STEP_MS
 from tests.teacup.storage.stores import Open, namespace, opened

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teacup.http.server.steady_clock import SteadyClock
+from teacup.http.server.serving import SteadyClock
 from tests.support.api import NOON_MS
 
 HOUR_MS = 3_600_000

@@ -1,10 +1,11 @@
-"""Repeats an attempt that may be repeated: with growing pauses and jitter, or after the server's Retry-After.
+"""What a client repeats, and which error it raises in the end.
 
-An attempt that raises `Again` is repeated. What stops it is a number of attempts, and a time after which no attempt
-starts; the last error is then raised. A call that fails for long says so every ten seconds, with what it waits for; of
-one that fails soon only the caller knows whether that matters.
+An attempt that raises `Again` is repeated (`Patience`): with growing pauses and jitter, or after the server's
+Retry-After. What stops it is a number of attempts, and a time after which no attempt starts; the last error is then
+raised. A call that fails for long says so every ten seconds, with what it waits for; of one that fails soon only the
+caller knows whether that matters.
 
-Which error a client raises for which answer: each API has errors of its own.
+Each API has errors of its own: `ApiErrors` says which of them an answer is.
 """
 
 from __future__ import annotations

@@ -6,11 +6,8 @@ one. Nothing is retried here; `Again` wraps an error after which the caller may 
     no connection, 429, 503                  nothing was done
     a lost or incomplete answer, other 5xx   it may have been done: only what is `repeatable`
 
-A certificate that is not trusted, or a request that cannot be made, is the same at every attempt.
-
-The base of the clients: one API over a pooled transport, with patience, closed by `with`.
-
-A server's certificate that is not trusted: why, and what to do about it.
+A certificate that is not trusted, or a request that cannot be made, is the same at every attempt; the error says what
+to do about a certificate. `ApiClient` is the base of the clients: a transport with patience, closed by `with`.
 """
 
 from __future__ import annotations
@@ -38,57 +35,16 @@ from teacup.base.config.keys import api_url
 from teacup.http.bodies import NOT_SENDABLE, can_be_sent
 from teacup.http.client.retries import Again, ApiErrors, Patience
 
-_NOT_YET_VALID, _EXPIRED = 9, 10
-_OTHER_NAME = (62, 64)  # of a host, of an address
-_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
-"""OpenSSL's codes: X509_V_ERR_ in its x509_vfy.h."""
-
-
-def is_for_another_name(error: ssl.SSLCertVerificationError) -> bool:
-    """Tells whether only the name is wrong."""
-    return error.verify_code in _OTHER_NAME
-
-
-def remedy(error: ssl.SSLCertVerificationError, names: Sequence[str] = ()) -> str:
-    """Says what to do. `names`: those that the certificate is for, if only the name is wrong, and they are known."""
-    code = error.verify_code
-    if code == _EXPIRED:
-        return "renew it on the server, and restart that; or correct the clock here"
-    if code == _NOT_YET_VALID:
-        return "correct the clock here, or that of the machine where it was issued"
-    if code in _OTHER_NAME:
-        here = f"it is for {', '.join(names)}: " if names else ""
-        return f"{here}write such a name in the URL, or issue one for this name (DNS:NAME) or address (IP:ADDRESS)"
-    if code in _UNKNOWN_ISSUER:
-        return "name the file of the certificates that it is signed by: ca_bundle (in Python: verify)"
-    return "the server needs another certificate"
-
-
-def names_of(url: str, bundle: str, timeout_s: float) -> list[str]:
-    """Asks for the names that a server's certificate is for, by a connection of its own; none if it cannot be made.
-
-    bundle   the certificates that it is signed by: a file or a folder
-    """
-    at = urlsplit(url)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
-    try:
-        with (
-            socket.create_connection((at.hostname or "", at.port or 443), timeout_s) as plain,
-            context.wrap_socket(plain, server_hostname=at.hostname) as secure,
-        ):
-            certificate = secure.getpeercert() or {}
-    except OSError:  # the names only complete a message
-        return []
-    return [str(pair[1]) for pair in certificate.get("subjectAltName", ())]
-
-
 Answer = TypeVar("Answer")
 
 _RETRY_AFTER_MAX_S = 10.0
 _NOTHING_DONE = (429, 503)
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
+
+_NOT_YET_VALID, _EXPIRED = 9, 10
+_OTHER_NAME = (62, 64)  # of a host, of an address
+_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
+"""OpenSSL's codes: X509_V_ERR_ in its x509_vfy.h."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +204,26 @@ class Transport:
         return session
 
 
+class ApiClient:
+    """Calls one API. May be used by many threads at once; after a fork, make a new one."""
+
+    def __init__(self, transport: Transport, patience: Patience) -> None:
+        self._transport = transport
+        self._patience = patience
+
+    def close(self) -> None:
+        """Closes the pooled connections."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class _Bearer(AuthBase):
     """Sets the header. It is set as `auth`, because requests would replace it with credentials from a netrc file."""
 
@@ -304,21 +280,41 @@ def _retry_after_s(response: requests.Response) -> float | None:
     return wait_s + random.uniform(0, wait_s / 4)
 
 
-class ApiClient:
-    """Calls one API. May be used by many threads at once; after a fork, make a new one."""
+def is_for_another_name(error: ssl.SSLCertVerificationError) -> bool:
+    """Tells whether only the name is wrong."""
+    return error.verify_code in _OTHER_NAME
 
-    def __init__(self, transport: Transport, patience: Patience) -> None:
-        self._transport = transport
-        self._patience = patience
 
-    def close(self) -> None:
-        """Closes the pooled connections."""
-        self._transport.close()
+def remedy(error: ssl.SSLCertVerificationError, names: Sequence[str] = ()) -> str:
+    """Says what to do. `names`: those that the certificate is for, if only the name is wrong, and they are known."""
+    code = error.verify_code
+    if code == _EXPIRED:
+        return "renew it on the server, and restart that; or correct the clock here"
+    if code == _NOT_YET_VALID:
+        return "correct the clock here, or that of the machine where it was issued"
+    if code in _OTHER_NAME:
+        here = f"it is for {', '.join(names)}: " if names else ""
+        return f"{here}write such a name in the URL, or issue one for this name (DNS:NAME) or address (IP:ADDRESS)"
+    if code in _UNKNOWN_ISSUER:
+        return "name the file of the certificates that it is signed by: ca_bundle (in Python: verify)"
+    return "the server needs another certificate"
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+def names_of(url: str, bundle: str, timeout_s: float) -> list[str]:
+    """Asks for the names that a server's certificate is for, by a connection of its own; none if it cannot be made.
+
+    bundle   the certificates that it is signed by: a file or a folder
+    """
+    at = urlsplit(url)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(**{"capath" if os.path.isdir(bundle) else "cafile": bundle})
+    try:
+        with (
+            socket.create_connection((at.hostname or "", at.port or 443), timeout_s) as plain,
+            context.wrap_socket(plain, server_hostname=at.hostname) as secure,
+        ):
+            certificate = secure.getpeercert() or {}
+    except OSError:  # the names only complete a message
+        return []
+    return [str(pair[1]) for pair in certificate.get("subjectAltName", ())]

@@ -1,12 +1,11 @@
 """The parts of a server that do not depend on what it serves.
 
-application.py      what is around the routes: the framework, routes for operators, the gate
+application.py      what is around the routes: the framework, checks of each route, routes for operators
 auth.py             bearer tokens with scopes: from a file, from the environment
 config.py           keys that the configuration of every server has
-connections.py      how many connections there may be, and how long a peer may take
-limits.py           requests per second, and bytes of bodies held, by caller; connections (pure)
+connections.py      how many connections there may be, and how long a peer may take; TLS handshakes
+limits.py           by caller: requests per second, requests under way, bytes held (pure)
 problem_details.py  every error as a problem, also in the OpenAPI description
 request_gate.py     what every request passes: identification, rate limit, held bytes, counting
-serving.py          the socket, and the process around the application
-steady_clock.py     the time by which a server judges, though its wall clock jumps
+serving.py          the process around the application: log, signals, steady clock, socket
 """

@@ -1,18 +1,17 @@
-"""What is around the routes of a server: the framework's settings, routes for operators, the gate.
+"""Around the routes of a server: the settings of the framework, checks of each route, routes for operators, the gate.
 
-Whether the server can serve, checked once a second however many ask: a check writes, and anybody may ask.
-
-Refuses callers without a scope, and bodies that are too large for a route, before a byte of a body is read.
-
-401 if a token would help, 403 if the caller's token lacks the scope (RFC 6750), 413 for a body beyond the route's
-limit. The gate has already identified the caller. Several scopes may satisfy a request: `write` for a whole server, or
-`impressions:write` for one part of it.
+A `GuardedRoute` refuses what its `Needs` do not allow before a byte of a body is read: 401 if a token would help, 403
+if the caller's token lacks the scope (RFC 6750), 413 for a body beyond the route's limit. The gate has already
+identified the caller. Several scopes may satisfy a request: `write` for a whole server, or `impressions:write` for one
+part of it.
 
 JSON of a MiB may stand for a million values, which would take the event loop hundreds of milliseconds to parse and to
 refuse. So a route can have a limit of values, counted while the body arrives.
 
 FastAPI reads and parses a body before it calls dependencies, so a dependency alone would refuse too late. Starlette's
 own limit (`max_body_size`) answers plain text instead of a problem, also in place of a 401.
+
+Whether the server can serve is checked once a second however many ask: a check writes, and anybody may ask.
 """
 
 from __future__ import annotations
@@ -39,32 +38,66 @@ from teacup.http.server.limits import HeldBytes, RateLimiter
 from teacup.http.server.problem_details import RouteProblems
 from teacup.http.server.request_gate import Gate
 
-_EVERY_S = 1.0
-
-
-class Readiness:
-    """Remembers the result of `check`, which raises if the server cannot serve. Used on one event loop only."""
-
-    def __init__(self, check: Callable[[], Awaitable[None]], clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._check = check
-        self._clock_s = clock_s
-        self._checking: asyncio.Task[None] | None = None
-        self._again_s = 0.0
-
-    async def __call__(self) -> None:
-        """Raises what the newest check has raised."""
-        if self._checking is None or (self._checking.done() and self._clock_s() >= self._again_s):
-            self._again_s = self._clock_s() + _EVERY_S
-            self._checking = asyncio.create_task(self._checked())
-        await asyncio.shield(self._checking)
-
-    async def _checked(self) -> None:
-        await self._check()
-
-
 SMALL_BODY_BYTES = 4_096
 """The limit of routes that take a number, or a note."""
 _MEMBERS_MAX = 100  # no body of an API here has a tenth of it; to look at many more takes the event loop long
+_CHECKED_EVERY_S = 1.0
+
+
+def framework(title: str, description: str, **more: Any) -> FastAPI:
+    """Returns an application without routes. Its OpenAPI document is served, the pages that show it are not."""
+    return FastAPI(
+        title=title,
+        version="1",
+        description=description,
+        docs_url=None,  # these pages would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        **more,
+    )
+
+
+def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> Gate:
+    """Puts the application behind the gate that every request passes; `requests` counts them."""
+    return Gate(
+        app,
+        tokens=tokens,
+        limiter=RateLimiter(keys.requests_per_s, keys.burst),
+        bodies=HeldBytes(keys.max_held_bytes),
+        answers=HeldBytes(keys.max_held_bytes),
+        requests=requests,
+    )
+
+
+def operations(
+    realm: str, ready: Callable[[], Awaitable[None]], metrics: Callable[[], bytes], answers: RouteProblems
+) -> APIRouter:
+    """Routes for operators. `ready` raises if the server cannot serve; `metrics`: Prometheus' text format."""
+    router = APIRouter(tags=["operations"], route_class=GuardedRoute)
+    readiness = Readiness(ready)
+
+    @router.get("/livez", response_class=PlainTextResponse, responses=answers())
+    async def livez() -> str:
+        """Whether the process answers."""
+        return "ok\n"
+
+    @router.get("/readyz", response_class=PlainTextResponse, responses=answers(503))
+    async def readyz() -> str:
+        """Whether its database or store can be written as well; asked once a second."""
+        await readiness()
+        return "ok\n"
+
+    @router.get(
+        "/metrics",
+        response_class=PlainTextResponse,
+        dependencies=[needs(Scope.READ, realm)],
+        responses=answers(401, 403),
+    )
+    def metrics_text() -> Response:
+        """Metrics in Prometheus' text format."""
+        return Response(metrics(), media_type=CONTENT_TYPE_LATEST)
+
+    return router
 
 
 class Needs(HTTPBearer):
@@ -189,57 +222,21 @@ class GuardedRoute(APIRoute):
         return guarded
 
 
-def framework(title: str, description: str, **more: Any) -> FastAPI:
-    """Returns an application without routes. Its OpenAPI document is served, the pages that show it are not."""
-    return FastAPI(
-        title=title,
-        version="1",
-        description=description,
-        docs_url=None,  # these pages would load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
-        **more,
-    )
+class Readiness:
+    """Remembers the result of `check`, which raises if the server cannot serve. Used on one event loop only."""
 
+    def __init__(self, check: Callable[[], Awaitable[None]], clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._check = check
+        self._clock_s = clock_s
+        self._checking: asyncio.Task[None] | None = None
+        self._again_s = 0.0
 
-def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> Gate:
-    """Puts the application behind the gate that every request passes; `requests` counts them."""
-    return Gate(
-        app,
-        tokens=tokens,
-        limiter=RateLimiter(keys.requests_per_s, keys.burst),
-        bodies=HeldBytes(keys.max_held_bytes),
-        answers=HeldBytes(keys.max_held_bytes),
-        requests=requests,
-    )
+    async def __call__(self) -> None:
+        """Raises what the newest check has raised."""
+        if self._checking is None or (self._checking.done() and self._clock_s() >= self._again_s):
+            self._again_s = self._clock_s() + _CHECKED_EVERY_S
+            self._checking = asyncio.create_task(self._checked())
+        await asyncio.shield(self._checking)
 
-
-def operations(
-    realm: str, ready: Callable[[], Awaitable[None]], metrics: Callable[[], bytes], answers: RouteProblems
-) -> APIRouter:
-    """Routes for operators. `ready` raises if the server cannot serve; `metrics`: Prometheus' text format."""
-    router = APIRouter(tags=["operations"], route_class=GuardedRoute)
-    readiness = Readiness(ready)
-
-    @router.get("/livez", response_class=PlainTextResponse, responses=answers())
-    async def livez() -> str:
-        """Whether the process answers."""
-        return "ok\n"
-
-    @router.get("/readyz", response_class=PlainTextResponse, responses=answers(503))
-    async def readyz() -> str:
-        """Whether its database or store can be written as well; asked once a second."""
-        await readiness()
-        return "ok\n"
-
-    @router.get(
-        "/metrics",
-        response_class=PlainTextResponse,
-        dependencies=[needs(Scope.READ, realm)],
-        responses=answers(401, 403),
-    )
-    def metrics_text() -> Response:
-        """Metrics in Prometheus' text format."""
-        return Response(metrics(), media_type=CONTENT_TYPE_LATEST)
-
-    return router
+    async def _checked(self) -> None:
+        await self._check()

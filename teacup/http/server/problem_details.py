@@ -35,7 +35,7 @@ from starlette.routing import Match
 
 from teacup.http.bodies import ProblemBody, ProblemPart
 
-logger = logging.getLogger("teacup.http.server.problems")
+logger = logging.getLogger("teacup.http.server.problem_details")
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_UNAVAILABLE_S = 5

@@ -1,4 +1,4 @@
-"""The socket of a server, bound before anything else is opened, and the process around its application with its log."""
+"""The process around an application: its log, signals and clock, and its socket, bound before anything is opened."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import signal
 import socket
 import ssl
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from teacup.base.clock import ClockReading, WallClock
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import Sparse
+from teacup.base.now import Every, read_clocks
 from teacup.http.server.config import ServerKeys
 from teacup.http.server.connections import LimitedConfig
 from teacup.http.server.limits import ConnectionLimits
@@ -22,6 +26,7 @@ logger = logging.getLogger("teacup.http.server.serving")
 
 _BACKLOG = 2048
 _SAME_LINE_EVERY_S = 10.0
+_CLOCK_LINE_EVERY_S = 60.0
 
 
 def log_to_standard_error() -> None:
@@ -130,3 +135,56 @@ def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> LimitedConfig:
         timeout_keep_alive=math.ceil(keys.keep_alive_s),
         **more,
     )
+
+
+class SteadyClock:
+    """The time by which a server judges: milliseconds since the epoch, at each call. Thread-safe.
+
+    What was concluded from a time cannot be taken back, and a wall clock may be hours ahead for a second. So while it
+    contradicts the monotonic clock (`teacup.base.clock`), time goes on by the latter, and requests are served; the log
+    names the clock.
+
+    A clock that was set back is believed once it has run steadily for a minute. So is one that was set ahead, where
+    something else would contradict it if it were wrong; otherwise it is not believed until the server is started again.
+
+    anchor          a trusted reading of both clocks: of the process that starts the workers
+    believes_ahead  whether a clock that was set ahead is believed after a minute
+    read            reads both clocks
+    """
+
+    def __init__(
+        self,
+        anchor: tuple[int, int],
+        *,
+        believes_ahead: bool,
+        read: Callable[[], tuple[int, int]] = read_clocks,
+    ) -> None:
+        self._believes_ahead, self._read = believes_ahead, read
+        self._clock = self._anchored(anchor)
+        self._last = anchor  # what was returned, and the monotonic clock
+        self._lock = threading.Lock()
+        self._every = Every(_CLOCK_LINE_EVERY_S, at_once=True)
+        self._jumped = False
+
+    def __call__(self) -> int:
+        with self._lock:
+            wall_ms, monotonic_ms = self._read()
+            if monotonic_ms < self._last[1]:  # of a restored machine: time goes on from what was returned last
+                self._clock = self._anchored((self._last[0], monotonic_ms))
+            reading = self._clock.look(wall_ms, monotonic_ms)
+            self._last = reading.steady_ms, monotonic_ms
+            self._say(reading)
+        return reading.steady_ms
+
+    def _anchored(self, anchor: tuple[int, int]) -> WallClock:
+        return WallClock(anchor, ahead_ms=None if self._believes_ahead else math.inf)
+
+    def _say(self, reading: ClockReading) -> None:
+        if reading.confirmed:
+            if self._jumped:
+                logger.warning("%s", reading.reason or "the wall clock of this machine agrees again")
+                self._every = Every(_CLOCK_LINE_EVERY_S, at_once=True)
+        elif self._every.due():
+            remedy = "" if self._believes_ahead else "; if it is right now, start this server again"
+            logger.warning("%s. Until then time goes on by the monotonic clock%s", reading.reason, remedy)
+        self._jumped = not reading.confirmed

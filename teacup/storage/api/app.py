@@ -36,11 +36,10 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from teacup.http.server import problem_details as problems
 from teacup.http.server.application import SMALL_BODY_BYTES, GuardedRoute, framework, gated, needs, operations
 from teacup.http.server.auth import Scope, Tokens
 from teacup.http.server.limits import Places
-from teacup.http.server.problem_details import RouteProblems
+from teacup.http.server.problem_details import RouteProblems, install, problem
 from teacup.http.server.request_gate import Gate
 from teacup.storage.api import content
 from teacup.storage.api.batches import Batches, Turns
@@ -359,7 +358,7 @@ def create_app(backend: Backend, tokens: Tokens, config: StorageServeConfig, clo
 
     description = "Arbitrary bytes by key in namespaces, many items per request."
     app = framework("Teacup Storage", description, lifespan=lifespan)
-    problems.install(app, _ERRORS, int(_RETRY_AFTER_S))
+    install(app, _ERRORS, int(_RETRY_AFTER_S))
     app.include_router(storage.router())
     app.include_router(operations(_REALM, storage.check, storage.metrics.text, _answers))
     return gated(app, config, tokens, storage.metrics.requests)
@@ -388,7 +387,7 @@ def _single(request: Request, result: WriteResult | ReadResult) -> Response | No
     status, kind = _PROBLEM_OF[result.status]
     headers = {"Retry-After": _RETRY_AFTER_S} if status == 503 else {}
     detail = result.reason or f"{result.status.value}: the key has no live item"
-    return problems.problem(status, detail, kind=kind, instance=request.url.path, headers=headers)
+    return problem(status, detail, kind=kind, instance=request.url.path, headers=headers)
 
 
 def _json(document: Any) -> Response:

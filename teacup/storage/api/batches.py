@@ -1,11 +1,10 @@
-"""Carries out one batch on a back end, within the limits of its namespace. Blocking: called in threads.
+"""Carries out one batch on a back end, within the limits of its namespace; in one of a few threads, by turns.
 
 Items and keys beyond a size limit are `rejected` one by one; the rest of their request is carried out. A read is done
 in portions until its answer is full: the remaining keys are `retryable`, and requesting them again continues there.
 
-Calls in a few threads, by turns: a thread that is free goes to the caller that has the fewest, not to the first.
-
-So a caller with many large requests, all of them allowed, delays the others by one of them, not by all.
+The calls of `Batches` block. `Turns` gives a thread that is free to the caller that has the fewest, not to the first:
+so a caller with many large requests, all of them allowed, delays the others by one of them, not by all.
 """
 
 from __future__ import annotations

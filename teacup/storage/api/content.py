@@ -1,9 +1,7 @@
-"""The codec and encoding of a request, and those wanted for its answer (RFC 9110, as far as needed).
+"""The codec and encoding of a request, and those of its answer; what the OpenAPI description says about both.
 
-The answer uses the first media type that `Accept` names and that is offered; if it names none, or any, it uses the
-request's. `Content-Encoding` and `Accept-Encoding` are gzip or zstd.
-
-What the OpenAPI description says about bodies in two media types.
+As in RFC 9110, as far as needed: the answer uses the first media type that `Accept` names and that is offered; if it
+names none, or any, it uses the request's. `Content-Encoding` and `Accept-Encoding` are gzip or zstd.
 """
 
 from __future__ import annotations
@@ -11,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
+from teacup.http.bodies import SentBody
 from teacup.storage.codecs.arrow import ITEMS, KEYS, ArrowCodec
 from teacup.storage.codecs.codec import ENCODINGS, Codec
 from teacup.storage.codecs.json import Base64, ItemBody, JsonCodec, ValueBody, Version
@@ -82,10 +80,8 @@ def _wanted(header: str | None) -> list[str]:
     return [name for _, name in sorted(weighted, key=lambda pair: pair[0])]
 
 
-class RetainedFromBody(BaseModel):
+class RetainedFromBody(SentBody):
     """A floor to raise."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     retained_from: Version
 

@@ -28,8 +28,7 @@ from uvicorn.supervisors import Multiprocess
 from teacup.base.now import read_clocks
 from teacup.http.server.connections import LimitedConfig
 from teacup.http.server.request_gate import Gate
-from teacup.http.server.serving import listen, log_to_standard_error, url, uvicorn_config
-from teacup.http.server.steady_clock import SteadyClock
+from teacup.http.server.serving import SteadyClock, listen, log_to_standard_error, url, uvicorn_config
 from teacup.storage.api.app import create_app
 from teacup.storage.api.config import StorageServeConfig
 from teacup.storage.api.metrics import FOLDER_VARIABLE

@@ -3,6 +3,6 @@
 aerospike/  the back end on Aerospike
 lmdb/       the embedded back end
 redis/      the back end on Redis
-entries.py  the items of one key as bytes, and the rules for them: for stores that know only bytes (pure)
+entries.py  items as bytes, namespaces, what has expired: what every back end stores, by the same rules (pure)
 opening.py  opens the back end that a URL names
 """

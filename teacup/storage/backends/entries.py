@@ -1,33 +1,28 @@
-"""The items of one key as one byte string, and the rules of `model` for them. Pure: for stores that know only bytes.
+"""What every back end stores, and the rules of `model` for it: items as bytes, namespaces, what has expired. Pure.
 
-    value = entry ...                                      by (version, tag) ascending; `latest`: one
-    entry = version int64, expiry int64, length of tag uint16, length of value uint32, tag, value     little-endian
+The items of one key are one byte string, as some stores know only bytes; little-endian:
 
-An entry is live until its expiry. What is not live counts as gone, even if it is still there; which entries that were,
-the request's moment notes (moment.py).
+    value = entry ...                    by (version, tag) ascending; `latest`: one
+    entry = version int64, expiry int64, length of tag uint16, length of value uint32, tag, value
 
-What a store records about a namespace, and what follows from it. Pure.
+An entry is live until its expiry. What is not live counts as gone, even if it is still there.
+
+A clock is evidence, not truth: it may be hours ahead for a second. So nothing is gone by the word of a clock alone. A
+request judges items by its `Moment`, which notes what it takes for expired (it does not store it, overwrites it, does
+not find it, or frees it). That is recorded before the request is answered, as the namespace's horizon: the version
+below which something was taken for expired, by whatever clock. A clock that goes back does not bring back what is gone,
+and no moment is before one by which something is gone already.
 
     retained_from = the largest of: now - retention + 1, the raised floor, the horizon
 
-An item of version now - retention may expire now and is then no longer found: hence the 1.
-
-The horizon is the version below which something was taken for expired, by whatever clock (moment.py): a clock that goes
-back does not bring back what is gone, and no moment is before one by which something is gone already. What a clock says
-is published, but not recorded: if it was wrong, and nothing was taken for expired, nothing is left of it.
-
-Settings may change as long as promises are kept: `keep` never; `bound` freely (existing items stay); `retention` only
-down, because existing items live no longer than was requested for them.
-
-The moment by which a request judges items, and what it takes for expired by it. Pure.
-
-A clock is evidence, not truth: it may be hours ahead for a second. So nothing is gone by the word of a clock alone.
-What a request takes for expired (it does not store it, overwrites it, does not find it, or frees it) is recorded before
-the request is answered, as the namespace's horizon (`stored.StoredNamespace.beyond`). Whatever the clock says later:
+An item of version now - retention may expire now and is then no longer found: hence the 1. What a clock says is
+published, but not recorded: if it was wrong, and nothing was taken for expired, nothing is left of it. Whatever the
+clock says later:
 
     an acknowledged item at or above `retained_from` was never taken for expired
 
-All back ends judge by this class, and record what it has noted.
+The settings of a namespace may change as long as promises are kept: `keep` never; `bound` freely (existing items stay);
+`retention` only down, because existing items live no longer than was requested for them.
 """
 
 from __future__ import annotations

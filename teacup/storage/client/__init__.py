@@ -1,10 +1,9 @@
 """The client of the storage API, for programs.
 
-key_value.py       bytes by key, the last put wins, on a namespace
-portions.py        one call in portions: requests of bounded size, repeated until every item is settled
-storage_client.py  the calls: items as plain data, or whole columns
+portions.py        one call in portions, repeated until every item is settled; how bodies travel
+storage_client.py  the calls: items as plain data, whole columns, or values by key
 """
 
-from teacup.storage.client.storage_client import Answered, StorageClient
+from teacup.storage.client.storage_client import Answered, StorageClient, StorageKeyValue
 
-__all__ = ["Answered", "StorageClient"]
+__all__ = ["Answered", "StorageClient", "StorageKeyValue"]

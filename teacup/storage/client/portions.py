@@ -1,6 +1,6 @@
 """One call in portions: requests of bounded size; unsettled items are sent again, refused requests are halved.
 
-How bodies travel between client and server: their media type, and compressed if the client is configured to.
+`Coding` is how their bodies travel: with a media type, and compressed if the client is configured to.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from teacup.storage.model import Item, ReadResult, Status, WriteResult
 _UNSETTLED = frozenset({Status.RETRYABLE, Status.IN_DOUBT})
 _ROW_BYTES = 32
 """The size of an item's fixed columns and offsets in a request."""
+_MAX_ANSWER_BYTES = 1 << 30  # of a compressed answer, decompressed
+_SMALLEST_COMPRESSED = 1024
 
 Asked = TypeVar("Asked", Item, bytes)
 Result = TypeVar("Result", WriteResult, ReadResult)
@@ -135,29 +137,6 @@ class Portions:
             start = stop
 
 
-_AGAIN = pa.array([status.value for status in sorted(_UNSETTLED)])
-_BAD = pa.array([Status.CONFLICT.value, Status.REJECTED.value])
-_REFUSED = pa.schema([("index", pa.int64()), ("status", pa.utf8()), ("reason", pa.utf8())])
-
-
-def _unsettled(count: int, reason: str | None) -> ItemsUnsettled:
-    return ItemsUnsettled(f"{count} items are not settled; the first: {reason}. Sending them again is safe")
-
-
-def _together(answers: Sequence[tuple[list[pa.Table], pa.Table]]) -> tuple[list[pa.Table], pa.Table]:
-    """Joins the answers of several requests: all found tables, and all refused rows."""
-    return [table for found, _ in answers for table in found], joined([refused for _, refused in answers], _REFUSED)
-
-
-def joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Joins the tables to one; without any, to an empty one."""
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-_MAX_ANSWER_BYTES = 1 << 30  # of a compressed answer, decompressed
-_SMALLEST_COMPRESSED = 1024
-
-
 @dataclass(frozen=True, slots=True)
 class Coding:
     """How bodies travel. `compression`: `zstd`, `gzip` or None, both ways. Raises `StorageConfigInvalid`."""
@@ -190,3 +169,22 @@ class Coding:
         if encoding not in ENCODINGS:
             raise AnswerNotUnderstood(f"Content-Encoding {encoding!r} was not asked for")
         return decompress(reply.content, encoding, _MAX_ANSWER_BYTES)
+
+
+_AGAIN = pa.array([status.value for status in sorted(_UNSETTLED)])
+_BAD = pa.array([Status.CONFLICT.value, Status.REJECTED.value])
+_REFUSED = pa.schema([("index", pa.int64()), ("status", pa.utf8()), ("reason", pa.utf8())])
+
+
+def _unsettled(count: int, reason: str | None) -> ItemsUnsettled:
+    return ItemsUnsettled(f"{count} items are not settled; the first: {reason}. Sending them again is safe")
+
+
+def _together(answers: Sequence[tuple[list[pa.Table], pa.Table]]) -> tuple[list[pa.Table], pa.Table]:
+    """Joins the answers of several requests: all found tables, and all refused rows."""
+    return [table for found, _ in answers for table in found], joined([refused for _, refused in answers], _REFUSED)
+
+
+def joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Joins the tables to one; without any, to an empty one."""
+    return pa.concat_tables(tables) if tables else schema.empty_table()

@@ -7,7 +7,8 @@ Answers are in the order of the request, one per item or key. The server decodes
 client does the reverse. What cannot be read raises `RequestMalformed`; what has the wrong shape raises
 `RequestInvalid`; the client treats either, in an answer, as an incomplete answer. An omitted tag is empty.
 
-Content-Encoding: gzip (level 1) and zstd, in both directions, never decompressing to more than is allowed. Pure.
+Either may be compressed, by gzip (level 1) or zstd, as Content-Encoding says; nothing is decompressed to more than is
+allowed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""JSON: bytes as base64url with padding; standard base64 and missing padding are accepted too.
+"""JSON: the codec for people, the bodies about namespaces, and the types of the problems of this API. Pure.
+
+Bytes are base64url with padding; standard base64 and missing padding are accepted too.
 
 A parsed body may take many times its bytes, and an error for each of its values hundreds of times. So the commas of a
 request are counted before it is parsed (no valid one has a comma in a text), and the first wrong item ends it.
-
-What server and client of the storage API exchange about namespaces, and the problem types defined here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, FailFast, Field, ValidationError, WithJsonSchema
 from pydantic_core import to_json
 
 from teacup.http.bodies import AnsweredBody, SentBody
@@ -24,6 +24,11 @@ BASE64_PATTERN = "|".join(
     f"^([{signs}]{{4}})*([{signs}][AQgw](==)?|[{signs}]{{2}}[AEIMQUYcgkosw048]=?)?$" for signs in (_URL, _STANDARD)
 )
 _SHOWN_FAULTS = 5
+
+NO_NAMESPACE = "/problems/no-namespace"
+NO_ITEM = "/problems/no-item"
+"""The type of a 404 for a missing item, unlike that for a wrong path."""
+OTHER_GENERATION = "/problems/other-generation"
 
 Base64 = Annotated[
     bytes,
@@ -109,6 +114,25 @@ class FoundsBody(AnsweredBody):
     """The answer to items:read, in the order of the request."""
 
     results: list[FoundBody]
+
+
+class NamespaceBody(AnsweredBody):
+    """A namespace: its settings and its state."""
+
+    name: str
+    keep: Keep
+    bound: int
+    retention_ms: int | None
+    max_value_bytes: int
+    generation: str = Field(description="a store that was wiped has a new one")
+    retained_from: int | None = Field(description="the version below which items may be gone; null: unknown")
+    now_ms: int | None = Field(default=None, description="the server's clock, by which items expire")
+
+
+class NamespacesBody(AnsweredBody):
+    """All namespaces of a server."""
+
+    namespaces: list[NamespaceBody]
 
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -197,32 +221,3 @@ def parsed(model: type[Body], body: bytes) -> Body:
 
 def _json(document: Any) -> bytes:
     return to_json(document, bytes_mode="base64")
-
-
-NO_NAMESPACE = "/problems/no-namespace"
-NO_ITEM = "/problems/no-item"
-"""The type of a 404 for a missing item, unlike that for a wrong path."""
-OTHER_GENERATION = "/problems/other-generation"
-
-
-class NamespaceBody(BaseModel):
-    """A namespace: its settings and its state."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    name: str
-    keep: Keep
-    bound: int
-    retention_ms: int | None
-    max_value_bytes: int
-    generation: str = Field(description="a store that was wiped has a new one")
-    retained_from: int | None = Field(description="the version below which items may be gone; null: unknown")
-    now_ms: int | None = Field(default=None, description="the server's clock, by which items expire")
-
-
-class NamespacesBody(BaseModel):
-    """All namespaces of a server."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    namespaces: list[NamespaceBody]

@@ -62,7 +62,7 @@ class Collector:
                 self.acknowledged.add(time_ms)
 
 
-def progress(collectors: Sequence[Collector]) -> None:
+def wait_for_ten_more(collectors: Sequence[Collector]) -> None:
     """Waits until each has ten more acknowledgements."""
     goals = [len(each.acknowledged) + 10 for each in collectors]
     wait_until(lambda: all(len(each.acknowledged) >= goal for each, goal in zip(collectors, goals, strict=True)))
@@ -81,13 +81,13 @@ def test_nothing_acknowledged_is_lost_when_a_server_and_the_database_are_killed(
         for thread in threads:
             thread.start()
         try:
-            progress(collectors)
+            wait_for_ten_more(collectors)
             postgresql.kill()
             wait_until(lambda: requests.get(f"{other}/readyz", timeout=20).status_code == 503)
             postgresql.start()
-            progress(collectors)
+            wait_for_ten_more(collectors)
             first.kill()
-            progress(collectors[2:])
+            wait_for_ten_more(collectors[2:])
         finally:
             stop.set()
             for thread in threads:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from dedup.errors import DedupConfigInvalid
 from dedup.replay_range import DedupConfig, Loaded, LoadLimits, ReplayRange, uncommitted_batch
-from dedup.restart.deduplicator import Deduplicator
-from dedup.restart.states import Attempt, FilterState, Reason
+from dedup.restart.deduplicator import Attempt, Deduplicator, FilterState, Reason
 from tests.support.canary import searched
 
 CONFIG = DedupConfig(quiet_ms=1_000, settle_ms=500)

@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from dedup.errors import DedupError, ResultsUnreadable
 from dedup.identity import Identity
 from dedup.replay_range import DedupConfig
-from dedup.restart.states import Attempt, FilterReport
+from dedup.restart.deduplicator import Attempt, FilterReport
 from dedup.restart.worker import Setup, WorkerDeduplicator, filtered, open_deduplicator, replay_of, restart_deduplicator
 from dedup.results import KafkaResults, LakeResults
 from teacup.kafka.errors import TopicMissing

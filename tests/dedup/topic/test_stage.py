@@ -15,13 +15,12 @@ from confluent_kafka.admin import AdminClient
 from dedup.errors import RecordsGone, RowsLost
 from dedup.identity import BatchTag, Identity, Within
 from dedup.replay_range import DedupConfig, ReplayRange
+from dedup.restart.deduplicator import Attempt
 from dedup.restart.seen_ids import hashes_of
-from dedup.restart.states import Attempt
-from dedup.topic import stage as topicstage
-from dedup.topic.job import TopicJob, TopicSummary
+from dedup.topic import TopicJob, stage
 from dedup.topic.read_back import OutputWindow
 from dedup.topic.source import BatchPart
-from dedup.topic.stage import topic_stage
+from dedup.topic.stage import TopicSummary, topic_stage
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.records.record import KeyOf
@@ -119,7 +118,7 @@ def test_a_record_that_is_not_written_fails_the_batch(kafka, topic_factory, monk
     source, out, really = topic_factory(), topic_factory(), TopicWriter.write
     put(kafka, source, ["a", "b", "b"], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
-    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0))
     monkeypatch.setattr(
         TopicWriter, "write", lambda self, topic, *columns: really(self, topic, *(column[1:] for column in columns))
     )
@@ -136,12 +135,12 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
 
     def dropped(attempt, *span):
-        monkeypatch.setattr(topicstage, "current_attempt", lambda: attempt)
+        monkeypatch.setattr(stage, "current_attempt", lambda: attempt)
         return summary(job, BatchPart(1, 1, 0, *span)).dropped
 
     first = dropped(Attempt(0), 0, 20)
     again = dropped(Attempt(0, task=1), 0, 20)
-    topicstage._windows.clear()  # the next range is another process's
+    stage._windows.clear()  # the next range is another process's
     put(kafka, source, ["0", "9"], start_ms + 10 * WINDOW_MS)
     then = dropped(Attempt(1), 20, 22)
 
@@ -156,10 +155,10 @@ def test_a_range_that_retention_has_overtaken_stops_the_job_or_gives_what_is_lef
     put(kafka, source, "abcdef", wall_ms())
     stops = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(settle_ms=0), ReplayRange())
     continues = replace(stops, on_data_loss="continue")
-    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0))
     summary(stops, BatchPart(1, 1, 0, 0, 4))
     admin.delete_records([TopicPartition(source, 0, 2)])[TopicPartition(source, 0, 2)].result(30)
-    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0, task=1))
+    monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0, task=1))
 
     with pytest.raises(RecordsGone, match=rf"offset 0 of {source}-0 .*`on_data_loss: continue`"):
         summary(stops, BatchPart(1, 1, 0, 0, 6))
@@ -181,7 +180,7 @@ def test_canary_without_reading_the_output_back_a_repeated_range_is_written_twic
         monkeypatch.setattr(OutputWindow, "catch_up", lambda self: 0)
 
     for attempt in (Attempt(0), Attempt(0, task=1)):
-        monkeypatch.setattr(topicstage, "current_attempt", lambda attempt=attempt: attempt)
+        monkeypatch.setattr(stage, "current_attempt", lambda attempt=attempt: attempt)
         found = summary(job, BatchPart(1, 1, 0, 0, 2)).dropped
 
     assert found == dropped
@@ -302,7 +301,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
     job = TopicJob(out, source, out, kafka, {}, identity, WINDOW_MS, DedupConfig(), ReplayRange())
 
     def written(attempt, *span):
-        monkeypatch.setattr(topicstage, "current_attempt", lambda: attempt)
+        monkeypatch.setattr(stage, "current_attempt", lambda: attempt)
         found = summary(job, BatchPart(1, 1, 0, *span))
         return found.written, found.without_id
 
@@ -332,7 +331,7 @@ def test_times_that_the_output_does_not_take_are_kept_in_a_header(kafka, topic_f
     put(kafka, source, ["old"], old_ms)
     put(kafka, source, ["new"], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
-    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0))
 
     list(topic_stage(job)(BatchPart(1, 1, 0, 0, 2)))
 
@@ -347,7 +346,7 @@ def test_a_record_above_the_outputs_limit_is_named(kafka, topic_factory, monkeyp
     put(kafka, source, [f"{i:0500}" for i in range(100)], wall_ms())
     put(kafka, source, ["x" * 30_000], wall_ms())
     job = TopicJob(out, source, out, kafka, {}, BY_KEY, WINDOW_MS, DedupConfig(), ReplayRange())
-    monkeypatch.setattr(topicstage, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0))
 
     summary(job, BatchPart(1, 1, 0, 0, 100))
     with pytest.raises(TaskEnded) as raised:  # the task itself reports it, because Spark would retry an exception

@@ -10,8 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 from dedup.errors import RecordsGone, SourceChanged
-from dedup.topic.job import TopicSummary
 from dedup.topic.source import Ranges, check_log, following
+from dedup.topic.stage import TopicSummary
 from deploy.cli.app import app
 from deploy.errors import AccountsDiffer
 from deploy.jobs.dedup import gathered, without_any_id

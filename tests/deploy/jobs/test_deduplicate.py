@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from dedup.identity import BatchTag
 from dedup.replay_range import ReplayRange
-from dedup.restart.states import Attempt
+from dedup.restart.deduplicator import Attempt
 from deploy.jobs.join import deduplication
 from deploy.load import load_job
 from deploy.output import deliveries

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from datadelay.watermark import UNKNOWN
-from dedup.restart.states import FilterChange, FilterReport, FilterState, Reason
+from dedup.restart.deduplicator import FilterChange, FilterReport, FilterState, Reason
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather
 from deploy.output.accounts import DeliveredBatch
 from joins import DelayApi, LookupSpec, StorageApi

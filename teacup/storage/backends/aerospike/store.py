@@ -1,17 +1,18 @@
 """The back end on Aerospike: one record per key, in the set named like the namespace.
 
-    record    items (entries.py), nonce (a random integer, new with each change); TTL: the last expiry plus a margin
-    key 0     meta (aerospikefacts.py), nonce; never expires
+    record    items (`entries`), nonce (a random integer, new with each change); TTL: the last expiry plus a margin
+    key 0     `facts.Meta`, nonce; never expires
     key NAME  of the generation: written once, before anything else of it, and never again
 
 All share the set. A truncated set has lost what was written before some moment: so the generation's record first.
 
-Changes are compare-and-swap (`aerospikerecords`): read in one batch, decide by the rules of `entries`, write in one
-batch. What lost the race is read and decided again. A write that changes nothing is not sent, so a repeated one never
-extends a life, and the TTL is always that of the item that lives longest.
+Changes are compare-and-swap (`records`): read in one batch, decide by the rules of `entries`, write in one batch. What
+lost the race is read and decided again. A write that changes nothing is not sent, so a repeated one never extends a
+life, and the TTL is always that of the item that lives longest.
 
-The server's TTL only frees space: the exact expiry in the record says what is live. The margin (moment.py) is for
-clocks that step; those of the nodes are compared with ours whenever the namespace's state is asked for or changed.
+The server's TTL only frees space: the exact expiry in the record says what is live. The margin is for clocks that step
+(`entries.FREED_AFTER_MS`); those of the nodes are compared with ours whenever the namespace's state is asked for or
+changed.
 """
 
 from __future__ import annotations

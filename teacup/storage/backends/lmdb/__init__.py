@@ -1,5 +1,5 @@
 """The embedded back end.
 
-files.py  detects a store that may be broken because the machine went down
-store.py  LMDB: one environment in a folder of this machine
+store.py   LMDB: one environment in a folder of this machine
+upkeep.py  marks that show a crash of the machine, and which keys to check for expired items
 """

@@ -1,8 +1,8 @@
 """The embedded back end: one LMDB environment in a folder, shared by the threads and processes of one machine.
 
-    namespaces      name -> stored.py, in JSON
-    items/NAME      key -> its items (entries.py); a key beyond 510 bytes by its beginning and a digest of 64 bytes
-    expiries/NAME   which keys to check for expired items (expiryindex.py)
+    namespaces      name -> `entries.StoredNamespace`, in JSON
+    items/NAME      key -> its items (`entries`); a key beyond 510 bytes by its beginning and a digest of 64 bytes
+    expiries/NAME   which keys to check for expired items (`upkeep`)
 
 A request is one transaction. A write also purges a bounded number of keys that the index says are due, so expiry frees
 space at the pace of writing, and nothing is ever scanned.
@@ -13,7 +13,7 @@ transaction that would leave less than a small reserve is undone; the reserve is
 Durability: what is acknowledged survives `kill -9`. With `sync=yes` each transaction waits for the disk and survives a
 power failure too, at less than half the pace (measured, requests of 1,000 random keys: 67,000 keys/s instead of
 154,000, because each touches a thousand pages). The default is `sync=no`, because what the store keeps can be written
-again from its source; a store that was open when the machine went down is detected and refused (unsynced.py).
+again from its source; a store that was open when the machine went down is detected and refused (`upkeep`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,14 @@ import lmdb
 
 from teacup.storage.backends import entries
 from teacup.storage.backends.entries import Moment, StoredNamespace, check_generation
-from teacup.storage.backends.lmdb import files as expiryindex
-from teacup.storage.backends.lmdb.files import Unsynced, check_same_boot, this_boot
+from teacup.storage.backends.lmdb.upkeep import (
+    Unsynced,
+    add_expiring,
+    check_same_boot,
+    expiry_bucket,
+    take_expired,
+    this_boot,
+)
 from teacup.storage.errors import StorageUnavailable
 from teacup.storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
@@ -279,14 +285,14 @@ class LmdbStore:
                     outcome, after = entries.admit(namespace, before, item, moment)
                     if after is not None:
                         kept[key] = changed[key] = after
-                        bucket = expiryindex.bucket(item.expires_at_ms)
-                        if before is None or bucket not in map(expiryindex.bucket, entries.expiries(before)):
+                        bucket = expiry_bucket(item.expires_at_ms)
+                        if before is None or bucket not in map(expiry_bucket, entries.expiries(before)):
                             expiring.setdefault(bucket, []).append(key)
                 outcomes.append(outcome)
             self._record(txn, opened, moment)
             if changed:
                 cursor.putmulti(sorted(changed.items()))
-                expiryindex.add(txn, opened.expiries, expiring)
+                add_expiring(txn, opened.expiries, expiring)
                 self._check_reserve(txn, sum(map(len, changed.values())) + 2 * _PAGE_BYTES * len(changed))
         return outcomes
 
@@ -315,7 +321,7 @@ class LmdbStore:
     def _purge(self, txn: lmdb.Transaction[bytes], opened: _Opened, now_ms: int, limit: int) -> int:
         """Removes the expired items of keys that are due. Returns how many keys were due."""
         moment = self._stored(txn, opened).moment(now_ms)
-        due = expiryindex.take(txn, opened.expiries, moment.now_ms, limit)
+        due = take_expired(txn, opened.expiries, moment.now_ms, limit)
         if not due:
             return 0
         for key, kept in txn.cursor(opened.items).getmulti(due):

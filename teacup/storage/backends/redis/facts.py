@@ -14,7 +14,7 @@ last seen: on which run of the server (`run_id`, new at each start) and in which
 An evicted key shows in the server's count. Commands that reset that count, or bring in other data, leave a trace in the
 server's statistics; after a reset, fewer commands were carried out than before. What none of these shows (a log that
 was cut, an older copy of it) is noticed by the processes that wrote: each counts in the store what was acknowledged to
-it (`redisacknowledged`).
+it (`witnesses.Acknowledged`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The connections to a Redis server: commands in pipelines, and its failures in words.
 
 Every command of a pipeline has its own answer, which may be an error; what fails as a whole raises. A pipeline may end
-with questions about the server itself (`redisfacts`): they are answered by the server that carried out the commands.
+with questions about the server itself (`facts`): they are answered by the server that carried out the commands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The back end on Redis: one string per key.
 
-    teacup:NAME/KEY        items (entries.py); expires a margin after its last item
-    teacup:NAME            the namespace's witness, and teacup:NAME@PROCESS: rediswitnesses.py
+    teacup:NAME/KEY        its items (`entries`); expires a margin after the last of them
+    teacup:NAME            the namespace's witness, and teacup:NAME@PROCESS: `witnesses`
 
 Changes are compare-and-swap: read in one command, decide by the rules of `entries`, write in one command, a script that
 changes each key only if it is what was read (so the server syncs its log once). What lost the race is read and decided

@@ -1,7 +1,7 @@
 """What a process knows of the namespaces in a Redis server, and the commands that rely on it.
 
-    teacup:NAME            the namespace's witness (redisfacts.py): generation, run of the server; never expires
-    teacup:NAME@PROCESS    how many requests were acknowledged to this process (redisacknowledged.py)
+    teacup:NAME            the namespace's witness (`facts.Witness`): generation, run of the server; never expires
+    teacup:NAME@PROCESS    how many requests were acknowledged to this process (`Acknowledged`)
 
 A command is worth nothing without its witness, for the server may be another one than before:
 
@@ -16,11 +16,9 @@ Whatever such a look shows is recorded in the witnesses of all namespaces before
 store that may have lost something begins another generation, and one that may lose something does so at its next run.
 What cannot be recorded just then, because the server is a replica, is remembered (`_doubted`).
 
-What a Redis server has acknowledged to this process, and whether it still has that.
-
-Each request that writes counts up a key of the process, as the last entry of the request in the server's log. A server
-whose key is lower than what was acknowledged has lost the end of its log: it was cut, or an older copy was restored. An
-older copy may also bring back an earlier generation.
+Each request that writes counts up the key of its process, as the last entry of the request in the server's log. A
+server whose key is lower than what was acknowledged has lost the end of its log: it was cut, or an older copy was
+restored. An older copy may also bring back an earlier generation.
 """
 
 from __future__ import annotations
@@ -49,44 +47,6 @@ from teacup.storage.model import Namespace, Status, WriteResult
 
 COUNT_LIVES_MS = 30 * 24 * 3_600_000
 """How long the server keeps the key of a process that writes no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """What was acknowledged to this process in a generation of a namespace.
-
-    count     the key at the last acknowledged request; 0: there was none
-    at_ms     when that was
-    missing   the store had fewer
-    past      earlier generations of the namespace
-    """
-
-    generation: str
-    count: int
-    at_ms: int
-    missing: bool = False
-    past: frozenset[str] = frozenset()
-
-    def then(self, before: bytes | None, count: int, now_ms: int) -> Acknowledged:
-        """Returns what is known after another request of the generation, whose answer has the key as it was before."""
-        missing = not self.is_there(self.generation, before, now_ms)
-        return replace(self, count=count, at_ms=now_ms, missing=missing)
-
-    def seen(self, generation: str, now_ms: int) -> Acknowledged:
-        """Returns what is known after a look at the namespace, which is of this generation."""
-        if generation == self.generation:
-            return self
-        return Acknowledged(generation, 0, now_ms, past=self.past | {self.generation})
-
-    def is_there(self, generation: str, count: bytes | None, now_ms: int) -> bool:
-        """Tells whether a store of this generation, with this key of the process, has what was acknowledged."""
-        if generation != self.generation:
-            return generation not in self.past
-        if self.missing:
-            return False
-        return int(count or 0) >= self.count or now_ms - self.at_ms > COUNT_LIVES_MS // 2  # it may have expired
-
-
 Argument = bytes | str | int
 
 ATTEMPTS = 20
@@ -326,6 +286,42 @@ class Witnesses:
 
     def _counted(self, namespace: Namespace) -> bytes:
         return _witness_key(namespace) + b"@" + self._process.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What was acknowledged to this process in a generation of a namespace.
+
+    count     the key at the last acknowledged request; 0: there was none
+    at_ms     when that was
+    missing   the store had fewer
+    past      earlier generations of the namespace
+    """
+
+    generation: str
+    count: int
+    at_ms: int
+    missing: bool = False
+    past: frozenset[str] = frozenset()
+
+    def then(self, before: bytes | None, count: int, now_ms: int) -> Acknowledged:
+        """Returns what is known after another request of the generation, whose answer has the key as it was before."""
+        missing = not self.is_there(self.generation, before, now_ms)
+        return replace(self, count=count, at_ms=now_ms, missing=missing)
+
+    def seen(self, generation: str, now_ms: int) -> Acknowledged:
+        """Returns what is known after a look at the namespace, which is of this generation."""
+        if generation == self.generation:
+            return self
+        return Acknowledged(generation, 0, now_ms, past=self.past | {self.generation})
+
+    def is_there(self, generation: str, count: bytes | None, now_ms: int) -> bool:
+        """Tells whether a store of this generation, with this key of the process, has what was acknowledged."""
+        if generation != self.generation:
+            return generation not in self.past
+        if self.missing:
+            return False
+        return int(count or 0) >= self.count or now_ms - self.at_ms > COUNT_LIVES_MS // 2  # it may have expired
 
 
 def digest(value: bytes | None) -> str:

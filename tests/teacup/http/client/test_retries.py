@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from teacup.http.client import retries as patience
+from teacup.http.client import retries
 from teacup.http.client.retries import Again, Patience
 
 
@@ -40,7 +40,7 @@ def test_a_call_that_fails_for_long_says_so_now_and_then(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line for many attempts, of many calls."""
-    monkeypatch.setattr(patience, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(retries, "SAY_EVERY_S", 0.0)
     for _ in range(3):
         _, attempt = failing(50)
         assert Patience(99).repeat(attempt) == "done"

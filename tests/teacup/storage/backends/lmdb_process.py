@@ -1,6 +1,6 @@
-"""A process that uses an LMDB store beside others: `python lmdb_process.py URL write|read FIRST COUNT`.
+"""A process that uses an LMDB store beside others: `python -m ... URL FIRST COUNT`.
 
-write: single items until it is killed, or COUNT are done; prints the number of each that was acknowledged
+It writes single items until it is killed, or COUNT are done; prints the number of each that was acknowledged.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from teacup.storage.errors import StorageUnavailable
 from teacup.storage.model import Backend, Item, Keep, Namespace, Status
 from tests.support.aerospike_server import NEEDS_ASD, AerospikeProcess, aerospike_cluster, aerospike_process
 from tests.support.waiting import wait_until
-from tests.teacup.storage.backends.modelmachine import statuses
+from tests.teacup.storage.backends.model_machine import statuses
 from tests.teacup.storage.stores import item_maker, opened
 
 NOW = wall_ms()

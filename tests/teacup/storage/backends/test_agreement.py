@@ -15,7 +15,7 @@ from teacup.storage.backends.opening import open_backend
 from teacup.storage.model import Item, Namespace, WriteResult
 from tests.support.canary import EXAMPLES
 from tests.support.profiles import is_full
-from tests.teacup.storage.backends.modelmachine import AgreesWithTheModel
+from tests.teacup.storage.backends.model_machine import AgreesWithTheModel
 
 Outcome = tuple[WriteResult, bytes | None]
 

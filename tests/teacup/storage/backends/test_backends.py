@@ -14,7 +14,7 @@ from teacup.base.now import wall_ms
 from teacup.storage.errors import GenerationChanged, StorageConfigInvalid
 from teacup.storage.model import Backend, Item, Keep, Namespace, Status
 from tests.support.redis_server import RedisProcess
-from tests.teacup.storage.backends.modelmachine import LONG, AgreesWithTheModel, statuses
+from tests.teacup.storage.backends.model_machine import LONG, AgreesWithTheModel, statuses
 from tests.teacup.storage.stores import NEEDS_AEROSPIKE, Open, item_maker, namespace, opened, opener
 
 

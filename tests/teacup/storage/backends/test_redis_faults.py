@@ -19,7 +19,7 @@ from teacup.storage.errors import StorageUnavailable
 from teacup.storage.model import Backend, Item, Status
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.waiting import wait_until
-from tests.teacup.storage.backends.redisstores import NOW, SPACE, evicts, item, redis_store
+from tests.teacup.storage.backends.redis_stores import NOW, SPACE, evicts, item, redis_store
 
 FAULTS = 25
 

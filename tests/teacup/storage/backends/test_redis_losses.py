@@ -19,8 +19,8 @@ from teacup.storage.model import Backend, Item, Status, WriteResult
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.storage_process import client, server_process
 from tests.support.waiting import wait_until
-from tests.teacup.storage.backends.modelmachine import statuses
-from tests.teacup.storage.backends.redisstores import (
+from tests.teacup.storage.backends.model_machine import statuses
+from tests.teacup.storage.backends.redis_stores import (
     NOW,
     SPACE,
     all_there,

@@ -13,7 +13,7 @@ from teacup.storage.backends.redis.server import RedisAt, RedisServer
 from teacup.storage.errors import GenerationChanged, StorageUnavailable
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.waiting import wait_until
-from tests.teacup.storage.backends.redisstores import (
+from tests.teacup.storage.backends.redis_stores import (
     NOW,
     SPACE,
     all_there,

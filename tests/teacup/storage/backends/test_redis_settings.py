@@ -16,8 +16,8 @@ from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Namespace, Status
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.waiting import wait_until
-from tests.teacup.storage.backends.modelmachine import statuses
-from tests.teacup.storage.backends.redisstores import NOW, SPACE, all_there, evicts, generation, numbered, redis_store
+from tests.teacup.storage.backends.model_machine import statuses
+from tests.teacup.storage.backends.redis_stores import NOW, SPACE, all_there, evicts, generation, numbered, redis_store
 from tests.teacup.storage.stores import opened
 
 OTHER = Namespace("other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from teacup.storage.client.key_value import StorageKeyValue
+from teacup.storage.client import StorageKeyValue
 from teacup.storage.errors import ItemsUnsettled, StorageError
 from teacup.storage.model import Status
 from tests.support.dictbackend import DictBackend

@@ -27,7 +27,7 @@ from teacup.storage.backends.entries import FREED_AFTER_MS
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Keep, Namespace, Status, WriteResult
-from tests.teacup.storage.backends.modelmachine import statuses
+from tests.teacup.storage.backends.model_machine import statuses
 from tests.teacup.storage.stores import AEROSPIKE, NEEDS_AEROSPIKE, item_maker, namespace, opened
 
 NOW = wall_ms()

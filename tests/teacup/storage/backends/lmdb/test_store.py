@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.storage.backends import lmdb_process
 
 from teacup.storage.backends.lmdb.store import LmdbStore
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Item, Keep, Namespace, Status
+from tests.teacup.storage.backends import lmdb_process
 from tests.teacup.storage.backends.lmdb_process import NOW, SPACE, numbered
-from tests.teacup.storage.backends.modelmachine import statuses
+from tests.teacup.storage.backends.model_machine import statuses
 from tests.teacup.storage.stores import opened
 
 ROOT = Path(__file__).parents[5]
@@ -43,9 +43,8 @@ def lmdb_store(url: str, *spaces: Namespace) -> Iterator[LmdbStore]:
 @contextmanager
 def writer(url: str, first: int, count: int) -> Iterator[subprocess.Popen[str]]:
     """Starts a process that writes items one by one."""
-    command = [sys.executable, lmdb_process.__file__, url, str(first), str(count)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    command = [sys.executable, "-m", lmdb_process.__name__, url, str(first), str(count)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             yield process
         finally:

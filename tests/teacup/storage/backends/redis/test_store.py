@@ -18,8 +18,8 @@ from teacup.storage.backends.opening import open_backend
 from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Status, WriteResult
 from tests.support.redis_server import RedisProcess, redis_process
-from tests.teacup.storage.backends.modelmachine import statuses
-from tests.teacup.storage.backends.redisstores import NOW, SPACE, all_there, item, numbered, redis_store, witnesses
+from tests.teacup.storage.backends.model_machine import statuses
+from tests.teacup.storage.backends.redis_stores import NOW, SPACE, all_there, item, numbered, redis_store, witnesses
 from tests.teacup.storage.stores import opened
 
 PAGE = (Path(__file__).parents[5] / "docs" / "storage-api.md").read_text(encoding="utf-8")

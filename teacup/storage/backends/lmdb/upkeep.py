@@ -1,18 +1,18 @@
-"""Detects a store that was being written without waiting for the disk when the machine went down: it may be broken.
+"""What keeps a store sound: marks that show a crash of the machine, and an index of the keys that may have expired.
 
     FOLDER/unsynced/BOOT.RANDOM    one per process that has the store open, locked (flock) while the process lives
 
-What is written without waiting is in the system's memory: it survives the process, not the machine. A process that
-closes the store waits for the disk once and removes its mark; one that opens it does so for those that were killed. A
-mark of another boot belongs to a process whose writes may have reached the disk in part, or in another order.
-
-Which keys to check for expired items: an index in LMDB that is cheap to write.
+What is written without waiting for the disk is in the system's memory: it survives the process, not the machine. A
+process that closes the store waits for the disk once and removes its mark; one that opens it does so for those that
+were killed. A mark of another boot belongs to a process whose writes may have reached the disk in part, or in another
+order: the store may be broken.
 
     (bucket of expiry, transaction, part) -> up to 64 keys, each preceded by its length
 
-A bucket covers 10 s of expiries, and is over when everything in it has expired. A transaction adds its keys in parts,
-in order of time, so adding is appending, and the keys to be freed come first. An item that is replaced or deleted
-leaves its key here until its bucket is over: an entry only says that the key should be checked.
+The index is in LMDB, and cheap to write. A bucket covers 10 s of expiries, and is over when everything in it has
+expired. A transaction adds its keys in parts, in order of time, so adding is appending, and the keys to be freed come
+first. An item that is replaced or deleted leaves its key here until its bucket is over: an entry only says that the key
+should be checked.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ import lmdb
 from teacup.storage.errors import StorageUnavailable
 
 BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
+_KEYS_PER_PART = 64
+_BUCKET_MS = 10_000
+_AT = Struct(">QQH")
+_LENGTH = Struct("<H")
 
 
 class Unsynced:
@@ -113,30 +117,26 @@ def _sync_folder(folder: Path) -> None:
         os.close(file)
 
 
-KEYS_A_PART = 64
-_BUCKET_MS = 10_000
-_AT = Struct(">QQH")
-_LENGTH = Struct("<H")
-
-
-def bucket(expires_at_ms: int) -> int:
+def expiry_bucket(expires_at_ms: int) -> int:
     """Returns the bucket of an expiry; it is over at `bucket * 10 s`."""
     return -(-expires_at_ms // _BUCKET_MS)
 
 
-def add(txn: lmdb.Transaction[bytes], index: lmdb._Database, keys_by_bucket: Mapping[int, Sequence[bytes]]) -> None:
-    """Adds keys. Call it once per transaction: entries are distinguished by the transaction's number."""
+def add_expiring(
+    txn: lmdb.Transaction[bytes], index: lmdb._Database, keys_by_bucket: Mapping[int, Sequence[bytes]]
+) -> None:
+    """Adds keys to the index. Call it once per transaction: entries are distinguished by the transaction's number."""
     number = txn.id()
     parts = []
     for at in sorted(keys_by_bucket):
         keys = keys_by_bucket[at]
-        for part, start in enumerate(range(0, len(keys), KEYS_A_PART)):
-            joined = b"".join(_LENGTH.pack(len(key)) + key for key in keys[start : start + KEYS_A_PART])
+        for part, start in enumerate(range(0, len(keys), _KEYS_PER_PART)):
+            joined = b"".join(_LENGTH.pack(len(key)) + key for key in keys[start : start + _KEYS_PER_PART])
             parts.append((_AT.pack(at, number, part), joined))
     txn.cursor(index).putmulti(parts)
 
 
-def take(txn: lmdb.Transaction[bytes], index: lmdb._Database, now_ms: int, limit: int) -> list[bytes]:
+def take_expired(txn: lmdb.Transaction[bytes], index: lmdb._Database, now_ms: int, limit: int) -> list[bytes]:
     """Removes the first parts whose buckets have expired, until they name `limit` keys. Returns the keys, sorted."""
     keys: set[bytes] = set()
     with txn.cursor(index) as cursor:

@@ -1,8 +1,7 @@
-"""For any history of a topic and any positions: never beyond the true partition watermark, and equal to it when caught
-up.
+"""For any history of a topic and any positions: never beyond the true watermark, and equal to it when caught up.
 
-The oracle knows the whole history, including the future: the true partition watermark at a moment is the smallest event
-time of the records that the consumer has not read. Records from the future do not count, because nobody waits for them.
+The oracle knows the whole history, including the future: the true watermark at a moment is the smallest event time of
+the records that the consumer has not read. Records from the future do not count, because nobody waits for them.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> None:
+def test_the_published_time_is_never_beyond_the_true_watermark(case: Case) -> None:
     """Not for any partition, so not for the topic: every record still unread has at least that time."""
     check_not_beyond(case)
 
