@@ -25,7 +25,7 @@ from joins.errors import SpecChanged
 from joins.spec import BothSides, JoinPath, JoinSpec
 from teacup.kafka.log.losses import Epochs
 
-FORMAT = 7
+FORMAT = 8
 IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` for left")
 
 
