@@ -1,4 +1,4 @@
-"""Writes the tables of headers and reasons into docs/reference.md, from `teacup.kafka.headers`: `python -m docs.recordtables`."""
+"""Writes the tables of headers and reasons into docs/reference.md, from the code: `python -m docs.recordtables`."""
 
 from __future__ import annotations
 

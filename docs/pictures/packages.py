@@ -16,8 +16,8 @@ def packages() -> Canvas:
     """What puts parts together on top, what knows nothing of the others at the bottom."""
     canvas = Canvas(
         "Packages: each imports only those below it",
-        "deploy puts the parts together, and imports all others. joins imports datadelay and teacup; dedup and datadelay "
-        "import teacup alone. Within teacup spark is above kafka, storage above http, and all of them above base.",
+        "deploy puts the parts together, and imports all others. joins imports datadelay and teacup; dedup and "
+        "datadelay import teacup alone. Within teacup spark is above kafka, storage above http, and all of them above base.",
         1000,
         464,
     )
