@@ -17,7 +17,8 @@ def packages() -> Canvas:
     canvas = Canvas(
         "Packages: each imports only those below it",
         "deploy puts the parts together, and imports all others. joins imports datadelay and teacup; dedup and "
-        "datadelay import teacup alone. Within teacup spark is above kafka, storage above http, and all of them above base.",
+        "datadelay import teacup alone. Within teacup spark is above kafka, storage above http, and all of them above "
+        "base.",
         1000,
         464,
     )
