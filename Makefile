@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml $(wildcard teacup/kafka/native/c/*)
 	@touch $@
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
-	@$(BIN)/python -m deploy.dev.broker.command --fetch >/dev/null
+	@$(BIN)/python -m deploy.dev.broker.jars >/dev/null
 
 jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cache): jobs start in half the CPU time
 	@$(BIN)/python -m teacup.spark.class_archive

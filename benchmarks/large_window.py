@@ -95,7 +95,7 @@ def job_file(folder: Path, bootstrap: str, right: int) -> Path:
 
 def joined(job: Path, limit_bytes: int) -> list[dict[str, Any]]:
     """Runs the job within the limit; returns the log lines of its batches."""
-    command = [sys.executable, "-m", "deploy.cli.command", "run", str(job)]
+    command = [sys.executable, "-m", "deploy.cli", "run", str(job)]
     with limited(limit_bytes) as enter, job.with_name("errors.log").open("w") as errors:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=enter)
     if done.returncode != 0:

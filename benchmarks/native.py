@@ -21,8 +21,7 @@ import pyarrow as pa
 from benchmarks.workload import create_topic
 from deploy.dev.broker.broker import Broker
 from deploy.job import Output
-from deploy.output.routing import outgoing_results
-from deploy.output.side_topics import too_large
+from deploy.output.routing import outgoing_results, too_large
 from joins.rows.frames import ROW
 from joins.spec import Format, JoinSpec, Side
 from teacup.base.now import wall_ms

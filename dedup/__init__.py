@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from teacup.base.imports import on_first_use
+from teacup.base.process import on_first_use
 
 if TYPE_CHECKING:
     from dedup.errors import DedupError

@@ -1,18 +1,19 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs.
 
-check/              `teacup check --connect`
+check/              `teacup check`: the files of services, and what a job would meet
 cli/                the `teacup` command
-dev/                the demos
+dev/                the demos, and a broker for development
 jobfile/            the keys of job files
 jobs/               one runner, and a module for each kind of job
-output/             what is written, and where
+output/             which rows are written where, and how
 checkpoint_lock.py  one process per checkpoint
-errors.py           what is refused or given up
+errors.py           what is refused or given up (pure)
 job.py              jobs as plain, validated data (pure)
 kinds.py            the kinds of jobs, one line each
+load.py             a job file becomes a job
 submit.py           `spark-submit deploy/submit.py JOB.yaml`
 
-Public: `deploy.cli.command.main`, which is the command of the name teacup; the rest is internal.
+Public: `deploy.cli.__main__.main`, which is the command `teacup`; the rest is internal.
 
 Job files to start from are in `examples`, a crontab line and a Kubernetes CronJob in `manifests`.
 """

@@ -1,36 +1,15 @@
 """The kinds of jobs, one line each: the keys of their job files, and what carries them out.
 
-A job file (YAML) becomes a job: validated completely before anything connects, all errors reported at once.
-
-teacup.base.config.document.Document -> the keys of its kind (`deploy.kinds`) -> a job
-
-Whether librdkafka knows a property and accepts its value. Asks librdkafka, without connecting to anything.
-
-This is an edge: each property is tried on a producer of its own, which has no broker, and so opens no connection.
+A new kind is three things: its job, data built on `deploy.job.CommonJob`; its keys, a module in `deploy.jobfile`; its
+`JobKind`, a module in `deploy.jobs`. The line here makes commands, JSON schema and reference know it.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
-
-from confluent_kafka import KafkaException, Producer
-
-from deploy.check.service_files import SERVICES, service_of
-from deploy.job import CommonJob
-from deploy.jobfile.job_keys import JobKeys
-from teacup.base.config.document import Document
-from teacup.base.config.keys import Where, texts
-from teacup.base.config.problems import Problems, meanings, most_similar, shown
-from teacup.base.errors import Invalid
-from teacup.kafka import client
-from teacup.kafka.errors import ConfigError
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deploy.job import CommonJob
@@ -71,117 +50,3 @@ def kind_of(job: CommonJob, *, take_over: bool = False) -> JobKind:
         raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/kinds.py)")
     make: Callable[..., JobKind] = resolve_name(KINDS[job.kind].kind_at)
     return make(job, take_over=take_over)
-
-
-_silent = logging.getLogger("teacup.librdkafka")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
-
-_MEANINGS = {
-    "No such configuration property": "librdkafka knows no such property; its names are in CONFIGURATION.md there",
-    "Invalid value": "librdkafka does not take this value",
-    "outside allowed range": "librdkafka takes {range}",
-}
-
-
-def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields each property that we refuse, or that librdkafka does not accept by itself, and why.
-
-    Faults that involve several properties (a SASL mechanism without its security protocol) are found when the job
-    connects.
-    """
-    for key, value in given.items():
-        if key == "bootstrap.servers":
-            continue
-        try:
-            client.validate({"bootstrap.servers": "one:9092", key: value})
-        except ConfigError as error:
-            yield key, str(error).removeprefix(f"{key}: {value!r} is refused: ")
-            continue
-        if problem := _refusal(key, value):
-            yield key, problem
-
-
-def _refusal(key: str, value: str) -> str | None:
-    try:
-        Producer({key: value}, logger=_silent)
-    except KafkaException as error:
-        message = error.args[0].str()
-        limits = re.search(r"allowed range (\S+)", message)
-        for sign, problem in _MEANINGS.items():
-            if sign in message:
-                return problem.format(range=limits[1] if limits else "a smaller range")
-    return None
-
-
-def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: Sequence[str] = ()) -> CommonJob:
-    """Returns the job in a file. Raises `SettingsInvalid` with every problem. Connects to nothing.
-
-    assignments   `key=value` from the command line, which override the file
-    """
-    document = Document.read(path, environ, assignments, _model_of)
-    model = _model_of(document.raw)
-    if model is None:
-        raise document.refused([_no_kind(document.raw), *document.faults])
-    also = [*_topic_clashes(document.values), *_kafka_problems(document.values)]
-    keys = document.as_model(model, also=also)
-    try:
-        return keys.to_job()
-    except Invalid as error:
-        raise document.refused([((), str(error))]) from error
-
-
-def _model_of(document: Mapping[str, Any]) -> type[JobKeys] | None:
-    """Returns the keys that a job of this kind may have; None if there is no such kind."""
-    kind = document.get("kind")
-    return KINDS[kind].keys if isinstance(kind, str) and kind in KINDS else None
-
-
-def _no_kind(document: Mapping[str, Any]) -> tuple[Where, str]:
-    """Returns what is wrong with a file that is not of any kind of job."""
-    kinds = " or ".join(KINDS)
-    if "kind" in document:
-        return ("kind",), f"{shown(document, ('kind',))} is not allowed; give {kinds}"
-    if (service := service_of(document)) is not None:
-        return ("kind",), f"is missing; this is a file of {service.name}, which `{service.command}` takes"
-    known = {key for kind in KINDS.values() for key in meanings(kind.keys)}
-    for key in document:
-        close = None if key in known else most_similar(str(key), ["kind", *SERVICES])
-        if close is not None:
-            return (key,), f"unknown key; did you mean {close}?"
-    return ("kind",), f"is missing; give {kinds}"
-
-
-def _topic_clashes(document: Mapping[str, Any]) -> Problems:
-    """Finds topics of two roles: an output as input feeds the join its own rows, side outputs mix with the rows."""
-    inputs = {f"{side}.topic": _keys(document, side).get("topic") for side in ("left", "right", "source")}
-    output = _keys(document, "output").get("topic")
-    outputs: dict[Where, Any] = {("output", "topic"): output}
-    outputs |= {("topics", name): topic for name, topic in _keys(document, "topics").items()}
-    problems: Problems = []
-    if inputs["left.topic"] is not None and inputs["left.topic"] == inputs["right.topic"]:
-        problems.append((("right", "topic"), "is left.topic as well; a join needs two topics"))
-    for where, topic in outputs.items():
-        for key, taken in inputs.items():
-            if topic is not None and topic == taken:
-                problems.append((where, f"is {key} as well; rows must not come back as records, give another topic"))
-        if where != ("output", "topic") and topic is not None and topic == output:
-            problems.append((where, "is output.topic as well; give a topic that holds no rows"))
-    return problems
-
-
-def _kafka_problems(document: Mapping[str, Any]) -> Problems:
-    """Returns the properties that librdkafka does not accept, and why."""
-    given: dict[Where, Any] = {
-        ("kafka",): _keys(document, "kafka"),
-        ("output", "kafka"): _keys(document, "output", "kafka"),
-    }
-    return [((*where, key), what) for where, kafka in given.items() for key, what in problems(texts(kafka))]
-
-
-def _keys(document: Mapping[str, Any], *where: str) -> Mapping[str, Any]:
-    """Returns the mapping at a place; an empty one if there is none."""
-    for step in where:
-        inner = document.get(step)
-        document = inner if isinstance(inner, dict) else {}
-    return document

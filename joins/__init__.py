@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from joins.errors import DataLoss, JoinError, NotCoPartitioned, SpecChanged, SpecError
 from joins.spec import Format, JoinSpec, Policy, Side
-from teacup.base.imports import on_first_use
+from teacup.base.process import on_first_use
 
 if TYPE_CHECKING:
     from joins.lookup.spec import DelayApi, LookupSpec, StorageApi

@@ -115,7 +115,7 @@ def stage_frame(
     from joins.plan.reader import JoinControl
     from joins.plan.source import ticket_source
     from teacup.spark.crossing import crossing_rows
-    from teacup.spark.source import rows_of
+    from teacup.spark.stream_reader import rows_of
 
     if join_kind_of(spec).shuffles:
         from joins.window.shuffle.source import each_part, shuffled

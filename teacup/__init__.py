@@ -5,4 +5,11 @@ http/     what the HTTP servers and their clients share: tokens, limits, problem
 kafka/    the only package that talks to Kafka
 spark/    the edge to Spark: its session and JVM, streaming readers, checkpoints, errors that cross the JVM
 storage/  items by key: API, client, back ends
+
+Public: `teacup.kafka.read.range_reader.RangeReader`, `teacup.kafka.log.broker_log.BrokerLog`,
+`teacup.kafka.log.groups.GroupOffsets`, `teacup.kafka.delivery.delivery`, `teacup.kafka.errors`;
+`teacup.storage.client.StorageClient`, `teacup.storage.client.Answered`,
+`teacup.storage.client.key_value.StorageKeyValue`, `teacup.storage.codecs.json.JsonCodec`,
+`teacup.storage.codecs.json.NamespaceBody`, `teacup.storage.model`, `teacup.storage.errors`, and the command `teacup
+storage`. The rest is internal.
 """

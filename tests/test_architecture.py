@@ -148,7 +148,7 @@ def test_nothing_in_production_knows_what_is_for_development():
     """The demos and the broker are known to the command that starts the broker, and to each other."""
     known = {name for name in modules() if any(imported.startswith("deploy.dev") for imported in imports(name))}
 
-    assert {name for name in known if not name.startswith("deploy.dev")} == {"deploy.cli.dev"}
+    assert {name for name in known if not name.startswith("deploy.dev")} == {"deploy.cli.services"}
 
 
 def test_only_the_strategies_need_hypothesis():

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from deploy.dev.broker.lifeline import free_port
-from deploy.kinds import load_job
+from deploy.load import load_job
 from docs.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]

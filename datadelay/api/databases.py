@@ -34,7 +34,7 @@ from sqlalchemy.exc import ArgumentError
 
 from datadelay.api.schema import migrate
 from datadelay.errors import ConfigInvalid, StoreUnavailable
-from teacup.base.config.problems import most_similar
+from teacup.base.config.keys import most_similar
 
 _ROOM_BYTES = 1 << 20
 """More than a submission needs."""

@@ -39,8 +39,7 @@ from teacup.kafka.log.losses import CONTINUE, Losses, epochs_of
 from teacup.kafka.log.point_reader import PointReader
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 from teacup.spark.crossing import SUMMARY_SCHEMA
-from teacup.spark.source import pickled, stream_source
-from teacup.spark.stream_reader import ReaderControl, StreamReader
+from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
 
 REMEDY = "start a new checkpoint"
 WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` reads what is left of it. Otherwise {REMEDY}"

@@ -30,7 +30,7 @@ from dedup.topic.read_back import OutputWindow, valid_times
 from dedup.topic.source import BatchPart, RangeStage, Remaining
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
-from teacup.kafka.delivery import failpoint
+from teacup.kafka.delivery.delivery import failpoint
 from teacup.kafka.errors import RecordTooLarge
 from teacup.kafka.read.range_reader import open_reader
 from teacup.kafka.records.limits import TopicLimits
@@ -83,7 +83,7 @@ def _written(
     job: TopicJob, span: BatchPart, window: OutputWindow, writer: TopicWriter, limits: TopicLimits, loaded: int
 ) -> TopicSummary:
     under_way = SeenIds()
-    failpoint.reach("before_produce")
+    failpoint("before_produce")
     read = dropped = without_id = 0
     source = _source(job, span)
     for batch in source.of(span.start, span.end):
@@ -96,9 +96,9 @@ def _written(
         without_id += ids.null_count()
         if len(kept):
             writer.write(job.output, *accepted(job.source, kept, limits, wall_ms()))
-            failpoint.reach("producing")
+            failpoint("producing")
     delivered = writer.flush()
-    failpoint.reach("after_commit")
+    failpoint("after_commit")
     if delivered.sent != read - dropped or delivered.acknowledged != delivered.sent:
         raise RowsLost(
             f"{job.source}-{span.partition} [{span.start}, {span.end}): {read} records read, {dropped} dropped, "

@@ -1,26 +1,42 @@
-"""Everything that a job file names, looked at: topics, records, groups, APIs, folders. Nothing is changed.
+"""What a job names outside of its file, looked at before it runs: topics, records, groups, APIs, folders.
 
-Each part is looked at even if another one has failed, so that all errors are reported at once.
+    look_at        `teacup check --connect`: all of it, each part even if another one has failed, so that all errors are
+                   reported at once. A kind of job says what there is (`Checkable`). Nothing is changed
+    check_topics   at the start of a job: its topics exist
 
-What the brokers say about the topics and groups of a job. Nothing is written, joined or committed.
-
-Checkpoints and folders, looked at without writing to them.
+A topic for late records or dead letters may be written to for the first time weeks later, and a transaction that meets
+a missing topic fails with Kafka's own error: both are bad moments to learn of a mistyped name. So a missing topic is
+refused even if the brokers would create topics by themselves, with one partition.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from confluent_kafka import KafkaError
 
-from deploy.check.checks import Checkable, Checks, Named
-from deploy.check.facts import PlaceFacts, TopicFacts
-from deploy.check.findings import Finding, error, from_error, of_place, of_retention, of_topic, ok, warning
+from deploy.check.findings import (
+    Finding,
+    PlaceFacts,
+    TopicFacts,
+    error,
+    from_error,
+    of_place,
+    of_retention,
+    of_topic,
+    ok,
+    warning,
+)
 from deploy.checkpoint_lock import holder_of
+from deploy.errors import TopicsMissing
+from deploy.job import CommonJob
 from joins.errors import JoinError
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
@@ -28,6 +44,124 @@ from teacup.kafka.errors import KafkaIOError, TopicMissing
 from teacup.kafka.log.admin import Described, describe, wait_for_brokers
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import error_codes
+
+POSITIONS = "positions for lag tools"
+"""What the consumer group of a job's name is for."""
+BROKERS_ANSWER_WITHIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A topic that a job file names. key: where; kafka: the properties to reach it."""
+
+    key: str
+    topic: str
+    kafka: Mapping[str, str]
+    written: bool = False
+
+
+def side_outputs(topics: Mapping[str, str | None], kafka: Mapping[str, str]) -> list[Named]:
+    """Returns the topics of the side outputs that have one. topics: by the name of their key."""
+    return [Named(f"topics.{name}", topic, kafka, written=True) for name, topic in topics.items() if topic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long a topic must keep records, and why; must_keep: `on_data_loss: stop`."""
+
+    needed_ms: int
+    why: str
+    must_keep: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What is checked; each part even if another one has failed.
+
+    content    says what is in the checkpoint; raises if it is another job's, or cannot be read
+    retention  by the key of a topic
+    records    looks at records of the topics that exist, by their keys; may raise `KafkaIOError` and `JoinError`
+    groups     consumer groups: what for, by name
+    services   looks at APIs; of the topics that exist, by their keys
+    folders    of this machine, by key
+    """
+
+    content: Callable[[], str]
+    retention: Mapping[str, Retention] = field(default_factory=dict)
+    records: Callable[[Mapping[str, TopicFacts]], Iterable[Finding]] = lambda topics: ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    services: Callable[[Mapping[str, TopicFacts]], Iterable[Finding]] = lambda topics: ()
+    folders: Mapping[str, Path] = field(default_factory=dict)
+
+
+class Checkable(Protocol):
+    """What is looked at: a job's kind (`deploy.jobs.runner.JobKind`).
+
+    common, kafka   the job, and the librdkafka properties that it reads with
+    """
+
+    common: CommonJob
+    kafka: Mapping[str, str]
+
+    def topics(self) -> Sequence[Named]:
+        """Returns the topics that it reads or writes."""
+
+    def checks(self) -> Checks:
+        """Returns what to look at beside the topics."""
+
+
+def look_at(kind: Checkable) -> list[Finding]:
+    """Looks at everything that a job names; returns all findings, in the order of a job file."""
+    found: list[Finding] = []
+    there: dict[str, TopicFacts] = {}
+    checks = kind.checks()
+    try:
+        wait_for_brokers(kind.kafka, give_up_after_s=BROKERS_ANSWER_WITHIN_S)
+        topics = topic_facts(kind.topics())
+    except KafkaIOError as failed:
+        found.append(from_error("kafka", failed))
+    else:
+        there = {topic.key: topic for topic in topics if topic.partitions}
+        found += _of_kafka(kind, checks, topics, there)
+    found += checks.services(there)
+    found.append(of_place(checkpoint_facts(kind.common.checkpoint, checks.content)))
+    found += (of_place(folder_facts(key, folder)) for key, folder in checks.folders.items())
+    return found
+
+
+def _of_kafka(
+    kind: Checkable, checks: Checks, topics: Sequence[TopicFacts], there: Mapping[str, TopicFacts]
+) -> Iterator[Finding]:
+    for topic in topics:
+        yield from of_topic(topic)
+    for key, needed in checks.retention.items():
+        if key in there:
+            yield from of_retention(there[key], needed.needed_ms, needed.why, must_keep=needed.must_keep)
+    try:
+        yield from checks.records(there)
+    except (KafkaIOError, JoinError) as failed:
+        yield from_error("records", failed)
+    if checks.groups:
+        yield from of_groups(kind.kafka, checks.groups)
+
+
+def check_topics(asked: Sequence[Named]) -> None:
+    """Checks that topics exist, before anything is claimed. Raises `TopicsMissing`, `KafkaUnavailable`."""
+    with ThreadPoolExecutor(len(asked)) as pool:
+        found = dict(zip([topic.key for topic in asked], pool.map(_partitions, asked), strict=True))
+    missing = [f"{key}: {error}" for key, error in found.items() if isinstance(error, TopicMissing)]
+    if missing:
+        raise TopicsMissing("; ".join(missing))
+
+
+def _partitions(asked: Named) -> int | TopicMissing:
+    log = BrokerLog(asked.topic, asked.kafka)
+    try:
+        return log.partition_count()
+    except TopicMissing as error:
+        return error
+    finally:
+        log.close()
 
 
 def topic_facts(asked: Sequence[Named]) -> list[TopicFacts]:
@@ -101,41 +235,3 @@ def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
         problem = f"{folder} cannot be written to; give the job a folder that its user may write to"
         return PlaceFacts(key=key, location=str(folder), problem=problem)
     return PlaceFacts(key=key, location=str(folder), content=content, free_bytes=shutil.disk_usage(there).free)
-
-
-BROKERS_ANSWER_WITHIN_S = 10.0
-
-
-def look_at(kind: Checkable) -> list[Finding]:
-    """Looks at everything that a job names; returns all findings, in the order of a job file."""
-    found: list[Finding] = []
-    there: dict[str, TopicFacts] = {}
-    checks = kind.checks()
-    try:
-        wait_for_brokers(kind.kafka, give_up_after_s=BROKERS_ANSWER_WITHIN_S)
-        topics = topic_facts(kind.topics())
-    except KafkaIOError as failed:
-        found.append(from_error("kafka", failed))
-    else:
-        there = {topic.key: topic for topic in topics if topic.partitions}
-        found += _of_kafka(kind, checks, topics, there)
-    found += checks.services(there)
-    found.append(of_place(checkpoint_facts(kind.common.checkpoint, checks.content)))
-    found += (of_place(folder_facts(key, folder)) for key, folder in checks.folders.items())
-    return found
-
-
-def _of_kafka(
-    kind: Checkable, checks: Checks, topics: Sequence[TopicFacts], there: Mapping[str, TopicFacts]
-) -> Iterator[Finding]:
-    for topic in topics:
-        yield from of_topic(topic)
-    for key, needed in checks.retention.items():
-        if key in there:
-            yield from of_retention(there[key], needed.needed_ms, needed.why, must_keep=needed.must_keep)
-    try:
-        yield from checks.records(there)
-    except (KafkaIOError, JoinError) as failed:
-        yield from_error("records", failed)
-    if checks.groups:
-        yield from of_groups(kind.kafka, checks.groups)

@@ -1,4 +1,7 @@
-"""What the facts mean for a job: `ok`, `warning`, `error`.
+"""What `teacup check --connect` found out about a job, as data, and what it means: `ok`, `warning`, `error`.
+
+    TopicFacts, PlaceFacts, SideFacts    what is known of a topic, of a folder, of a topic's sampled records
+    of_topic, of_retention, of_times ... from these to findings
 
 An error is what stops the job, at its start or as soon as a record needs it. A warning is what may give other rows than
 expected, or stop it later.
@@ -7,7 +10,7 @@ expected, or stop it later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,7 +19,6 @@ import numpy as np
 from datadelay.errors import DelayError
 from datadelay.watermark import Idle
 from dedup.errors import DedupError
-from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
 from joins.errors import DataLoss, JoinError
 from joins.plan.log_checks import LONGEST_DOWNTIME_MS, not_direct, refuse_compaction
 from joins.plan.start.startup_sample import Sample, common_keys, nothing_in_common
@@ -31,6 +33,56 @@ SECONDS_NOT_MS = 100_000_000_000
 """Times below it are in 1973 or before: probably seconds."""
 LONG_AGO_MS = 24 * 3_600_000
 LITTLE_SPACE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """What is known about one topic.
+
+    key         where the job file names it
+    partitions  None: it does not exist, or may not be looked at
+    config      None: it may not be looked at
+    allowed     what the job's user may do with it ("read", "write"); None: the brokers do not say
+    problem     why nothing is known; None if something is
+    code        the exit code of that problem
+    """
+
+    key: str
+    topic: str
+    written: bool
+    partitions: int | None = None
+    config: Mapping[str, str] | None = None
+    allowed: frozenset[str] | None = None
+    problem: str | None = None
+    code: ExitCode = ExitCode.BAD_JOB_FILE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceFacts:
+    """What is known about a folder or URL.
+
+    key         where the job file names it
+    problem     why it cannot be used; None if it can
+    code        the exit code of that problem
+    free_bytes  None: not known
+    content     what is there, for people
+    """
+
+    key: str
+    location: str
+    problem: str | None = None
+    code: ExitCode = ExitCode.CHECKPOINT
+    free_bytes: int | None = None
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideFacts:
+    """A topic with event times, and a sample of its records. now_ms: the clock when it was taken."""
+
+    name: str
+    sample: Sample
+    now_ms: int
 
 
 class Level(StrEnum):

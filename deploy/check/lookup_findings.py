@@ -1,6 +1,8 @@
-"""What a lookup join would meet in the store, and at the gate in front of it.
+"""The two APIs of a lookup join or a feeder, looked at: whether they answer and accept the token, and what is there.
 
-The APIs of a feeder and a lookup join: whether they answer and accept the token; what a join would meet there.
+storage        the namespace keeps records long enough, all of a key, and what the next left records look for
+storage.keys   the store knows keys of the next left records: asked by the join's own look-up
+delay          whether left may go, by the join's own rule (`joins.lookup.spec.judge`)
 """
 
 from __future__ import annotations
@@ -35,6 +37,43 @@ from teacup.storage.client import StorageClient
 from teacup.storage.codecs.json import NamespaceBody
 from teacup.storage.errors import StorageError
 from teacup.storage.model import Keep
+
+T = TypeVar("T")
+
+_A_KEY = b"teacup.check"
+
+
+def of_lookup(
+    spec: LookupSpec, pinned: Mapping[str, object] = MappingProxyType({}), unread: Sample | None = None
+) -> Iterator[Finding]:
+    """Looks at both APIs; `read` is needed at each.
+
+    pinned   the generations that the checkpoint began with; empty for a new one
+    unread   of left, what the join reads next; None: not known
+    """
+    unread = unread or Sample()
+    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
+        namespace = yield from _asked(spec.name, _namespace(spec, client, unread))
+        if namespace is not None:
+            yield from _asked(spec.name, _keys(spec, client, namespace, unread))
+    delay = spec.delay
+    with closing(delay_client(delay)) as delays:
+        try:
+            found = delays.read(delay.consumer, spec.right.topic)
+        except DelayNotFound as unknown:
+            yield warning("delay", f"{unknown}: the collector has not submitted it yet, and left would wait")
+        except DELAY_REFUSED as failed:
+            yield from_error("delay", delay_refused(spec.name, failed))
+        except DelayError as failed:
+            yield from_error("delay", failed)
+        else:
+            yield of_gate(spec, found, None if namespace is None else namespace.generation, pinned)
+
+
+def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
+    """Looks at the storage API; `write` is needed."""
+    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
+        yield from _asked(spec.name, _writable(spec, client))
 
 
 def of_retention(namespace: NamespaceBody, needed_ms: int) -> Finding:
@@ -117,44 +156,6 @@ def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[s
     if verdict.waits_for is not None:
         return warning("delay", f"left would wait: {verdict.waits_for}")
     return ok("delay", f"{delay.consumer!r} has stored {delay.topic!r} up to {iso(verdict.watermark_ms)}")
-
-
-T = TypeVar("T")
-
-_A_KEY = b"teacup.check"
-
-
-def of_lookup(
-    spec: LookupSpec, pinned: Mapping[str, object] = MappingProxyType({}), unread: Sample | None = None
-) -> Iterator[Finding]:
-    """Looks at both APIs; `read` is needed at each.
-
-    pinned   the generations that the checkpoint began with; empty for a new one
-    unread   of left, what the join reads next; None: not known
-    """
-    unread = unread or Sample()
-    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
-        namespace = yield from _asked(spec.name, _namespace(spec, client, unread))
-        if namespace is not None:
-            yield from _asked(spec.name, _keys(spec, client, namespace, unread))
-    delay = spec.delay
-    with closing(delay_client(delay)) as delays:
-        try:
-            found = delays.read(delay.consumer, spec.right.topic)
-        except DelayNotFound as unknown:
-            yield warning("delay", f"{unknown}: the collector has not submitted it yet, and left would wait")
-        except DELAY_REFUSED as failed:
-            yield from_error("delay", delay_refused(spec.name, failed))
-        except DelayError as failed:
-            yield from_error("delay", failed)
-        else:
-            yield of_gate(spec, found, None if namespace is None else namespace.generation, pinned)
-
-
-def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
-    """Looks at the storage API; `write` is needed."""
-    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
-        yield from _asked(spec.name, _writable(spec, client))
 
 
 def _namespace(spec: LookupSpec, client: StorageClient, unread: Sample) -> Generator[Finding, None, NamespaceBody]:

@@ -1,4 +1,4 @@
-"""Records of the topics that a job reads: a sample of their keys and event times."""
+"""The records of the topics that a job reads: what a sample of their keys and event times says about the job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 
 from datadelay.watermark import Idle
-from deploy.check.facts import SideFacts, TopicFacts
-from deploy.check.findings import Finding, from_error, of_disorder, of_keys, of_partitions, of_times, ok
+from deploy.check.findings import (
+    Finding,
+    SideFacts,
+    TopicFacts,
+    from_error,
+    of_disorder,
+    of_keys,
+    of_partitions,
+    of_times,
+    ok,
+)
 from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss

@@ -1,8 +1,6 @@
 """The files of the services: of which one a file is, and everything that is wrong with it. Connects to nothing.
 
 What a service needs is imported once it is known that the file is its own: it may be an extra that is not installed.
-
-The services, one line each: what their files are known by, and which command takes them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The `teacup` command: arguments in, one call, an exit code out.
 
-__main__.py  `python -m deploy.cli`
-app.py       the `teacup` command
-command.py   the `teacup` command as a process
-commands.py  a command that needs an optional part which is not installed says what to install, in one line
-dev.py       `teacup dev` (a broker for development)
-offsets.py   `teacup offsets` (offsets of a time)
-services.py  `teacup delay` (collector and API)
+__main__.py  the command as a process: `teacup`, `python -m deploy.cli`
+app.py       the commands for jobs: `run`, `check`, `move`, `unjoined`, `schema`
+commands.py  what commands share: a missing extra is named in one line, and what is logged to standard error
+offsets.py   `teacup offsets`: the offsets of a time, and setting a consumer to them
+services.py  `teacup delay`, `teacup storage`, `teacup dev`: what runs beside jobs
 """

@@ -1,4 +1,7 @@
-"""The `teacup` command. Each command imports what it needs when it runs, so that help appears at once."""
+"""The `teacup` command: its groups, and the commands for jobs.
+
+Each command imports what it needs when it runs, so that help appears at once.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli.commands import Commands, log_job
-from deploy.cli.dev import dev_app
 from deploy.cli.offsets import offsets_app
-from deploy.cli.services import delay_app, storage_app
+from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
@@ -248,10 +250,10 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     if not isinstance(job, JoinJob):
         typer.echo(f"{job_file}: kind: only a join can be moved to a new checkpoint", err=True)
         return ExitCode.BAD_JOB_FILE
-    from deploy.jobs.move import move as moved_after
+    from deploy.jobs.move import move
 
     try:
-        moved = moved_after(job, other)
+        moved = move(job, other)
     except (DeployError, SparkError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
         return error.exit_code
@@ -269,7 +271,7 @@ def _offsets(left: Mapping[int, int]) -> str:
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
-    from deploy.kinds import load_job
+    from deploy.load import load_job
     from teacup.base.errors import SettingsInvalid
 
     try:

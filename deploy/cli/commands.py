@@ -1,7 +1,4 @@
-"""A command that needs an optional part which is not installed says what to install, in one line.
-
-What commands log to standard error.
-"""
+"""What commands share: how a missing extra is reported, and what is logged to standard error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""`teacup delay`: the collector and the Data Delay API. Slow imports are left to the command that needs them.
+"""`teacup delay`, `teacup storage`, `teacup dev`: what runs beside jobs.
 
-`teacup storage`: arguments in, one call, text out. Slow imports are left to the command.
+The two servers, the collector that cron runs, and a broker for development. Each command imports what it needs when it
+runs, so that help appears at once.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import typer
 
 from datadelay.errors import DelayError
 from deploy.cli.commands import log_each_line_once
+from deploy.errors import DeployError
 from teacup.base.errors import OF_COLLECTOR, SettingsInvalid, listed
 
 delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
+storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
+dev_app = typer.Typer(help="For development: a Kafka broker on this machine.", no_args_is_help=True)
 
 
 @delay_app.command("collect", epilog="Exit codes:\n\n" + listed(OF_COLLECTOR))
@@ -47,14 +51,10 @@ def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) ->
         raise typer.Exit(error.exit_code) from error
 
 
-storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
-
-
 @storage_app.command("serve")
 def storage_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
     from deploy.check.service_files import check_service
-    from teacup.base.errors import SettingsInvalid
     from teacup.http.server.serving import end_by_signals, log_to_standard_error
     from teacup.storage.api.serve import StorageServeConfig, serve
     from teacup.storage.errors import StorageError
@@ -66,4 +66,24 @@ def storage_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]
         serve(StorageServeConfig.load(config))
     except (StorageError, SettingsInvalid) as error:
         typer.echo(f"{error}", err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+@dev_app.command("broker")
+def broker_command(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", help="where its log and its ports are stored (default: a temporary folder)"),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="the port that it listens on (default: a free one)")
+    ] = None,
+) -> None:
+    """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
+    from deploy.dev.broker.broker import run_broker
+
+    try:
+        run_broker(folder, port)
+    except DeployError as error:
+        typer.echo(str(error), err=True)
         raise typer.Exit(error.exit_code) from error

@@ -1,15 +1,14 @@
-"""What the demos share: a console, how they end, a broker (their own, or that of BOOTSTRAP), and their topics.
+"""What the demos share: a console, how they end, a broker (their own, or that of BOOTSTRAP), topics, traffic, a judge.
 
-Impressions and clicks as they happen, at a rate, by a thread; impressions can be withheld for a while.
+`Traffic` produces impressions and clicks as they happen, at a rate, by a thread. Four of five clicks are on an
+impression of the last seconds, the others on one that never existed. Their keys say which (`NOWHERE`), so the correct
+outcome of each is known. While right pauses, impressions keep happening; all of them are written when it resumes, with
+the times at which they happened.
 
-Four of five clicks are on an impression of the last seconds, the others on one that never existed. Their keys say which
-(`NOWHERE`), so the correct outcome of each is known. While right pauses, impressions keep happening; all of them are
-written when it resumes, with the times at which they happened.
+`judge` says from the output whether the lookup join kept its promises:
 
-Whether the demo's lookup join kept its promises, judged by its output.
-
-lost        clicks without a row           wrong   rows whose outcome, or impression, is not that of their key
-duplicates  rows beyond one per click      early   rows written before the impressions that they may have needed
+    lost        clicks without a row          wrong  rows whose outcome, or impression, is not that of their key
+    duplicates  rows beyond one per click     early  rows written before the impressions that they may have needed
 """
 
 from __future__ import annotations

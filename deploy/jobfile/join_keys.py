@@ -1,6 +1,7 @@
 """The keys of a join: of two topics in memory, or of a topic with right records that a feeder stores.
 
-What differs from the join that wrote a checkpoint, in the words of a job file: `join.before: 10m -> 30m`.
+`in_file` is the way back: a value of the join's spec as the file has it, for what differs from the join that wrote a
+checkpoint (`join.before: 10m -> 30m`).
 """
 
 from __future__ import annotations
@@ -331,15 +332,12 @@ class LookupJoinKeys(JoinKeys):
         return LookupSpec(**arguments(LookupSpec, self, self.join), right_is_judged=judged)
 
 
-_MS = "_ms"
-
-
 def in_file(name: str, value: object) -> tuple[str, str]:
     """Returns the key of a value of a `JoinSpec`, and the value as a file has it."""
     side, _, field = name.rpartition(".")
     section = side or ("join" if field in WindowMatchKeys.model_fields else "")
-    shown = written(value) if field.endswith(_MS) and isinstance(value, int) else repr(value)
-    return ".".join(filter(None, (section, field.removesuffix(_MS)))), shown
+    shown = written(value) if field.endswith("_ms") and isinstance(value, int) else repr(value)
+    return ".".join(filter(None, (section, field.removesuffix("_ms")))), shown
 
 
 IN_FILE = Wording(in_file, "let a new checkpoint go on where this one is (`teacup move`)")

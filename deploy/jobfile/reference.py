@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from deploy.jobfile.job_keys import JobKeys, TimedJobKeys
 from deploy.jobfile.join_keys import WindowJoinKeys
-from teacup.base.config.problems import models_in
+from teacup.base.config.keys import models_in
 
 _FIRST = ("name", "kind", "kafka")
 _MIB = 1 << 20

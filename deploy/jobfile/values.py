@@ -1,8 +1,8 @@
 """Values of a job file: times, keys and properties as people write them -> what a job holds. Pure.
 
-Each function is a pydantic validator: it returns the value, or raises with what is allowed.
+Functions such as `start_at` are pydantic validators: each returns the value, or raises with what is allowed.
 
-Keys that become fields of a spec: their defaults, bounds and units are declared there, and only there. Pure.
+Where a key becomes a field of a spec, default, bounds and unit are declared there, and only there (`from_spec`):
 
     producer_delay_ms: Duration = from_spec(JoinSpec, "producer_delay_ms", description="...")
 
@@ -23,8 +23,9 @@ from teacup.base.fields import INT64_MAX, Between, Rule, Spelling, declared, rul
 from teacup.base.times import millis_of, written
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.record import KeyOf, Projection
-from teacup.spark import conf as sparkconf
+from teacup.spark import conf
 
+_KEY_PART = r"^(kafka|\$.+|header:.+)$"
 _UNITS_MS = {"_ms": 1, "_s": 1_000}
 
 
@@ -52,21 +53,18 @@ def like(kind: Any) -> Any:
 
 
 def _duration(milliseconds: float) -> str:
-    """The duration as a file has it, with a unit also if it is 0."""
+    """Returns the duration as a file has it, with a unit also if it is 0."""
     return written(round(milliseconds)) if milliseconds else "0s"
 
 
 def _limits(rule: Rule | None) -> dict[str, Any]:
-    """The bounds in pydantic's words; that a number has 64 bits is none of them."""
+    """Returns the bounds in pydantic's words; the bounds of 64 bits are left out."""
     if isinstance(rule, Spelling):
         return {"min_length": 1, "max_length": rule.longest, "pattern": rule.pattern}
     if not isinstance(rule, Between):
         return {}
     limits = {"gt": rule.above, "ge": rule.least, "le": rule.most}
     return {name: limit for name, limit in limits.items() if abs(limit) < INT64_MAX}
-
-
-_KEY_PART = r"^(kafka|\$.+|header:.+)$"
 
 
 def start_at(value: object) -> str | int:
@@ -124,7 +122,7 @@ def with_brokers(given: dict[str, str]) -> dict[str, str]:
 
 def spark_properties(given: dict[str, str]) -> dict[str, str]:
     """Returns `master` and any Spark property that does not break a job."""
-    if problems := list(sparkconf.problems(given)):
+    if problems := list(conf.problems(given)):
         raise at_keys(problems)
     return given
 

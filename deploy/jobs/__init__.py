@@ -1,17 +1,30 @@
 """Jobs, carried out: one runner for all kinds, and a module for each kind.
 
-unjoined/           `teacup unjoined`, made for cron
-dedup.py            the deduplication of a topic into another one as a kind of job
-feeder.py           a feeder as a kind of job
-join.py             the two joins as a kind of job
-join_checkpoint.py  what a join's checkpoint says before Spark starts
-join_report.py      what a join reports of a batch, over all its buckets (pure)
-lines.py            what a job prints on standard output
-move.py             a new checkpoint of a join goes on where another one ended
-query.py            the summaries of a batch, and an exit code for what failed
-replan.py           a batch that was planned, and can no longer be read, is planned again
-runner.py           run a job until it is done, or asked to stop
-stopping.py         how a job is asked to stop
+The loop, from the first moment to the exit code:
 
-A new kind of job is a subclass of `deploy.jobs.runner.JobKind`, and a line in `deploy/kinds.py`.
+    stopping.py  how a job is asked to stop
+    runner.py    the loop; `JobKind`, which is all that a kind of job gives to it; positions for lag tools
+    query.py     the running query: the summaries of a batch, whether one is in progress, an exit code for what failed
+    lines.py     what a job prints: a line per batch, and on a terminal the backlog
+
+The kinds, each with the report of its batches:
+
+    join.py         the two joins; what their tasks deduplicate with
+    join_report.py  the metrics of a join's batch, added up over its buckets; a join that matches nothing (pure)
+    dedup.py        a topic deduplicated into another one
+    feeder.py       right records into the storage API
+
+What a join does before Spark starts, and beside it:
+
+    join_checkpoint.py  what its checkpoint says; topics and receipts compared with it; the output claimed
+    move.py             `teacup move`: a new checkpoint goes on where another one ended
+    replan.py           of every kind: a batch that was planned, and can no longer be read, is planned again
+    unjoined/           `teacup unjoined`, made for cron
+
+**Add a metric of a batch:** a task counts it in its summary (a join: `joins.read.summary.BucketSummary`), the kind's
+report adds it up (a join: `gather` in join_report.py; else `gathered` of the kind), and shows it in `usual`, in `rare`
+or only in `for_machines`.
+
+**Add a kind of job:** a subclass of `deploy.jobs.runner.JobKind` in a module here, keys in a module of
+`deploy/jobfile/`, and a line in `deploy/kinds.py`.
 """

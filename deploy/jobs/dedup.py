@@ -1,4 +1,4 @@
-"""The deduplication of a topic into another one as a kind of job."""
+"""A topic deduplicated into another one, as a kind of job."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from dedup.restart.worker import replay_of
 from dedup.topic.job import TopicJob, TopicSummary
 from dedup.topic.source import Ranges, check_partitions, check_values, compare_partitions, range_source
 from dedup.topic.stage import topic_stage
-from deploy.check.checks import Checks, Named
-from deploy.check.facts import TopicFacts
-from deploy.check.findings import Finding, from_error
+from deploy.check.connect import Checks, Named
+from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.job import DedupJob
 from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from teacup.base.times import written
 from teacup.kafka.headers import BATCH
-from teacup.spark.source import rows_of
-from teacup.spark.stream_reader import ReaderControl
+from teacup.spark.stream_reader import ReaderControl, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
-from deploy.check.lookup_findings import of_feeder
-from deploy.check.samples import of_feeder as of_feeder_records
+from deploy.check import lookup_findings, samples
+from deploy.check.connect import POSITIONS, Checks, Named, Retention, side_outputs
 from deploy.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
@@ -23,8 +22,7 @@ from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
 from teacup.base.times import iso
 from teacup.spark.checkpoint import SparkLogs
-from teacup.spark.source import rows_of
-from teacup.spark.stream_reader import ReaderControl
+from teacup.spark.stream_reader import ReaderControl, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,9 +58,9 @@ class FeederJobKind(JobKind):
         return Checks(
             content=self._content,
             retention={"right.topic": Retention(needed_ms=0, why="the feeder reads it at once", must_keep=stops)},
-            records=partial(of_feeder_records, spec),
+            records=partial(samples.of_feeder, spec),
             groups={self.name: POSITIONS},
-            services=lambda topics: of_feeder(spec),
+            services=lambda topics: lookup_findings.of_feeder(spec),
         )
 
     def _content(self) -> str:

@@ -1,9 +1,9 @@
-"""The two joins as a kind of job: an in-memory join or a lookup join, and the sink.
+"""The two joins as a kind of job: an in-memory join or a lookup join, and the delivery of its rows.
 
-tickets -> join -> deliver      one Python task per bucket; only summaries reach the driver
-with `select:` joined rows pass through Spark's expressions in between, in the same task
+    tickets -> join -> deliver      one Python task per bucket; only summaries reach the driver
 
-What the tasks of a join need to drop results that an earlier driver or attempt has written.
+With `select` joined rows pass through Spark's expressions in between, in the same task. With `deduplicate` tasks drop
+results that an earlier driver or attempt has written.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from pyspark.logger import PySparkLogger
 from dedup.identity import Identity, Within
 from dedup.restart.worker import Setup, replay_of
 from dedup.results import KafkaResults
-from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
-from deploy.check.facts import TopicFacts
-from deploy.check.findings import Finding, from_error
+from deploy.check.connect import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.samples import of_join, unread_left
 from deploy.errors import CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
@@ -61,28 +60,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deploy.jobs.lines import Positions
-
-
-def deduplication(job: JoinJob) -> Deduplication | None:
-    """Returns the deduplication that a job asks for, at the start of a driver. Raises `DedupError`."""
-    asked = job.output.deduplicate
-    if asked is None:
-        return None
-    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, _identity(job.spec, asked)
-    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
-    setup = Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
-    return Deduplication(setup, topic, identity)
-
-
-def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
-    """Returns what identifies a result in the output topic.
-
-    A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
-    a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.
-    """
-    if asked.expression is not None:
-        return Identity(ID, within=Within.BATCH)
-    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT), within=Within.BATCH)
 
 
 class JoinJobKind(JobKind):
@@ -147,9 +124,8 @@ class JoinJobKind(JobKind):
         yield from of_join(spec, planned, moved, topics)
 
     def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-        from deploy.check.lookup_findings import (
-            of_lookup,  # the clients of both APIs: half a second of an in-memory join
-        )
+        # The clients of both APIs would cost an in-memory join half a second of its start.
+        from deploy.check.lookup_findings import of_lookup
 
         planned, moved = self._looked_into()
         unread = None
@@ -221,21 +197,11 @@ class JoinJobKind(JobKind):
         keep_facts(self._job.facts_folder, self.name, [batch.summary for batch in summaries])
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        batch_plan = BatchPlan.from_json(end)
-        spec = self._job.spec
-        return positions_of(spec, batch_plan, known_facts(spec.name, batch_plan, self._job.facts_folders))
+        spec, done = self._job.spec, BatchPlan.from_json(end)
+        return positions_of(spec, done, known_facts(spec.name, done, self._job.facts_folders))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         commit_positions(self._job.spec, self.name, BatchPlan.from_json(end), self._job.facts_folders)
-
-
-def check_deduplicates(job: JoinJob) -> None:
-    """Raises `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
-    if job.output.deduplicate is not None and join_kind_of(job.spec).shuffles:
-        raise SpecError(
-            "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
-            "use `delivery: exactly-once`, or topics that are partitioned alike (`join.path: direct`)"
-        )
 
 
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
@@ -256,3 +222,34 @@ def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Ded
     added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
     joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
     return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
+
+
+def deduplication(job: JoinJob) -> Deduplication | None:
+    """Returns the deduplication that a job asks for, at the start of a driver. Raises `DedupError`."""
+    asked = job.output.deduplicate
+    if asked is None:
+        return None
+    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, _identity(job.spec, asked)
+    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
+    setup = Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
+    return Deduplication(setup, topic, identity)
+
+
+def check_deduplicates(job: JoinJob) -> None:
+    """Raises `SpecError` where the deduplicator would miss retries: behind a shuffle Spark repeats stages silently."""
+    if job.output.deduplicate is not None and join_kind_of(job.spec).shuffles:
+        raise SpecError(
+            "output.deduplicate: on the shuffled path it does not see the retries of a stage whose executor was lost; "
+            "use `delivery: exactly-once`, or topics that are partitioned alike (`join.path: direct`)"
+        )
+
+
+def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
+    """Returns what identifies a result in the output topic.
+
+    A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
+    a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.
+    """
+    if asked.expression is not None:
+        return Identity(ID, within=Within.BATCH)
+    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT), within=Within.BATCH)

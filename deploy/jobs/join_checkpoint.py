@@ -1,22 +1,17 @@
-"""What a join's checkpoint says before Spark starts: its generation, and the batch that it planned last.
+"""A join's checkpoint before Spark starts: what it says, whether Kafka agrees with it, and the claim of the output.
 
-The generation of a checkpoint without any batch is created here, and kept in the file `teacup.generation`: receipts
-carry it before the first batch is planned, and a start that dies in between is continued, not started over. The file
-`teacup.moved` says that such a checkpoint goes on where another one ended (`joins.plan.start.handover`). Both are JSON
-with a checksum.
-
-What Kafka alone can tell against a join, asked before Spark starts.
-
-    the topics        compaction leaves what the join needs; they are those of the checkpoint. An interrupted batch of
-                      topics that were given partitions since is completed; then the planner refuses the next one
-    a new checkpoint  both topics have keys in common
-
-The planner asks for the same again when it plans (`joins.plan`): by then the topics may have changed.
-
-Before Spark starts: the receipts in the output are compared with the checkpoint, then the job claims the output.
+    Checkpoint    the batches in Spark's logs, and two files of our own beside them, JSON with a checksum:
+                  teacup.generation  of a checkpoint without any batch: receipts carry it before the first batch is
+                                     planned, and a start that dies in between is continued, not started over
+                  teacup.moved       after which other checkpoint a new one goes on (`joins.plan.start.handover`)
+    first_look    of the topics: they are those of the checkpoint, and compaction leaves what the join needs. An
+                  interrupted batch of topics that were given partitions since is completed; then the planner refuses
+                  the next one. For a new checkpoint: both topics have keys in common
+    take_output   the receipts in the output fit the checkpoint; then the job claims the output
 
 So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
-runs) ends before it has fenced anything. See `teacup.kafka.delivery.claim`.
+runs) ends before it has fenced anything (`teacup.kafka.delivery.claim`). The planner asks for the topics again when it
+plans (`joins.plan`): by then they may have changed.
 """
 
 from __future__ import annotations
@@ -40,10 +35,9 @@ from joins.plan.start.handover import Handover
 from joins.plan.start.startup_sample import compare
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
-from teacup.base import files as durable
+from teacup.base import files
 from teacup.base.fields import local_folder
-from teacup.base.files import check, checked_text, from_checked_text
-from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
 from teacup.kafka.log.broker_log import BrokerLog
@@ -54,11 +48,13 @@ log = logging.getLogger("teacup.deploy.jobs.join_checkpoint")
 GENERATION = "teacup.generation"
 MOVED = "teacup.moved"
 
+Keys = tuple[bytes, bytes]
+
 
 def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
     """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
 
-    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`beginning`).
+    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`take_output`).
     Raises `SpecChanged`, `CheckpointUnreadable`.
     """
     try:
@@ -118,7 +114,7 @@ class Checkpoint:
         with self._reached():
             self._logs.forget_plan(self._logs.planned()[-1])
         if self._folder is not None:
-            durable.sync(self._folder / "offsets")
+            files.sync(self._folder / "offsets")
 
     def _end(self, batch: int) -> dict[str, Any]:
         """Returns where a batch ends; empty also if the job was stopped before anything was planned."""
@@ -126,7 +122,7 @@ class Checkpoint:
             with self._reached(but=ValueError):
                 end, *_ = self._logs.ends(batch)
             found = {} if end is None else dict(json.loads(end))
-            check(found)
+            files.check(found)
             return found
         except ValueError as error:
             raise CheckpointInvalid(
@@ -165,17 +161,17 @@ class Checkpoint:
             except FileNotFoundError:
                 return None
         try:
-            return from_checked_text(content.decode().rstrip("\n"))
+            return files.from_checked_text(content.decode().rstrip("\n"))
         except ValueError as error:
             raise CheckpointInvalid(
                 f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"
             ) from error
 
     def _keep(self, name: str, value: Any) -> None:
-        data = f"{checked_text(value)}\n".encode()
+        data = f"{files.checked_text(value)}\n".encode()
         with self._reached(name):
             if self._folder is not None:
-                durable.write(self._folder / name, data)
+                files.write(self._folder / name, data)
             else:
                 self._logs.files.pipe_file(f"{self._logs.root}/{name}", data)
 
@@ -195,9 +191,6 @@ class Checkpoint:
         return f"checkpoint {self._location!r} cannot be read"
 
 
-Keys = tuple[bytes, bytes]
-
-
 def first_look(job: JoinJob, planned: BatchPlan | None) -> Keys | None:
     """Returns a key of each side, where both topics were compared. Warns if probably nothing will match.
 
@@ -215,8 +208,7 @@ def first_look(job: JoinJob, planned: BatchPlan | None) -> Keys | None:
             return None
         if "right" not in logs:
             return None
-        left, right = logs["left"], logs["right"]
-        return compare(spec, left, right)
+        return compare(spec, logs["left"], logs["right"])
 
 
 def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None) -> str:
@@ -246,5 +238,5 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
             count = left.partition_count()  # one bucket per partition of left; their number never falls
     buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
     after = None if moved is None else Batch(moved.generation, moved.number, "")
-    settling.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
+    claim.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
     return generation

@@ -1,6 +1,6 @@
-"""What a join reports of a batch, over all its buckets. Pure.
+"""What a join reports of a batch: the summaries of all its buckets, added up. Pure.
 
-A join that matches nothing says so once: a wrong key, interval or topic gives rows like any other. Pure.
+A join that matches nothing says so once (`NothingMatched`): a wrong key, interval or topic gives rows like any other.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from teacup.kafka.headers import NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT
 SIDES = ("left", "right")
 RANGES = 3
 """How many deleted ranges a warning names."""
+ENOUGH = 1_000
+"""How many left records without a match, and none with one, are worth a warning."""
+REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
 _SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
 
 
@@ -177,32 +180,6 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     return report
 
 
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for part in counts:
-        total.update(part)
-    return dict(total)
-
-
-def _mb(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
-
-
-def _late(records: int) -> str:
-    """Says how many records were late. Late is measured by what was proved before a record, not by the largest time."""
-    if not records:
-        return "none of its records was late this time, but such records can be"
-    return f"{records} record{'s were' if records > 1 else ' was'} late"
-
-
-def _known(time_ms: int) -> int | None:
-    return None if time_ms <= UNKNOWN // 2 else time_ms
-
-
-ENOUGH = 1_000
-REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
-
-
 class NothingMatched:
     """Counts the rows of left records since the process started, up to the first match.
 
@@ -238,3 +215,25 @@ class NothingMatched:
             f"zone, and that `join.before` ({written(spec.before_ms)}) and `join.after` ({written(spec.after_ms)}) "
             "reach from one to the other"
         )
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in counts:
+        total.update(part)
+    return dict(total)
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
+
+
+def _late(records: int) -> str:
+    """Says how many records were late. Late is measured by what was proved before a record, not by the largest time."""
+    if not records:
+        return "none of its records was late this time, but such records can be"
+    return f"{records} record{'s were' if records > 1 else ' was'} late"
+
+
+def _known(time_ms: int) -> int | None:
+    return None if time_ms <= UNKNOWN // 2 else time_ms

@@ -1,11 +1,10 @@
 """What a job prints on standard output: lines of text, or JSON for machines.
 
-People get the time and what matters of a batch, at most one line per second and 100 columns; on a terminal the last
-line shows that the job is alive. Rare events always get a line, and so does the last batch: otherwise a short run would
-look as if it had joined nothing. Machines get every batch in full.
+People get the time and what matters of a batch, at most one line per second and 100 columns. Rare events always get a
+line, and so does the last batch: otherwise a short run would look as if it had joined nothing. Machines get every batch
+in full.
 
-How much a job still has to read, and when it will have caught up: shown on a terminal.
-
+On a terminal the last line shows that the job is alive, how much it still has to read, and when it will have caught up.
 The ends of the topics are asked for in a thread of their own, so that an unreachable broker does not hold the job up.
 """
 
@@ -32,7 +31,12 @@ log = logging.getLogger("teacup")
 
 WIDTH = 100
 EVERY_S = 1.0
+LOOK_EVERY_S = 3.0
+_WITHIN_S = 60.0
 _INDENT = " " * 10
+
+Positions = Mapping[tuple[str, int], int]
+"""(topic, partition) -> offset that is read next"""
 
 
 class Report(Protocol):
@@ -150,35 +154,6 @@ def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
         yield line
 
 
-LOOK_EVERY_S = 3.0
-_WITHIN_S = 60.0
-
-Positions = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset that is read next"""
-
-
-class Pace:
-    """How fast the backlog shrinks, over the last minute."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def see(self, at_s: float, left: int) -> None:
-        """Notes that `left` records are still to be read at `at_s`; times never fall."""
-        self._seen.append((at_s, left))
-        while at_s - self._seen[0][0] > _WITHIN_S:
-            self._seen.popleft()
-
-    def through_in_s(self) -> float | None:
-        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
-        if len(self._seen) < 2:
-            return None
-        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
-        if first <= last or last_s <= first_s:
-            return None
-        return last * (last_s - first_s) / (first - last)
-
-
 class Backlog:
     """Looks at the topics every few seconds, from `start` to `close`."""
 
@@ -226,6 +201,28 @@ class Backlog:
             left += sum(max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends.items())
         self._left = left
         self._pace.see(time.monotonic(), left)
+
+
+class Pace:
+    """How fast the backlog shrinks, over the last minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def see(self, at_s: float, left: int) -> None:
+        """Notes that `left` records are still to be read at `at_s`; times never fall."""
+        self._seen.append((at_s, left))
+        while at_s - self._seen[0][0] > _WITHIN_S:
+            self._seen.popleft()
+
+    def through_in_s(self) -> float | None:
+        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
+        if len(self._seen) < 2:
+            return None
+        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
+        if first <= last or last_s <= first_s:
+            return None
+        return last * (last_s - first_s) / (first - last)
 
 
 def shown_s(seconds: float) -> str:

@@ -1,10 +1,10 @@
 """`teacup move`: a new checkpoint of a join goes on where another one ended, though the join has changed.
 
-    move      notes in the new checkpoint where left goes on, and after which batch of which generation
+    move      notes in the new checkpoint where left goes on, and after which batch of which generation (`Handover`)
     started   what a job then starts with: left at those offsets, and the right to the output of that generation
 
-Only a checkpoint whose last batch was completed can be left: until then it is not known what of the batch
-is in the output. Neither Spark nor the output is touched; the first run claims the output (`beginning`).
+Only a checkpoint whose last batch was completed can be left: until then it is not known what of the batch is in the
+output. Neither Spark nor the output is touched; the first run claims the output (`join_checkpoint.take_output`).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _check_not_gone_on(moved: Handover) -> None:
 
 
 def _ended(job: JoinJob, other: str) -> BatchPlan:
-    """Returns the state after the last batch of a checkpoint that no job runs on."""
+    """Returns the batch plan that would follow the last batch of a checkpoint that no job runs on."""
     old = Checkpoint(other)
     last = old.newest()
     assert last is not None

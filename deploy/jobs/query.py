@@ -1,4 +1,4 @@
-"""A streaming query: the summaries of a batch, whether one is in progress, and an exit code for what failed."""
+"""A running query: the summaries of a batch, whether one is in progress, and an exit code for what failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from deploy.output.accounts import check_whole
 from teacup.base.errors import ExitCode
 from teacup.spark.crossing import Failure, crossed, summaries_in
-from teacup.spark.jvm import CONTINUES
+from teacup.spark.java import CONTINUES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

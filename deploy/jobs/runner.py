@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.checks import Checks, Named, check_topics
+from deploy.check.connect import Checks, Named, check_topics
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.lines import Backlog, Lines, Positions, Report
@@ -32,9 +32,9 @@ from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
-from teacup.base.imports import use_arrow_without_pandas
 from teacup.base.logs import worker_environment
 from teacup.base.now import Every, wall_ms
+from teacup.base.process import use_arrow_without_pandas
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.spark.conf import of_checkpoint

@@ -1,10 +1,12 @@
 """What is written, and where: rows to the output topic, copies to the side topics.
 
-accounts.py     what was read, joined, dropped and written must add up (pure)
-deliveries.py   how a ticket's rows are delivered, and the limits of their topics
-routing.py      which topic gets what of a row, and what is refused there
-select.py       the user's expressions (`output.select`), each tried by itself, so that a row on which one fails harms
-                no other row
-side_topics.py  which side topic gets a copy of which record (pure)
-stage.py        delivery as a stage: items of the join -> what became of each ticket
+The way of a row, in the task that joined it:
+
+    select.py      the user's expressions (`output.select`) become columns of the row
+    stage.py       takes a ticket's rows; skips those that are in the output already; commits if its accounts add up
+    routing.py     which topic gets what of the row: envelope, headers, side topics, dead letters (pure)
+    deliveries.py  **writes it**: `Writing.write` hands records to Kafka, `commit` makes them durable
+    accounts.py    what was read, joined, dropped and written must add up; what a task reports of a bucket (pure)
+
+Below `Writing` are transactions and receipts (`teacup.kafka.delivery.delivery`).
 """

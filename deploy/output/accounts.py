@@ -5,9 +5,8 @@
     results not yet in the output   = results delivered + results refused (dead letters)
 
 `teacup.kafka.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive,
-not where they are made: a row that gets lost in between shows.
-
-What became of a bucket's batch. Pure.
+not where they are made: a row that gets lost in between shows. A task reports what became of a bucket's batch
+(`DeliveredBatch`), and the driver checks that each has reported once.
 """
 
 from __future__ import annotations

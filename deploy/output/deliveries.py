@@ -1,10 +1,9 @@
-"""How a ticket's rows are delivered, and the limits of the topics that they go to.
+"""Writes the rows of one batch of one bucket: the only place from which rows go to Kafka.
 
-The deduplicator around a writing: results that the output topic holds already are left out.
-
-They need nothing more, as they are in the output. Records for side topics go through.
-
-Records on their way through a delivery, counted: what is committed must be what was handed over.
+Writing               counts records on their way: what is committed must be what was handed over
+DeduplicatedWriting   leaves out results that the output topic holds already. They need nothing more, as they are in
+                      the output. Records for side topics go through
+open_writing          the one that a job's `output` asks for, within the limits of all topics that rows may go to
 """
 
 from __future__ import annotations

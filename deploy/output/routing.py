@@ -1,51 +1,47 @@
-"""Which topic gets what of a row, and what is refused there.
+"""Which topic gets what of a row, and what is refused there. Pure.
 
-    matched, unmatched   -> the output topic (envelope or `select`); unmatched also to a topic of its own
-    unjoined, late, dead_letter -> topics of their own: the record as it was read, with its position and the reason
+    matched, unmatched           -> the output topic (envelope or `select`); unmatched also to a topic of its own
+    unjoined, late, dead_letter  -> topics of their own: the record as it was read, with its position and the reason
 
-A row that cannot be written, because it is too large or an expression of the `select` fails on it, becomes a dead
-letter; without a topic for those `NoDeadLetterTopic` ends the job. A time that a topic refuses goes into a header
-(`teacup.kafka.records.limits`).
-
-The default output: one JSON object per row.
+The envelope is one JSON object per row:
 
     {"key": …, "left": {"key": …, "time": …, "value": …, "position": {"topic": …, "partition": …, "offset": …}},
      "right": … or null, "outcome": "matched" | "unmatched", "reason": … or null}
 
 The first key is the join key; those of `left` and `right` are the records' own. A value is embedded according to its
-topic's declared format: `json` unchanged (it was checked when read), `avro`
-and `protobuf` as JSON (`teacup.kafka.records.avro`, `teacup.kafka.records.protobuf`), `text` as a string, `bytes` as
-base64. A key is a string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
+topic's declared format: `json` unchanged (it was checked when read), `avro` and `protobuf` as JSON
+(`teacup.kafka.records.avro`, `teacup.kafka.records.protobuf`), `text` as a string, `bytes` as base64. A key is a
+string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
 
-Results as records of the output topic: key and value from the envelope or the `select`, and our headers.
+A result that cannot be written becomes a dead letter about its left record, with headers that say why; without a topic
+for those `NoDeadLetterTopic` ends the job:
+
+    too_large       teacup.size, in bytes, and teacup.limit
+    select_failed   teacup.expression: which of `key`, `value` and `headers`
+
+A time that a topic refuses goes into a header (`teacup.kafka.records.limits`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from dedup.identity import BatchTag
 from deploy.job import Output
 from deploy.output.accounts import Accounts
-from deploy.output.side_topics import (
-    Refusal,
-    not_refused,
-    select_failures,
-    too_large,
-    write_copies,
-    write_refused,
-    write_side_topics,
-)
+from joins.errors import NoDeadLetterTopic
 from joins.rows.frames import is_null, rows_where
-from joins.rows.outgoing import Outgoing
+from joins.rows.outgoing import Outgoing, and_more, copies_of, position_of
 from joins.spec import Format, JoinSpec
-from teacup.base.now import wall_ms
-from teacup.kafka.headers import BATCH, LATE, LEFT, RIGHT
+from teacup.kafka.headers import BATCH, EXPRESSION, LATE, LEFT, LIMIT, RIGHT, SELECT_FAILED, SIZE, TOO_LARGE
+from teacup.kafka.records.limits import Headers, TopicLimits, record_bytes
 from teacup.kafka.write.templates import Form, HeaderPlan, ListedHeaders, Text, TextHeader, TextPiece, position
-from teacup.kafka.write.topic_limits import Limits
 
 HAS_RIGHT = "has_right"
 """A boolean column beside those of `joins.rows.frames.ROW`: whether the row has a right record."""
@@ -57,6 +53,100 @@ _FORMS = {
     Format.TEXT: Form.STRING,
     Format.BYTES: Form.BASE64,
 }
+
+Write = Callable[[str, Outgoing, Callable[[int], str]], None]
+"""(topic, copies, a function that names a copy's record)"""
+
+
+class Router:
+    """Turns rows of a ticket into records and writes them.
+
+    limits   of each topic that rows may go to
+    tag      of the batch, which at-least-once output carries; None: no header for it
+    write    (topic, records) -> how many were delivered
+    now_ms   the clock
+    """
+
+    def __init__(
+        self,
+        spec: JoinSpec,
+        output: Output,
+        limits: Mapping[str, TopicLimits],
+        tag: BatchTag | None,
+        write: Callable[[str, Outgoing], int],
+        accounts: Accounts,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._spec, self._output, self._limits, self._tag = spec, output, limits, tag
+        self._write, self._accounts, self._now_ms = write, accounts, now_ms
+
+    def route(self, rows: pl.DataFrame) -> None:
+        """Writes the rows, and enters the results among them into the accounts."""
+        spec, output = self._spec, self._output
+        main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
+        results = rows if main.all() else rows_where(rows, main)
+        if len(results):
+            self._accounts.results += len(results)
+            self._write_results(results)
+        if not main.all():
+            write_side_topics(spec, output, rows_where(rows, ~main), self._write_copies)
+        if output.late is not None and (late := results["late"]).any():
+            write_copies(spec, "left", output.late, rows_where(results, late), self._write_copies)
+
+    def _write_results(self, results: pl.DataFrame) -> None:
+        output = self._output
+        limits = self._limits[output.topic]
+        results = self._without(results, select_failures(results))
+        out = outgoing_results(self._spec, output, results, self._tag).restamped(limits, self._now_ms())
+        if refusals := too_large(out, limits):
+            out = out.where(not_refused(len(results), refusals))
+            results = self._without(results, refusals)
+        if not len(results):
+            return
+        self._accounts.delivered += self._write(output.topic, out)
+        if output.unmatched is not None:
+            alone = (results["outcome"] == "unmatched").to_numpy()
+            lefts = rows_where(results, alone)
+            if len(lefts):
+                self._write_copies(output.unmatched, out.where(alone), lambda i: f"the row about {about(lefts[i])}")
+
+    def _without(self, results: pl.DataFrame, refusals: list[Refusal]) -> pl.DataFrame:
+        """Returns the results without the refused ones, which become dead letters."""
+        if not refusals:
+            return results
+        write_refused(self._spec, self._output, results, refusals, self._write_copies)
+        self._accounts.refuse(refusal.reason for refusal in refusals)
+        return results.filter(pl.Series(not_refused(len(results), refusals)))
+
+    def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
+        """Writes copies to a side topic: parts that it would refuse are left out, and a header says so."""
+        limits = self._limits[topic]
+        self._write(topic, copies.restamped(limits, self._now_ms()).shortened(limits, what))
+
+
+def about(row: pl.DataFrame) -> str:
+    """Returns what a row is about, the same in each run of its batch: a left record, or an unjoined right one."""
+    side = "right" if row["left_offset"][0] is None else "left"
+    return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"
+
+
+def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag | None) -> Outgoing:
+    """Returns the record of each row; tag: of the batch that writes it, None: no header for it."""
+    rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
+    if output.select is None:
+        return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
+    return Outgoing(rows, "out_key", "out_value", (*_headers(tag), ListedHeaders("out_headers")), "left_time")
+
+
+def _headers(batch: BatchTag | None) -> HeaderPlan:
+    """Returns the positions of both records, and the batch that writes the row."""
+    tag = () if batch is None else (TextHeader(BATCH, (TextPiece(str(batch)),)),)
+    return (
+        TextHeader(LEFT, position("left")),
+        TextHeader(RIGHT, position("right"), where=HAS_RIGHT),
+        *tag,
+        TextHeader(LATE, (TextPiece("true"),), where="late"),
+    )
 
 
 def envelope(spec: JoinSpec) -> Text:
@@ -95,89 +185,102 @@ def _side(spec: JoinSpec, side: str) -> Text:
     )
 
 
-def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag | None) -> Outgoing:
-    """Returns the record of each row; tag: of the batch that writes it, None: no header for it."""
-    rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
-    if output.select is None:
-        return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
-    return Outgoing(rows, "out_key", "out_value", (*_headers(tag), ListedHeaders("out_headers")), "left_time")
+def write_side_topics(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:
+    """Writes rows that are about one record only: each outcome to its topic, if it has one."""
+    outcomes = rows["outcome"]
+    for outcome, topic in (("dead_letter", output.dead_letter), ("late", output.late), ("unjoined", output.unjoined)):
+        if topic is None and outcome != "dead_letter":
+            continue
+        with_outcome = (outcomes == outcome).to_numpy()
+        for side in ("left", "right"):
+            about = rows_where(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
+            if not len(about):
+                continue
+            if topic is not None:
+                write_copies(spec, side, topic, about, write)
+            else:
+                raise NoDeadLetterTopic(
+                    f"{_position(spec, side, about, 0)}{and_more(about)} cannot take part "
+                    f"({about['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), or fix the producer"
+                )
 
 
-def _headers(batch: BatchTag | None) -> HeaderPlan:
-    """Returns the positions of both records, and the batch that writes the row."""
-    tag = () if batch is None else (TextHeader(BATCH, (TextPiece(str(batch)),)),)
-    return (
-        TextHeader(LEFT, position("left")),
-        TextHeader(RIGHT, position("right"), where=HAS_RIGHT),
-        *tag,
-        TextHeader(LATE, (TextPiece("true"),), where="late"),
+def write_refused(
+    spec: JoinSpec, output: Output, rows: pl.DataFrame, refusals: Sequence[Refusal], write: Write
+) -> None:
+    """Writes dead letters about rows (`joins.rows.frames.ROW`) that cannot be written."""
+    about = rows[[refusal.index for refusal in refusals]].with_columns(
+        outcome=pl.lit("dead_letter"), reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String)
     )
+    if output.dead_letter is None:
+        first, right = refusals[0], _position(spec, "right", about, 0)
+        raise NoDeadLetterTopic(
+            f"the row about {_position(spec, 'left', about, 0)} and {right or 'no right record'}{and_more(about)} "
+            f"cannot be written to topic {output.topic!r} ({first.reason}): {first.why}. Name a dead-letter topic "
+            "(`topics.dead_letter`), or remove the cause"
+        )
+    rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
+    more = [
+        [*([(RIGHT, right)] if right is not None else []), *refusal.headers]
+        for right, refusal in zip(rights, refusals, strict=True)
+    ]
+    write_copies(spec, "left", output.dead_letter, about, write, more)
 
 
-class Router:
-    """Turns rows of a ticket into records and writes them.
+def write_copies(
+    spec: JoinSpec, side: str, topic: str, rows: pl.DataFrame, write: Write, more: Sequence[Headers] | None = None
+) -> None:
+    """Writes the records of one side; more: additional headers of each, after the others."""
+    copies = copies_of(spec.side(side).topic, side, rows, more)
+    write(topic, copies, lambda i: f"the copy of {_position(spec, side, rows, i)} for topic {topic!r}")
 
-    tag     of the batch, which at-least-once output carries; None: no header for it
-    write   (topic, records) -> how many were delivered
+
+def _position(spec: JoinSpec, side: str, rows: pl.DataFrame, i: int) -> str:
+    return position_of(spec.side(side).topic, side, rows, i)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A row that cannot be written.
+
+    index    of the row
+    reason   too_large | select_failed
+    why      for people
+    headers  the same, for the dead letter
     """
 
-    def __init__(
-        self,
-        spec: JoinSpec,
-        output: Output,
-        limits: Limits,
-        tag: BatchTag | None,
-        write: Callable[[str, Outgoing], int],
-        accounts: Accounts,
-    ) -> None:
-        self._spec, self._output, self._limits, self._tag = spec, output, limits, tag
-        self._write, self._accounts = write, accounts
-
-    def route(self, rows: pl.DataFrame) -> None:
-        """Writes the rows, and enters the results among them into the accounts."""
-        spec, output = self._spec, self._output
-        main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
-        results = rows if main.all() else rows_where(rows, main)
-        if len(results):
-            self._accounts.results += len(results)
-            self._write_results(results)
-        if not main.all():
-            write_side_topics(spec, output, rows_where(rows, ~main), self._write_copies)
-        if output.late is not None and (late := results["late"]).any():
-            write_copies(spec, "left", output.late, rows_where(results, late), self._write_copies)
-
-    def _write_results(self, results: pl.DataFrame) -> None:
-        output = self._output
-        limits = self._limits[output.topic]
-        results = self._without(results, select_failures(results))
-        out = outgoing_results(self._spec, output, results, self._tag).restamped(limits, wall_ms())
-        if refusals := too_large(out, limits):
-            out = out.where(not_refused(len(results), refusals))
-            results = self._without(results, refusals)
-        if not len(results):
-            return
-        self._accounts.delivered += self._write(output.topic, out)
-        if output.unmatched is not None:
-            alone = (results["outcome"] == "unmatched").to_numpy()
-            lefts = rows_where(results, alone)
-            if len(lefts):
-                self._write_copies(output.unmatched, out.where(alone), lambda i: f"the row about {about(lefts[i])}")
-
-    def _without(self, results: pl.DataFrame, refusals: list[Refusal]) -> pl.DataFrame:
-        """Returns the results without the refused ones, which become dead letters."""
-        if not refusals:
-            return results
-        write_refused(self._spec, self._output, results, refusals, self._write_copies)
-        self._accounts.refuse(refusal.reason for refusal in refusals)
-        return results.filter(pl.Series(not_refused(len(results), refusals)))
-
-    def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
-        """Writes copies to a side topic: parts that it would refuse are left out, and a header says so."""
-        limits = self._limits[topic]
-        self._write(topic, copies.restamped(limits, wall_ms()).shortened(limits, what))
+    index: int
+    reason: str
+    why: str
+    headers: Headers = field(default_factory=list)
 
 
-def about(row: pl.DataFrame) -> str:
-    """Returns what a row is about, the same in each run of its batch: a left record, or an unjoined right one."""
-    side = "right" if row["left_offset"][0] is None else "left"
-    return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"
+def select_failures(results: pl.DataFrame) -> list[Refusal]:
+    """Returns the rows on which an expression of the `select` failed (`deploy.output.select`)."""
+    if "failed" not in results.columns or results["failed"].null_count() == len(results):
+        return []
+    return [
+        Refusal(i, SELECT_FAILED, f"`output.select.{name}` fails on it", [(EXPRESSION, name)])
+        for i, name in enumerate(results["failed"].to_list())
+        if name is not None
+    ]
+
+
+def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
+    """Returns the records that are too large for their topic."""
+    found = []
+    for i in out.perhaps_too_large(limits):
+        record = out.record(i)
+        passed = limits.limit_passed(*record)
+        if passed is not None:
+            size, (name, limit) = record_bytes(*record), passed
+            why = f"{size:,} bytes, above the {limit:,} of {name}"
+            found.append(Refusal(i, TOO_LARGE, why, [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]))
+    return found
+
+
+def not_refused(count: int, refusals: list[Refusal]) -> npt.NDArray[np.bool_]:
+    """Returns a mask of the other rows, of `count`."""
+    others = np.ones(count, np.bool_)
+    others[[refusal.index for refusal in refusals]] = False
+    return others

@@ -1,12 +1,12 @@
 """Delivery as a stage: items of the join -> what became of each ticket, once its rows are durable.
 
-A bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or acknowledged) before
-its summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same, in the same order.
+`BucketSink` delivers the rows of one ticket: those that are not in the output yet, in parts, with accounts that must
+add up. A bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or
+acknowledged) before its summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same,
+in the same order.
 
 A bucket's last transaction is committed in the background, while the rows of the next ticket are joined: a commit is
 several requests, one after the other. Without transactions nothing overlaps, as buckets share a producer.
-
-Delivers the rows of one ticket: those that are not in the output yet, in parts, with accounts that must add up.
 """
 
 from __future__ import annotations
@@ -35,8 +35,50 @@ from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
+from teacup.base.now import wall_ms
 from teacup.base.process import begun, no_garbage_collection
 from teacup.kafka.delivery.receipt import WrittenSoFar
+
+ENDING_AT_ONCE = 8
+
+
+def deliver_stage(
+    spec: JoinSpec, output: Output, deduplication: Deduplication | None = None
+) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
+    """Delivers all rows of each ticket.
+
+    deduplication   what it drops is missing from the output topic only, side topics get repeated copies
+    """
+
+    def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
+        bucket: BucketSink | None = None
+        ended: deque[Future[DeliveredBatch[C]]] = deque()
+        at_once = ENDING_AT_ONCE if output.exactly_once else 0
+        try:
+            for item in items:
+                if isinstance(item, Begin):
+                    bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
+                elif bucket is None:
+                    raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
+                elif isinstance(item, End):
+                    ended.append(begun(partial(_closed, bucket, item.summary)))
+                    bucket = None
+                    while ended and (ended[0].done() or len(ended) > at_once):
+                        yield reported(ended.popleft().result())
+                else:
+                    with no_garbage_collection():  # keys, values and headers: a million objects alive at once
+                        bucket.take(item.frame)
+            while ended:
+                yield reported(ended.popleft().result())
+        finally:
+            if bucket is not None:  # something failed, or nobody reads the rest
+                bucket.abandon()
+            wait(ended)
+
+    def reported(delivered: DeliveredBatch[C]) -> DeliveredBatch[C]:
+        return delivered if deduplication is None else replace(delivered, deduplicator=deduplication.report())
+
+    return deliver
 
 
 class BucketSink:
@@ -48,7 +90,8 @@ class BucketSink:
         self._reached = ""
         self._found: WrittenSoFar | None = None  # before this attempt wrote anything
         tag = None if output.exactly_once else batch_tag(spec, begin)
-        self._router = Router(spec, output, output_limits(spec, output), tag, writing.write, self._accounts)
+        limits = output_limits(spec, output)
+        self._router = Router(spec, output, limits, tag, writing.write, self._accounts, wall_ms)
 
     def take(self, rows: pl.DataFrame) -> None:
         """Writes the rows that are not in the output yet."""
@@ -95,48 +138,6 @@ class BucketSink:
     def _commit(self, *, done: bool) -> Mapping[str, int]:
         self._accounts.check_written()
         return self._writing.commit(self._accounts.received, done=done, reached=self._reached)
-
-
-ENDING_AT_ONCE = 8
-
-
-def deliver_stage(
-    spec: JoinSpec, output: Output, deduplication: Deduplication | None = None
-) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
-    """Delivers all rows of each ticket.
-
-    deduplication   what it drops is missing from the output topic only, side topics get repeated copies
-    """
-
-    def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
-        bucket: BucketSink | None = None
-        ended: deque[Future[DeliveredBatch[C]]] = deque()
-        at_once = ENDING_AT_ONCE if output.exactly_once else 0
-        try:
-            for item in items:
-                if isinstance(item, Begin):
-                    bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
-                elif bucket is None:
-                    raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
-                elif isinstance(item, End):
-                    ended.append(begun(partial(_closed, bucket, item.summary)))
-                    bucket = None
-                    while ended and (ended[0].done() or len(ended) > at_once):
-                        yield reported(ended.popleft().result())
-                else:
-                    with no_garbage_collection():  # keys, values and headers: a million objects alive at once
-                        bucket.take(item.frame)
-            while ended:
-                yield reported(ended.popleft().result())
-        finally:
-            if bucket is not None:  # something failed, or nobody reads the rest
-                bucket.abandon()
-            wait(ended)
-
-    def reported(delivered: DeliveredBatch[C]) -> DeliveredBatch[C]:
-        return delivered if deduplication is None else replace(delivered, deduplicator=deduplication.report())
-
-    return deliver
 
 
 def _closed(bucket: BucketSink, summary: C) -> DeliveredBatch[C]:

@@ -18,7 +18,7 @@ from joins.batch.state import Bucket, PartitionRange
 from joins.spec import BothSides, JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.log.losses import Epochs, epochs_of
-from teacup.kafka.log.time_search import block_size
+from teacup.kafka.log.time_search import block_size, run_in_rounds
 from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog
 
 T = TypeVar("T")
@@ -47,23 +47,11 @@ Asking = Generator[Ask, Answers, T]
 
 def in_lockstep(plans: Mapping[int, Asking[T]], logs: Mapping[str, TopicLog], ceiling_ms: int) -> dict[int, T]:
     """Returns what each plan returns, after rounds of merged look-ups; times above `ceiling_ms` are ignored."""
-    done: dict[int, T] = {}
-    asks: dict[int, Ask] = {}
 
-    def step(number: int, answers: Answers | None) -> None:
-        try:
-            asks[number] = plans[number].send(answers) if answers is not None else next(plans[number])
-        except StopIteration as stop:
-            done[number] = stop.value
+    def answers_to(asks: Mapping[int, Ask]) -> dict[int, Answers]:
+        return dict.fromkeys(asks, _look_up(asks.values(), logs, ceiling_ms))
 
-    for number in plans:
-        step(number, None)
-    while asks:
-        round_, asks = asks, {}
-        answers = _look_up(round_.values(), logs, ceiling_ms)
-        for number in round_:
-            step(number, answers)
-    return dict(sorted(done.items()))
+    return dict(sorted(run_in_rounds(plans, answers_to).items()))
 
 
 def _look_up(asks: Iterable[Ask], logs: Mapping[str, TopicLog], ceiling_ms: int) -> Answers:

@@ -78,7 +78,7 @@ class JoinReader(StreamReader):
     """Plans the batches of a join for Spark. A join kind gives `admit` and `disconnect`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
-        """stage: pickled (`teacup.spark.source.pickled`), from a ticket's JSON text to rows; none is needed for
+        """stage: pickled (`teacup.spark.stream_reader.pickled`), from a ticket's JSON text to rows; none is needed for
         planning."""
         super().__init__(spec.name, control, stage)
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders

@@ -34,8 +34,7 @@ from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import Held
 from joins.spec import JoinPath, JoinSpec
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.spark.source import pickled, stream_source
-from teacup.spark.stream_reader import PartitionStage, StreamReader
+from teacup.spark.stream_reader import PartitionStage, StreamReader, pickled, stream_source
 
 log = logging.getLogger("teacup.joins.plan.source")
 

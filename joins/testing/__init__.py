@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from teacup.base.imports import on_first_use
+from teacup.base.process import on_first_use
 
 if TYPE_CHECKING:
     from joins.testing import oracle

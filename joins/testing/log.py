@@ -28,7 +28,7 @@ import pyarrow as pa
 from joins.testing.history import Event, EventKind, TopicHistory, carried
 from teacup.base.times import UNLIMITED_MS
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
-from teacup.kafka.log.time_search import Timed, block_size, borne_out, search
+from teacup.kafka.log.time_search import BlockQuery, Timed, block_size, borne_out, run_in_rounds, search
 from teacup.kafka.log.topic_log import Ends, LeaderPosition, TimeAnswer, TimeQuery
 from teacup.kafka.records.record import LOG_APPEND_TIME, OUTLIERS, KeyOf, typical
 
@@ -238,18 +238,16 @@ class SimulatedLog:
 
     def _by_search(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer:
         lo = min(max(query.lo, self._start(partition)), query.hi)
-        searching = search(replace(query, lo=lo), self.outliers)
-        try:
-            probe = next(searching)
-            while True:
-                if probe.start is None:
-                    block = self._last(partition, probe.end, ceiling_ms, probe.count)
-                else:
-                    block = self._valid(partition, range(probe.start, probe.end), ceiling_ms, probe.count)
-                probe = searching.send(block)
-        except StopIteration as stop:
-            answer: TimeAnswer = stop.value
-            return answer
+
+        def blocks_of(probes: Mapping[int, BlockQuery]) -> dict[int, list[Timed]]:
+            return {p: self._block(p, probe, ceiling_ms) for p, probe in probes.items()}
+
+        return run_in_rounds({partition: search(replace(query, lo=lo), self.outliers)}, blocks_of)[partition]
+
+    def _block(self, partition: int, probe: BlockQuery, ceiling_ms: int) -> list[Timed]:
+        if probe.start is None:
+            return self._last(partition, probe.end, ceiling_ms, probe.count)
+        return self._valid(partition, range(probe.start, probe.end), ceiling_ms, probe.count)
 
     def _valid(self, partition: int, offsets: range, ceiling_ms: int, count: int) -> list[Timed]:
         """Returns the first `count` valid records at these offsets, skipping gaps and records without a valid time."""

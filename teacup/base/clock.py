@@ -1,7 +1,8 @@
 """A wall clock that is trusted only while something else agrees with it. Pure: times are arguments.
 
-A wall clock can jump (a bad time server, a resumed machine, a manual change), and conclusions drawn from it (progress,
-ceilings) cannot be taken back. Three things can contradict it here (and, when a batch is planned, most of its records):
+A wall clock can jump (a bad time server, a resumed machine, a manual change), and conclusions drawn from it
+(watermarks, ceilings) cannot be taken back. Three things can contradict it here (and, when a batch is planned, most of
+its records):
 
     the monotonic clock       since the anchor, the last trusted reading, both must have advanced alike
     an earlier listing        persisted with a plan, or published: the clock had already reached that time

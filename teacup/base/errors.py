@@ -1,16 +1,8 @@
 """How a command ends: a number for each outcome that calls for a different action by the operator. Pure.
 
-An error class carries the code of the command that it ends (`exit_code`). This module is here, in the lowest package,
-because the errors of all packages need it.
-
-The base of errors, of all packages, that mean: this configuration cannot work. Pure.
-
-Each package derives its own from the root of its errors and from `Invalid`, so that a caller can catch either: what one
-package raises, or whatever is wrong with a configuration.
-
-What is raised for a configuration that is not valid. Pure.
-
-SettingsInvalid   a file, or a value in it, is not allowed; `problems` has every reason
+An error class carries the code of the command that it ends (`exit_code`). Each package draws its own errors as a tree,
+in a module `errors`. Those that mean that a configuration cannot work derive from the root of that tree and from
+`Invalid`, so that a caller can catch either: what one package raises, or whatever is wrong with a configuration.
 """
 
 from __future__ import annotations

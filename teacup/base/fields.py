@@ -1,4 +1,4 @@
-"""The fields of a description, coerced or refused by their declared types. Pure.
+"""The fields of a description, coerced or refused by their declared types, and shown without secrets. Pure.
 
 A frozen dataclass that users construct calls `coerce_fields` first in its `__post_init__`, and declares
 
@@ -16,9 +16,8 @@ A frozen dataclass that users construct calls `coerce_fields` first in its `__po
 
 So what comes out has the declared types exactly, and is a value that compares, hashes and pickles as declared.
 
-What is never shown: values of names in files, in properties of Kafka and Spark, passwords in URLs. Pure.
-
-Whether a checkpoint is a folder of this machine. Pure.
+Some values are never shown: those with secret names (`is_secret`), in files as in properties of Kafka and Spark, and
+passwords in URLs.
 """
 
 from __future__ import annotations
@@ -33,26 +32,6 @@ from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
-
-MASK = "***"
-_SECRET = re.compile(
-    r"password|secret|token|credential|sasl\.oauthbearer|key\.pem|access.?key|private|user\.info", re.IGNORECASE
-)
-
-
-_BEFORE_HOST = re.compile(r"(://[^/@:]*):.*@", re.DOTALL)
-_IN_QUERY = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
-
-
-def without_password(url: str) -> str:
-    """Returns a URL as it may appear in a message; also a wrong one, whose password is not percent-encoded."""
-    return _IN_QUERY.sub(rf"\1{MASK}", _BEFORE_HOST.sub(rf"\1:{MASK}@", url))
-
-
-def is_secret(name: str) -> bool:
-    """Returns whether the value of a key or property of this name must not appear in a message."""
-    return _SECRET.search(name) is not None
-
 
 LONGEST_SHOWN = 80
 INT64_MAX = 2**63 - 1
@@ -253,6 +232,26 @@ def _shown(value: Any) -> str:
 def shortened(text: str) -> str:
     """Returns a value's text as it appears in a message, cut if it is too long."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
+
+
+MASK = "***"
+_SECRET = re.compile(
+    r"password|secret|token|credential|sasl\.oauthbearer|key\.pem|access.?key|private|user\.info", re.IGNORECASE
+)
+
+
+_BEFORE_HOST = re.compile(r"(://[^/@:]*):.*@", re.DOTALL)
+_IN_QUERY = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
+
+
+def without_password(url: str) -> str:
+    """Returns a URL as it may appear in a message; also a wrong one, whose password is not percent-encoded."""
+    return _IN_QUERY.sub(rf"\1{MASK}", _BEFORE_HOST.sub(rf"\1:{MASK}@", url))
+
+
+def is_secret(name: str) -> bool:
+    """Returns whether the value of a key or property of this name must not appear in a message."""
+    return _SECRET.search(name) is not None
 
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(?://)?")

@@ -1,12 +1,10 @@
-"""JSON with a checksum, for small files that a job reads again later.
+"""Small files that a job reads again later: JSON with a checksum, on the disk when a power failure comes.
 
     <CRC-32 of the text, 8 hexadecimal digits> <text>      in a file of our own
     {…, "crc": "<the same, of the rest>"}                  where Spark writes the file
 
 A wrong offset is as good a number as the right one: without the checksum, a bit that a disk has flipped would move a
 job by some records, and nobody would notice.
-
-Local files that survive a power failure.
 
 Spark writes each file of a local checkpoint under another name and renames it, but never syncs it to the disk: a power
 failure may lose the newest ones, or leave them empty. The plan of a batch that has been delivered must not be lost, or

@@ -1,10 +1,9 @@
 """The lines that a job logs, in the driver and in the processes that Spark starts: text, or JSON under `log: json`.
 
-Logs the same line at most once a minute in each process; the next one says how many were suppressed.
-
-If a cluster is down, every client reports it for every broker and each connection attempt: tens of thousands of
-identical lines within minutes. Lines count as the same if they differ only in numbers and in the text in brackets (the
-client, its thread); broker addresses are distinguished.
+A logger from `sparse` logs the same line at most once a minute in each process; the next one says how many were
+suppressed. If a cluster is down, every client reports it for every broker and each connection attempt: tens of
+thousands of identical lines within minutes. Lines count as the same if they differ only in numbers and in the text in
+brackets (the client, its thread); broker addresses are distinguished.
 """
 
 from __future__ import annotations

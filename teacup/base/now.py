@@ -1,6 +1,6 @@
-"""The two clocks of this machine, in milliseconds. What may be concluded from the first: `teacup.base.clock`.
+"""The two clocks of this machine, in milliseconds, and what is due once in a period.
 
-What is done at most once in a period, such as a line in the log.
+What may be concluded from the wall clock: `teacup.base.clock`.
 """
 
 from __future__ import annotations

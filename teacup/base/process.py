@@ -1,28 +1,26 @@
-"""Calls in threads of their own: waited for a bounded time, where librdkafka has no time-out or does not keep to it.
+"""What a process must be careful with: calls that may hang, clients and forks, imports, garbage.
+
+    within, begun              calls in threads of their own, where librdkafka has no time-out or does not keep to it
+    PerProcess                 a few clients, kept open: a bounded cache that is emptied by a fork
+    on_first_use               what a package exports, imported on first use: a program pays only for what it uses
+    use_arrow_without_pandas   Arrow would import pandas, only because it is installed
+    no_garbage_collection      a pause while many short-lived objects exist
 
 A thread serves one call after the other, because a live batch makes a few calls for each bucket, and starting a thread
 costs more than most of them. One whose call never returns is left alone; it does not keep the process from ending.
-
-A few clients, kept open in each process: a bounded cache that is emptied by a fork.
-
-A librdkafka client does not survive a fork (its threads are not copied), and freeing it in the child would wait
-for them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
-
-Pauses Python's garbage collector while many short-lived objects exist.
-
-It would scan them repeatedly and find nothing, which costs more than creating them. Reference counting frees
-them.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from importlib import import_module
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -73,7 +71,11 @@ _lost_in_forks: list[object] = []
 
 
 class PerProcess(Generic[K, V]):
-    """Holds at most `limit` values by key; the least recently used one is closed first."""
+    """Holds at most `limit` values by key; the least recently used one is closed first.
+
+    A librdkafka client does not survive a fork (its threads are not copied), and freeing it in the child would wait for
+    them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
+    """
 
     def __init__(self, limit: int, close: Callable[[V], None]) -> None:
         self._limit = limit
@@ -112,9 +114,57 @@ class PerProcess(Generic[K, V]):
         self._lock = threading.Lock()
 
 
+def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a package.
+
+    modules   which module each name is in; a name that is a module of the package is given as itself
+    """
+
+    def found(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(modules[name])
+        return module if modules[name] == f"{package}.{name}" else getattr(module, name)
+
+    return found
+
+
+_PANDAS = "pandas"
+
+
+def use_arrow_without_pandas() -> None:
+    """Keeps Arrow from looking for pandas by itself. Whoever asks it for pandas objects still gets them.
+
+    As soon as Arrow is given a Python list or a numpy array, it imports pandas, if that is installed, to find out
+    whether that was a pandas object. This takes half a second and 25 MB in each process, and none of ours has one.
+    """
+    import pyarrow as pa  # not at the top: a package that exports on first use needs no Arrow
+
+    if _PANDAS in sys.modules:
+        return
+    nowhere = _Nowhere()
+    sys.meta_path.insert(0, nowhere)
+    try:
+        pa.array([0])  # Arrow looks for it once
+    finally:
+        sys.meta_path.remove(nowhere)
+
+
+class _Nowhere:
+    """Finds no pandas."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> None:
+        if name == _PANDAS:
+            raise ModuleNotFoundError(name)
+
+
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Pauses the collector of the whole process for one chunk of work, so nothing inside should wait long."""
+    """Pauses the collector of the whole process for one chunk of work, so nothing inside should wait long.
+
+    It would scan many short-lived objects repeatedly and find nothing, which costs more than creating them. Reference
+    counting frees them.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:

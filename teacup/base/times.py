@@ -1,11 +1,11 @@
-"""Times are int64 milliseconds since the epoch, UTC. Here: their bounds, and how people read and write one. Pure.
+"""Times and durations in milliseconds: their bounds, and how people read and write them. Pure.
 
-The bounds lie half-way to those of int64, so that any real time or duration can be added to them, or subtracted.
+A time is int64 milliseconds since the epoch, UTC. The bounds lie half-way to those of int64, so that any real time or
+duration can be added to them, or subtracted.
 
-Durations as people write them, with their unit: `250ms`, `10s`, `1m 30s`, `2h`, `7d`. Pure.
-
-`Duration` and `Seconds` are the types of keys: a text in the file, milliseconds or seconds in the program. The unit
-is part of the text, so no key has it in its name.
+A duration is written with its unit: `250ms`, `10s`, `1m 30s`, `2h`, `7d`. `Duration` and `Seconds` are the types of
+keys: a text in the file, milliseconds or seconds in the program. The unit is part of the text, so no key has it in its
+name.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Every property passes through, including TLS and SASL. Refused are properties th
 that break what this package's reading and writing relies on. Secrets must never reach a log: show a configuration
 only through `masked`.
 
-What librdkafka says, without its guess that the broker is ten years old.
-
-It makes that guess whenever a broker that has accepted a connection does not answer the first request: one that is
-paused or overloaded, or something else that listens there.
+Also what librdkafka says, in its log and as errors, and what follows from it: whether a call may work later
+(`is_transient`, `retried`), and which error of ours it is (`translate`). Its guess that the broker is ten years old is
+taken out. It makes that guess whenever a broker that has accepted a connection does not answer the first request: one
+that is paused or overloaded, or something else that listens there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import tenacity
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -24,34 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
-from teacup.kafka import protocols as clients
 from teacup.kafka.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
-
-_GUESS = re.compile(
-    r":? (probably due to|might be caused by|or) broker version (is )?< 0\.10 \(see api\.version\.request[^)]*\)"
-)
-_INSTEAD = ": it accepted the connection and did not answer (paused or overloaded, or no Kafka broker)"
-
-
-def said(error: KafkaError) -> str:
-    """Returns the text of an error."""
-    return without_guess(error.str())
-
-
-def said_with_name(error: KafkaError) -> str:
-    """Returns the text of an error and the name of its code: `Broker: Not leader (NOT_LEADER_FOR_PARTITION)`."""
-    return f"{said(error)} ({error.name()})"
-
-
-def last_error(trouble: KafkaError | None) -> str:
-    """Returns the end of a message about a call that took too long: what librdkafka reported last, if anything."""
-    return "" if trouble is None else f"; the last error: {said(trouble)}"
-
-
-def without_guess(text: str) -> str:
-    """Returns the text with what is certain in place of the guess."""
-    return _GUESS.sub(_INSTEAD if "Timed out" in text else "", text)
-
 
 T = TypeVar("T")
 
@@ -165,7 +138,13 @@ def consumer_properties(kafka: Mapping[str, str], tuning: Mapping[str, Any]) -> 
     return {**_COMMON, **_CONSUMER, **tuning, **kafka, **_CONSUMER_FIXED}
 
 
-def learn(client: Consumer | Producer | AdminClient | clients.Producer, topic: str, timeout_s: float) -> None:
+class _KnowsLeaders(Protocol):
+    """Any client of librdkafka's."""
+
+    def list_topics(self, topic: str, timeout: float, /) -> Any: ...
+
+
+def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> None:
     """Fetches the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
 
     A call that finds no connected broker waits until librdkafka next looks for one: an assignment up to a second, the
@@ -239,6 +218,32 @@ class _WithoutGuess(logging.Filter):
 
 librdkafka.addFilter(_OtherRole())
 librdkafka.addFilter(_WithoutGuess())
+
+_GUESS = re.compile(
+    r":? (probably due to|might be caused by|or) broker version (is )?< 0\.10 \(see api\.version\.request[^)]*\)"
+)
+_INSTEAD = ": it accepted the connection and did not answer (paused or overloaded, or no Kafka broker)"
+
+
+def said(error: KafkaError) -> str:
+    """Returns the text of an error."""
+    return without_guess(error.str())
+
+
+def said_with_name(error: KafkaError) -> str:
+    """Returns the text of an error and the name of its code: `Broker: Not leader (NOT_LEADER_FOR_PARTITION)`."""
+    return f"{said(error)} ({error.name()})"
+
+
+def last_error(trouble: KafkaError | None) -> str:
+    """Returns the end of a message about a call that took too long: what librdkafka reported last, if anything."""
+    return "" if trouble is None else f"; the last error: {said(trouble)}"
+
+
+def without_guess(text: str) -> str:
+    """Returns the text with what is certain in place of the guess."""
+    return _GUESS.sub(_INSTEAD if "Timed out" in text else "", text)
+
 
 _OUT_OF_RANGE = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)
 _MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)

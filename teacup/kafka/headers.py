@@ -1,8 +1,7 @@
-"""The headers that Teacup adds to the records it writes: a name and its meaning, as in docs/reference.md. Pure.
+"""The headers that Teacup adds to the records it writes, and the reasons that it gives in `teacup.reason`. Pure.
 
-Why a record or a row is where it is: the values of `reason` in rows, and of the header `teacup.reason`. Pure.
-
-The docstring of each is its row in docs/reference.md: the outcome that it is a reason of, then when it is given.
+The docstring of each is its row in docs/reference.md: of a header its meaning, of a reason the outcome that it belongs
+to, then when it is given. Rows name the same reasons in `reason`.
 """
 
 from __future__ import annotations

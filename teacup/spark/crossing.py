@@ -1,18 +1,15 @@
-"""How an error of ours crosses Spark, which passes on only the text of a traceback: as a note of the exception.
+"""What crosses from Spark's processes to the driver: errors of ours with their exit code, summaries of tasks. Pure.
+
+Spark passes on only the text of a traceback, so an error travels as a note of the exception:
 
     raise DataLoss(...)   in a source or a task; its class says with which exit code it ends the command
     crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
     crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may hold several
 
-Pure.
-
-What tasks report: a summary each, typed in the task and in the driver, a row of JSON where it crosses the JVM.
-
-A record that a topic refuses is refused in every attempt: if its task raised, Spark would run it three more times. So
-such a task reports why the job has to end, in place of a summary, and the driver, which collects what tasks report,
-ends the job before the batch is committed.
-
-Pure.
+A task reports a summary, typed in the task and in the driver, a row of JSON where it crosses the JVM. A record that a
+topic refuses is refused in every attempt: if its task raised, Spark would run it three more times. So such a task
+reports why the job has to end, in place of a summary, and the driver, which collects what tasks report, ends the job
+before the batch is committed.
 """
 
 from __future__ import annotations

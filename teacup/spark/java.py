@@ -1,14 +1,21 @@
-"""This machine's Java, and the folder where files are kept that any job may use again.
+"""This machine's Java, and Spark's JVM as a process of ours.
 
-A SPARK_HOME for masters on this machine: the installed PySpark, without its zipped copy of its own Python sources.
+The JVM starts in the background, and can be ended at any moment. PySpark's own start of it returns only once the JVM
+answers, two seconds later: meanwhile a job looks at Kafka. A job that must not run ends it at once, and nothing of it
+is seen. It has a process group of its own, so that Ctrl-C and signals to the job's group do not reach it: the job stops
+it, once the batch in progress is committed. It ends by itself when its standard input does.
 
+Its SPARK_HOME, for masters on this machine, is the installed PySpark without the zipped copy of its own Python sources.
 Spark puts `$SPARK_HOME/python/lib/pyspark.zip` at the front of the path of every Python process it starts. The zip
 holds no compiled code, so each of the five processes of a query's start compiles PySpark again, half a second each, one
 after the other. In this home the zip is missing, and they import the installed package, which is the same.
-
 `local-cluster` writes into `$SPARK_HOME/work`, and no property changes that: it gets a temporary home of its own.
 
-The JVM's options for the archive of Spark's classes (`teacup.spark.class_archive`), if it was written.
+It loads Spark's classes from their archive, if that was written (`teacup.spark.class_archive`).
+
+Once a query is planned, the processes that Spark started to plan it are ended: they keep 120 MB that nothing needs
+again. They are daemons, children of the JVM, each with the worker that it has forked. Spark starts a daemon again if it
+needs one and finds it gone.
 """
 
 from __future__ import annotations
@@ -18,17 +25,25 @@ import hashlib
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, MutableMapping
+import threading
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from teacup.spark.errors import MissingTool
+from teacup.spark.errors import JvmEnded, MissingTool
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
 
 MINIMUM_JAVA = 17
-
-
 _HOW = (
     f"Teacup needs Java {MINIMUM_JAVA} or newer. Debian, Ubuntu: "
     "apt-get install openjdk-17-jre-headless; macOS: "
@@ -113,7 +128,7 @@ _SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different tr
 
 def archive_options() -> tuple[str, ...]:
     """Returns the JVM's options for the archive of this Spark and this Java; none if it was not written."""
-    if not _folder().exists():
+    if not _archive_folder().exists():
         return ()
     archive = archive_file()
     return (f'"-XX:SharedArchiveFile={archive}"', _MAPPED, SILENT) if archive.exists() else ()
@@ -126,8 +141,168 @@ def archive_file() -> Path:
     installed = Path(str(spark.locate_file("pyspark"))).resolve()
     source = f"{Path(java).resolve()} {installed} {_SOURCE_OF_CLASSES}"
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return _folder() / f"spark-{spark.version}-{digest}.jsa"
+    return _archive_folder() / f"spark-{spark.version}-{digest}.jsa"
 
 
-def _folder() -> Path:
+def _archive_folder() -> Path:
     return cache_folder() / "jvm"
+
+
+NO_PYTHON = "/dev/null/python"
+"""A program that does not exist. With it Spark does not look for data sources among the installed packages, which takes
+three processes, one after the other; our workers are started by `PYSPARK_PYTHON`."""
+_LOOK_EVERY_S = 0.02
+_SAYS_NOTHING = b"Using incubator modules"  # Spark asks for one, and every JVM says so
+
+
+class Jvm:
+    """Spark's JVM, started with `spark-submit` as by PySpark. Its standard error is shown from `connect` on."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """Starts a JVM with these Spark properties."""
+        from pyspark.find_spark_home import _find_spark_home
+
+        self._folder = tempfile.TemporaryDirectory(prefix="teacup-jvm-")
+        self._address = Path(self._folder.name) / "address"
+        command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
+        for key, value in properties.items():
+            command += ["--conf", f"{key}={value}"]
+        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        env = {
+            **os.environ,
+            "PYTHONSAFEPATH": "1",  # a folder `deploy` where the job was started is not ours
+            "SPARK_CONNECT_MODE": "0",
+            "PYSPARK_DRIVER_PYTHON": NO_PYTHON,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
+        }
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stderr=pipe, env=env, process_group=0)
+        self._shown = threading.Thread(target=self._show, name="jvm-errors", daemon=True)
+        self._gateway: JavaGateway | None = None
+        self._planned = False
+
+    def connect(self) -> None:
+        """Waits until it answers, and makes it PySpark's. Raises `JvmEnded`."""
+        from pyspark import SparkContext
+        from pyspark.java_gateway import launch_gateway
+
+        self._shown.start()
+        while not self._address.exists():
+            if self._process.poll() is not None:
+                self._shown.join()
+                how = how_ended(self._process.returncode)
+                raise JvmEnded(f"Spark's JVM {how} before it answered: its own lines above say why")
+            time.sleep(_LOOK_EVERY_S)
+        address = self._address.read_bytes()  # each number has four bytes: the port, the length of the secret
+        port, secret = int.from_bytes(address[:4]), address[8:].decode()
+        with _environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):
+            self._gateway = launch_gateway()  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=self._gateway)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def end_planners(self) -> None:
+        """Ends the planners; to be called once a query's first batch was carried out."""
+        if not self._planned:
+            self._planned = True
+            end_planners(self._process.pid)
+
+    def ended(self, within_s: float) -> JvmEnded | None:
+        """Returns how it ended, if it does within this time."""
+        try:
+            code = self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+        return JvmEnded(f"Spark's JVM (process {self._process.pid}) {how_ended(code)}. {CONTINUES}")
+
+    def close(self, within_s: float) -> None:
+        """Ends it, at once if it is not connected; otherwise kills it after `within_s`. It has ended at the return."""
+        assert self._process.stdin is not None
+        assert self._process.stderr is not None
+        if self._gateway is None:
+            self._kill()
+        else:
+            from pyspark import SparkContext
+
+            self._gateway.shutdown()
+            SparkContext._gateway = SparkContext._jvm = None  # no public call makes PySpark forget a JVM that has ended
+        self._process.stdin.close()
+        try:
+            self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        if self._shown.is_alive():
+            self._shown.join(within_s)
+        self._process.stderr.close()
+        self._folder.cleanup()
+
+    def _kill(self) -> None:
+        """Kills it, with the programs that `spark-submit` runs first."""
+        if self.runs:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _show(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            if _SAYS_NOTHING not in line:
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables for what looks into the environment meanwhile."""
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            del os.environ[name]
+
+
+MODULES = ("pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_data_source_read")
+
+
+def end_planners(jvm: int) -> list[int]:
+    """Ends the planners of this JVM, and returns their process numbers; none where the system has no `/proc`."""
+    found = [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_planner(process, jvm)]
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+    return found
+
+
+def _is_planner(process: Path, jvm: int) -> bool:
+    try:
+        parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+        command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # it has ended, or is another user's, whose files this system hides
+        return False
+    return parent == jvm and "pyspark.daemon" in command and any(module in command for module in MODULES)
+
+
+AGAINST_LACK_OF_MEMORY = (
+    "Against lack of memory (`dmesg`, or a container's `OOMKilled`, tells): fewer tasks at once (`spark.master`), a "
+    "smaller `records_per_batch`, or more memory"
+)
+CONTINUES = f"Nothing is lost: start the job again. {AGAINST_LACK_OF_MEMORY}"
+
+
+def how_ended(code: int) -> str:
+    """Says how a process ended, by its return code as `subprocess` gives it: negative ones are signals.
+
+    Who sent a signal cannot be known; for lack of memory the kernel sends SIGKILL.
+    """
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal has no name
+        name = f"signal {-code}"
+    if code == -signal.SIGKILL:
+        return f"was killed by {name}, by the kernel for lack of memory unless somebody did"
+    return f"was killed by {name}"

@@ -17,10 +17,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from teacup.spark import conf as sparkconf
+from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, SessionRefused
-from teacup.spark.java import archive_options, use_spark_home
-from teacup.spark.jvm import Jvm
+from teacup.spark.java import Jvm, archive_options, use_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,8 +63,8 @@ class Session:
         self._properties = _properties({**spark, **submitted}, rows_in_jvm)
         if submitted:
             self._properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another configuration
-        elif sparkconf.is_one_machine(self._properties["spark.master"]):
-            use_spark_home(shared=sparkconf.is_local(self._properties["spark.master"]))
+        elif conf.is_one_machine(self._properties["spark.master"]):
+            use_spark_home(shared=conf.is_local(self._properties["spark.master"]))
         self._jvm = None if submitted or _runs_already() else Jvm(self._properties)
         self._spark: SparkSession | None = None
         self._warming: threading.Thread | None = None
@@ -148,7 +147,7 @@ def _in_thread(start: Callable[[], T]) -> T:
 
 def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
     """Returns all of them; also sets this process's interpreter for Spark's."""
-    properties = sparkconf.effective(
+    properties = conf.effective(
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
     )
     properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
@@ -165,11 +164,11 @@ def _runs_already() -> bool:
 
 def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
     sparks = {k: v for k, v in properties.items() if k == "master" or k[:6] == "spark."}
-    refused = [*sparkconf.problems(sparks), *(() if exactly_once else sparkconf.speculation_problems(sparks))]
+    refused = [*conf.problems(sparks), *(() if exactly_once else conf.speculation_problems(sparks))]
     problems = [f"{key}={properties[key]!r}: {what}" for key, what in refused]
     master = properties.get("spark.master", "")
-    if master != sparkconf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
-        problems.append(f"spark.master={master!r}: tasks are never retried; give {sparkconf.with_attempts(master)}")
+    if master != conf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
+        problems.append(f"spark.master={master!r}: tasks are never retried; give {conf.with_attempts(master)}")
     if problems:
         raise SessionRefused("; ".join(problems))
 
@@ -188,7 +187,7 @@ def _submitted() -> dict[str, str]:
 def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
     """Puts ours first: if an option is given twice, the JVM takes the last."""
     ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
-    archive = archive_options() if sparkconf.is_local(properties["spark.master"]) else ()
+    archive = archive_options() if conf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
 
 
@@ -198,6 +197,6 @@ def _use_this_interpreter(properties: dict[str, str]) -> None:
     On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
     `spark.pyspark.python`.
     """
-    local = sparkconf.is_local(properties["spark.master"])
+    local = conf.is_local(properties["spark.master"])
     if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
         os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = sys.executable

@@ -7,14 +7,11 @@ puts `pyspark.zip`, which holds no compiled code, before the installed package o
 What is imported is frozen: PySpark's workers collect garbage after every task, and scanning everything that a worker
 has imported took as long as joining 50,000 records.
 
-Warns of Python workers that were killed: how many, and by which signal. For the workers' daemon, their parent.
-
-Spark forks another worker and runs the task again, without a word: a job whose workers are killed for lack of memory
-becomes slow, and nobody knows why. PySpark's daemon ignores SIGCHLD, so that nothing is known of how a child ended;
-we take the signal back before each fork.
-
-Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the daemon which, by a number that the
-daemon reads (`asked`). SIGHUP is how the daemon itself ends them.
+The daemon is the parent of the workers, and warns of those that were killed: how many, and by which signal. Spark forks
+another worker and runs the task again, without a word: a job whose workers are killed for lack of memory becomes slow,
+and nobody knows why. PySpark's daemon ignores SIGCHLD, so that nothing is known of how a child ended; we take the
+signal back before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the
+daemon which, by a number that the daemon reads (`asked`). SIGHUP is how the daemon itself ends them.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from teacup.base.logs import sparse
-from teacup.spark.jvm import AGAINST_LACK_OF_MEMORY, how_ended
+from teacup.spark.java import AGAINST_LACK_OF_MEMORY, how_ended
 
 log = sparse("teacup.spark.worker_daemon")
 
 
 class KilledWorkers:
-    """Warns from `watch` on."""
+    """Warns of Python workers that were killed, from `watch` on."""
 
     def __init__(self) -> None:
         self._daemon = os.getpid()
@@ -103,7 +100,7 @@ if __name__ == "__main__":
     use_installed_pyspark()
     importlib.import_module("teacup.base.logs").log_like_the_driver()
     logging.getLogger("teacup").setLevel(logging.INFO)  # also progress, as in the driver
-    importlib.import_module("teacup.base.imports").use_arrow_without_pandas()
+    importlib.import_module("teacup.base.process").use_arrow_without_pandas()
     for module in NEEDED:
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)

@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.progress import track
 
 from deploy.dev.broker.broker import Broker
-from teacup.kafka.delivery.failpoint import POINTS
+from teacup.kafka.delivery.delivery import FAILPOINTS
 from tests.crash.run import Run
 from tests.crash.scenarios import JOBS, KINDS, Scenario, drawn
 from tests.support.leftovers import end_with_parent
@@ -87,12 +87,12 @@ def _run(seed: int, job: str, master: str, scenarios: list[Scenario]) -> list[st
 
 def _table(held: Counter[Scenario]) -> str:
     """Markdown: faults that held, by job, target, kind and point."""
-    lines = [f"| job | target | kind | {' | '.join(POINTS)} |", "|---" * (3 + len(POINTS)) + "|"]
+    lines = [f"| job | target | kind | {' | '.join(FAILPOINTS)} |", "|---" * (3 + len(FAILPOINTS)) + "|"]
     drawn = {scenario.job for scenario in held}
     for job, (targets, points) in JOBS.items():
         for target in targets if job in drawn else ():
             for kind in KINDS:
-                counts = (str(held[Scenario(target, kind, one, job)]) if one in points else "" for one in POINTS)
+                counts = (str(held[Scenario(target, kind, one, job)]) if one in points else "" for one in FAILPOINTS)
                 lines.append(f"| {job} | {target} | {kind} | {' | '.join(counts)} |")
     return "\n".join(lines)
 

@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from teacup.kafka.delivery.failpoint import POINTS
+from teacup.kafka.delivery.delivery import FAILPOINTS
 
 JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "window-join": (("driver", "worker", "executor", "broker"), POINTS),
-    "shuffled-join": (("driver", "worker", "executor", "broker"), POINTS),
-    "lookup-join": (("driver", "worker", "broker"), POINTS),
+    "window-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
+    "shuffled-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
+    "lookup-join": (("driver", "worker", "broker"), FAILPOINTS),
     "feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
     "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
 }
@@ -27,7 +27,7 @@ class Scenario:
                in Spark's local-cluster mode) | broker
     kind    kill (-9; of jobs with transactions the worker at the point outlives its driver or executor, and continues
                as a zombie when another attempt has delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
-    point   of the delivery (`teacup.kafka.delivery.failpoint`) at which it happens
+    point   of the delivery (`teacup.kafka.delivery.delivery`) at which it happens
     """
 
     target: str

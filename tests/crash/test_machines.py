@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.dev.broker.broker import Broker
-from teacup.kafka.delivery.failpoint import POINTS
+from teacup.kafka.delivery.delivery import FAILPOINTS
 from tests.crash import checks
 from tests.crash.run import Run
 from tests.crash.traffic import PARTITIONS
@@ -29,7 +29,7 @@ def test_machines_may_be_lost_and_added(tmp_path: Path, kind: str) -> None:
             cluster.lose(worker)
             cluster.add(cores=1)
 
-        for point in POINTS:
+        for point in FAILPOINTS:
             run.strike(f"loss of a machine at {point}", point, lose)
         run.finish()
         copies = [path.name for path in (tmp_path / "checkpoint" / "slices").rglob("*") if path.is_file()]

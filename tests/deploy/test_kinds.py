@@ -12,12 +12,13 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
-from deploy.check.checks import Checks, Named
+from deploy.check.connect import Checks, Named
 from deploy.cli.app import app
 from deploy.job import CommonJob
 from deploy.jobfile.job_keys import JobKeys
 from deploy.jobs.runner import JobKind
-from deploy.kinds import KINDS, Registered, kind_of, load_job
+from deploy.kinds import KINDS, Registered, kind_of
+from deploy.load import load_job
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 

@@ -14,7 +14,7 @@ import yaml
 from datadelay.watermark import Idle
 from deploy.job import JoinJob, Select
 from deploy.jobfile.reference import json_schema, markdown_table
-from deploy.kinds import load_job
+from deploy.load import load_job
 from joins.spec import Format, JoinSpec, Policy, Side
 from teacup.base.errors import SettingsInvalid
 

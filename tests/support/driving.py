@@ -25,8 +25,7 @@ from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
 from joins.window.shuffle.source import each_part, fetch_stage
 from teacup.base.now import wall_ms
-from teacup.spark.source import pickled
-from teacup.spark.stream_reader import StreamReader
+from teacup.spark.stream_reader import StreamReader, pickled
 from tests.support.sparkjoin import DEADLINE_S, Running
 
 POLL_S = 0.02

@@ -27,7 +27,8 @@ from deploy.jobs import runner
 from deploy.jobs.lines import Lines
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import run as verdicts
-from deploy.kinds import kind_of, load_job
+from deploy.kinds import kind_of
+from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from tests.support.waiting import wait_until
 

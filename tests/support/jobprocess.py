@@ -32,7 +32,7 @@ class JobProcess:
         self.lines: list[dict[str, Any]] = []
         with self.errors.open("a") as errors:
             self.process = subprocess.Popen(
-                [*(command or (sys.executable, "-m", "deploy.cli.command", "run")), str(path)],
+                [*(command or (sys.executable, "-m", "deploy.cli", "run")), str(path)],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 text=True,

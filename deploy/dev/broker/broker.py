@@ -6,8 +6,6 @@
 The folder keeps the log, the ports and the settings, so that a broker started on it again is the same broker at the
 same address. Without a folder a temporary one is created, and removed when the broker is closed. The process dies with
 ours (`deploy.dev.broker.lifeline`).
-
-What the development broker's `server.properties` say.
 """
 
 from __future__ import annotations
@@ -16,7 +14,9 @@ import contextlib
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +30,11 @@ from deploy.dev.broker.jars import LOG_CONFIG, fetch_jars
 from deploy.dev.broker.lifeline import HOST, Lifeline, free_port, is_free
 from deploy.errors import BrokerFailed
 from teacup.spark.java import find_java
+
+START_DEADLINE_S = 300.0  # alone it takes seconds; on a machine that is busy with other things minutes
+STOP_GRACE_S = 30.0
+_CLUSTER_ID = "teacupDevelopmentKafka"  # 22 characters of base64: what Kafka accepts as a UUID
+_MEMORY = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 # One node holds every replica; the rest shortens a developer's waits.
 _DEFAULTS: Mapping[str, str] = {
@@ -57,34 +62,6 @@ _DEFAULTS: Mapping[str, str] = {
     "log.retention.ms": "-1",  # event times of tests and demos lie in the past; a topic may set its own
     "log.retention.check.interval.ms": "10000",
 }
-
-
-def server_settings(data: Path, port: int, controller_port: int, forwarded: tuple[int, int] | None) -> dict[str, str]:
-    """Returns all settings of a broker whose log is in the folder `data`.
-
-    forwarded   a port where it also listens, and the port that clients are referred to there; None: there is none
-    """
-    listeners = {"PLAINTEXT": port, "CONTROLLER": controller_port}
-    advertised = {"PLAINTEXT": port}
-    if forwarded is not None:
-        listeners["FORWARDED"], advertised["FORWARDED"] = forwarded
-    return {
-        **_DEFAULTS,
-        "listeners": _comma(listeners),
-        "advertised.listeners": _comma(advertised),
-        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
-        "log.dirs": str(data),
-    }
-
-
-def _comma(listeners: Mapping[str, int]) -> str:
-    return ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())
-
-
-START_DEADLINE_S = 300.0  # alone it takes seconds; on a machine that is busy with other things minutes
-STOP_GRACE_S = 30.0
-_CLUSTER_ID = "teacupDevelopmentKafka"  # 22 characters of base64: what Kafka accepts as a UUID
-_MEMORY = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
 class Broker:
@@ -279,3 +256,46 @@ class Broker:
             if path.exists():
                 lines += path.read_text(errors="replace").splitlines()[-20:]
         return f"the end of {self.log_file}:\n" + "\n".join(lines)
+
+
+def run_broker(folder: Path | None, port: int | None) -> None:
+    """Runs a broker in the foreground: prints its address, stops on Ctrl-C or SIGTERM.
+
+    Raises `BrokerFailed` if the broker ends by itself.
+    """
+    asked_to_stop = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: asked_to_stop.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        with Broker(folder, port=port) as broker:
+            sys.stdout.write(f"Kafka on {broker.bootstrap}, folder {broker.folder}; Ctrl-C stops it\n")
+            sys.stdout.flush()
+            while not asked_to_stop.wait(0.2):
+                if broker.pid is None:
+                    raise BrokerFailed(f"the broker ended by itself; {broker.tail()}")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def server_settings(data: Path, port: int, controller_port: int, forwarded: tuple[int, int] | None) -> dict[str, str]:
+    """Returns all settings of a broker whose log is in the folder `data`.
+
+    forwarded   a port where it also listens, and the port that clients are referred to there; None: there is none
+    """
+    listeners = {"PLAINTEXT": port, "CONTROLLER": controller_port}
+    advertised = {"PLAINTEXT": port}
+    if forwarded is not None:
+        listeners["FORWARDED"], advertised["FORWARDED"] = forwarded
+    return {
+        **_DEFAULTS,
+        "listeners": _comma(listeners),
+        "advertised.listeners": _comma(advertised),
+        "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+        "log.dirs": str(data),
+    }
+
+
+def _comma(listeners: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())

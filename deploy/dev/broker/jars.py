@@ -1,5 +1,7 @@
 """The jars of the development broker, or of another pom: found, or fetched once by Maven into a cache folder.
 
+    python -m deploy.dev.broker.jars   fetches those of the broker, and prints their folder
+
 The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It is built
 under a temporary name and renamed, behind a file lock: it is complete or absent, and only one process fetches it.
 """
@@ -11,12 +13,13 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from deploy.errors import JarsNotFetched
-from teacup.spark.errors import MissingTool
-from teacup.spark.java import cache_folder
+from teacup.spark.errors import MissingTool, SparkError
+from teacup.spark.java import cache_folder, find_java
 
 _PARTS = Path(__file__).parent
 POM = _PARTS / "pom.xml"
@@ -63,3 +66,17 @@ def _copy_dependencies(pom: Path, target: Path) -> None:
     if done.returncode != 0 or not all(any(target.glob(f"{name}-*.jar")) for name in wanted):
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise JarsNotFetched(f"{' '.join(command)} failed (exit code {done.returncode}):\n{tail}")
+
+
+def _main() -> int:
+    try:
+        find_java()
+        sys.stdout.write(f"{fetch_jars()}\n")
+    except (JarsNotFetched, SparkError) as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

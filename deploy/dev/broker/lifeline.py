@@ -1,4 +1,4 @@
-"""A command that dies with the process that started it, however that process ends.
+"""A command that dies with the process that started it, however that process ends; and free ports for such commands.
 
     us --(pid)--> lifeline --(fork)--> the command
 
@@ -8,18 +8,15 @@ for SIGKILL at the lifeline's own death. (Asking the kernel directly in our proc
 the death of the *thread* that forked, and brokers are started from short-lived threads.)
 
 The first line on the lifeline's standard output is the pid of the command. It uses the standard library only, and is
-run as a file by an interpreter with `-S -E`, so that it starts in 20 ms and needs no installed package.
-
-Free ports of this machine.
+run as a file by an interpreter with `-S -E`, so that it starts in 20 ms and needs no installed package. What only free
+ports need is imported when one is asked for.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,9 +24,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+HOST = "127.0.0.1"
+
 _POLL_S = 0.2
 _GRACE_S = 10.0
 _PR_SET_PDEATHSIG = 1
+_given: set[int] = set()
 
 
 class Lifeline:
@@ -90,6 +90,34 @@ class Lifeline:
             self.wait()
 
 
+def is_free(port: int) -> bool:
+    """Returns whether a server could listen on the port now."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """Returns a free port below those of outgoing connections, which could take it while a broker restarts.
+
+    In one process never the same again: who was given it may not listen yet. Other processes draw other ports, whatever
+    seeds the common generator.
+    """
+    from random import SystemRandom
+
+    chance = SystemRandom()
+    while (port := chance.randrange(15_000, 32_000)) in _given or not is_free(port):
+        pass
+    _given.add(port)
+    return port
+
+
 def _die_with_parent() -> None:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -121,30 +149,3 @@ def _keep(parent: int, command: Sequence[str]) -> int:
 if __name__ == "__main__":
     code = _keep(int(sys.argv[1]), sys.argv[2:])
     sys.exit(code if code >= 0 else 128 - code)
-
-
-HOST = "127.0.0.1"
-_chance = random.SystemRandom()  # other processes draw other ports, whatever seeds the common generator
-_given: set[int] = set()
-
-
-def is_free(port: int) -> bool:
-    """Returns whether a server could listen on the port now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port() -> int:
-    """Returns a free port below those of outgoing connections, which could take it while a broker restarts.
-
-    In one process never the same again: who was given it may not listen yet.
-    """
-    while (port := _chance.randrange(15_000, 32_000)) in _given or not is_free(port):
-        pass
-    _given.add(port)
-    return port

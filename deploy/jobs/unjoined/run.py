@@ -4,8 +4,9 @@
     plan      a slice, and save the plan before it is carried out; one that was saved but not finished comes first
     carry out the slice as a Spark batch job (`deploy.jobs.unjoined.stage`); then save the positions
 
-Spark is started only if there is a slice to carry out. The first slice with room for all that was over when the run
-looked is its last: a join that goes on has more to judge by then, and the run would take as long as the join does.
+Spark is started only if there is a slice to carry out. The first slice with room for all that could be judged when
+the run looked is its last: a join that goes on has more to judge by then, and the run would take as long as the join
+does.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from datadelay.watermark import UNKNOWN
-from deploy.check.checks import Named, side_outputs
+from deploy.check.connect import Named, side_outputs
 from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
 from deploy.jobs.query import failed
@@ -31,7 +33,6 @@ from deploy.jobs.unjoined.look import (
     check_output,
     committed_plan,
     folder_of,
-    gathered,
     load,
     look,
     save,
@@ -54,8 +55,9 @@ from joins.read.deserialize import wait_for_registry
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from teacup.kafka.client import committed_only
-from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.headers import EXPIRED
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.losses import CONTINUE
 from teacup.spark.java import check_java
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("teacup")
+
+_COUNTS = ("read", "joined", "before_start")
 
 OFFSETS_AT_ONCE = 50_000_000
 """The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
@@ -161,7 +165,7 @@ def _planned(
 
 def _claim(job: JoinJob, state: Verdicts) -> None:
     """Lets new verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
-    settling.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
+    claim.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
 
 
 def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
@@ -207,3 +211,68 @@ def _nothing(job: JoinJob, state: Verdicts | None, lines: Lines) -> None:
     if begun:
         line = f"up to {iso(over_ms)} every right record has its verdict"
     lines.idle(line, {"event": "nothing", "over_ms": over_ms if begun else None})
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReport:
+    """One slice. over_ms: right records below this time have their verdict; reasons: of unjoined records."""
+
+    number: int
+    seconds: float
+    over_ms: int
+    counts: Mapping[str, int]
+    reasons: Mapping[str, int]
+    dead: Mapping[str, int]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        return self.counts["read"]
+
+    def usual(self) -> list[str]:
+        counts = self.counts
+        return [
+            f"slice {self.number}",
+            f"right {counts['read']:,}",
+            f"joined {counts['joined']:,}",
+            f"unjoined {counts['unjoined']:,}",
+            f"up to {iso(self.over_ms)}",
+        ]
+
+    def rare(self) -> list[str]:
+        """Reasons other than `expired`, and what has no verdict."""
+        parts = [f"{reason} {count:,}" for reason, count in self.reasons.items() if reason != EXPIRED]
+        parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.dead.items()]
+        names = {"before the start": "before_start", "deleted unread": "skipped"}
+        return parts + [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
+
+    def for_machines(self) -> dict[str, Any]:
+        return {
+            "event": "slice",
+            "number": self.number,
+            "seconds": round(self.seconds, 6),
+            "over_ms": self.over_ms,
+            **self.counts,
+            "reasons": dict(self.reasons),
+            "dead": dict(self.dead),
+        }
+
+
+def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> SliceReport:
+    """Adds up one slice over all right partitions; `state` has it under way."""
+    assert state.under_way is not None
+    reasons: Counter[str] = Counter()
+    dead: Counter[str] = Counter()
+    for summary in summaries:
+        reasons.update(summary.reasons)
+        dead.update(summary.dead)
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
+    unjoined = sum(summary.rows.get("unjoined", 0) for summary in summaries)
+    return SliceReport(
+        number=max(summary.number for summary in summaries),
+        seconds=seconds,
+        over_ms=state.under_way.over_ms,
+        counts={**counts, "unjoined": unjoined, "skipped": state.skipped},
+        reasons=dict(sorted(reasons.items())),
+        dead=dict(sorted(dead.items())),
+    )

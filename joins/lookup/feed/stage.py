@@ -32,7 +32,7 @@ from joins.rows.frames import RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
-from teacup.kafka.delivery import failpoint
+from teacup.kafka.delivery.delivery import failpoint
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import REJECTED
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
@@ -95,20 +95,20 @@ class FeedTask:
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = SideReader(spec.right, spec.kafka, spec.registry)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
-        failpoint.reach("before_produce")
+        failpoint("before_produce")
         try:
             with spec.losses.of_planned(WAY_OUT):
                 for batch in reader.read(ticket.partition, ticket.start, ticket.end):
                     records = self._taken_in(batch)
                     self._settle(under_way)
                     under_way = self._send(records)
-                    failpoint.reach("producing")
+                    failpoint("producing")
             self._settle(under_way)
         finally:
             for _, future in under_way:
                 future.cancel()
         self._flush_dead_letters()
-        failpoint.reach("after_commit")
+        failpoint("after_commit")
         self._store.check_generation(ticket.store_generation)
         return summary
 

@@ -26,8 +26,7 @@ from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from joins.window.shuffle.pieces import Content, Fetch, Piece, ShuffledPart, failure_pieces, parts_of, ticket_pieces
 from joins.window.stage import items_of
-from teacup.spark.source import rows_of
-from teacup.spark.stream_reader import StreamReader
+from teacup.spark.stream_reader import StreamReader, rows_of
 
 PIECE = pa.schema(
     [

@@ -1,20 +1,15 @@
 """A configuration file, read and validated: `Document.read(path).as_model(Keys)`.
 
-YAML settings with `${NAME}` and `${NAME:-default}` from the environment, so that no file contains secrets.
+    a YAML file   stricter than YAML: a duplicate key is refused, where YAML would silently take the second one; a time
+                  stays text, where YAML would drop its zone
+    ${NAME}       and `${NAME:-default}`: from the environment, so that no file contains secrets
+    key=value     from the command line: a value of the file replaced for one run. The key is dotted (`left.topic`), the
+                  value is YAML. What is wrong with either is reported like the same fault in the file, at the place
+                  `--set left.topic`
 
-Substitution happens after parsing and only in text values: a value can never change the structure, and keys, numbers
+Variables are replaced after parsing and only in text values: a value can never change the structure, and keys, numbers
 and comments stay as they are. Every missing variable is an error that names it and its key; so is text that looks like
 a variable but is not (`${lower case}`). Messages never contain values of variables.
-
-It is stricter than YAML in two points. A duplicate key is refused, where YAML would silently take the second one. A
-time stays text, where YAML would drop its zone.
-
-`key=value` from the command line: a value of a file replaced for one run.
-
-The key is dotted (`left.topic`), the value is YAML. What is wrong with either is reported like the same fault in the
-file, at the place `--set left.topic`.
-
-The certificates that a server's must be signed by: a file that is looked into as soon as its key is read.
 """
 
 from __future__ import annotations
@@ -31,12 +26,75 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from teacup.base.config.keys import Text, Where
-from teacup.base.config.problems import Problems, dotted, lines, problems_of, split, worded
+from teacup.base.config.keys import Problems, Text, Where, dotted, lines, problems_of, split, worded
 from teacup.base.errors import SettingsInvalid
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+ModelOf = Callable[[Mapping[str, Any]], type[BaseModel] | None]
+"""The model of a document, by its content; None if it has none."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML file as data. It may hold secrets, so its repr shows only its source.
+
+    raw      the mapping as it is in the file, and on the command line
+    values   the same with variables replaced
+    faults   variables that could not be replaced, and assignments that could not be read
+    given    places that the command line set, not the file
+    """
+
+    source: Path
+    raw: Mapping[str, Any]
+    values: Mapping[str, Any]
+    faults: Problems
+    given: tuple[Where, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Document({str(self.source)!r})"
+
+    @classmethod
+    def read(
+        cls,
+        path: Path,
+        environ: Mapping[str, str] = os.environ,
+        assignments: Sequence[str] = (),
+        model_of: ModelOf = lambda _: None,
+    ) -> Document:
+        """Reads the document from a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML.
+
+        assignments   `key=value` from the command line, which override the file
+        """
+        raw, given, faults = assigned(load_yaml(path), assignments, model_of)
+        values, unset = with_env(raw, environ)
+        return cls(path, raw, values, [*faults, *unset], given)
+
+    def as_model(self, model: type[M], also: Problems | None = None) -> M:
+        """Returns its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
+        try:
+            keys, found = model.model_validate(self.values), []
+        except ValidationError as error:
+            keys, found = None, problems_of(model, self.raw, error)
+        problems = list(self.faults)
+        for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
+            known = {where for where, _ in problems}
+            problems += [(where, what) for where, what in more if where not in known]
+        if keys is None or problems:
+            raise self.refused(problems) from None  # pydantic's error quotes secrets
+        return keys
+
+    def refused(self, problems: Problems) -> SettingsInvalid:
+        """Returns the error that reports these problems."""
+        return SettingsInvalid(self.source, lines([(self._place(where), what) for where, what in problems]))
+
+    def _place(self, where: Where) -> Where:
+        """Returns the place as a message names it: `--set left.topic` for what the command line gave."""
+        given = any(where[: len(place)] == place for place in self.given)
+        return (f"--set {dotted(where)}",) if given else where
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
@@ -114,10 +172,6 @@ _StrictLoader.yaml_implicit_resolvers = {
 }
 
 
-ModelOf = Callable[[Mapping[str, Any]], type[BaseModel] | None]
-"""The model of a document, by its content; None if it has none."""
-
-
 def assigned(
     document: Mapping[str, Any], texts: Sequence[str], model_of: ModelOf
 ) -> tuple[dict[str, Any], tuple[Where, ...], Problems]:
@@ -152,68 +206,6 @@ def _put(document: dict[str, Any], where: Where, value: Any) -> Where:
     return new
 
 
-M = TypeVar("M", bound=BaseModel)
-
-
-@dataclass(frozen=True)
-class Document:
-    """A YAML file as data. It may hold secrets, so its repr shows only its source.
-
-    raw      the mapping as it is in the file, and on the command line
-    values   the same with variables replaced
-    faults   variables that could not be replaced, and assignments that could not be read
-    given    places that the command line set, not the file
-    """
-
-    source: Path
-    raw: Mapping[str, Any]
-    values: Mapping[str, Any]
-    faults: Problems
-    given: tuple[Where, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"Document({str(self.source)!r})"
-
-    @classmethod
-    def read(
-        cls,
-        path: Path,
-        environ: Mapping[str, str] = os.environ,
-        assignments: Sequence[str] = (),
-        model_of: ModelOf = lambda _: None,
-    ) -> Document:
-        """Reads the document from a YAML file. Raises `SettingsInvalid` if it is not a mapping in YAML.
-
-        assignments   `key=value` from the command line, which override the file
-        """
-        raw, given, faults = assigned(load_yaml(path), assignments, model_of)
-        values, unset = with_env(raw, environ)
-        return cls(path, raw, values, [*faults, *unset], given)
-
-    def as_model(self, model: type[M], also: Problems | None = None) -> M:
-        """Returns its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
-        try:
-            keys, found = model.model_validate(self.values), []
-        except ValidationError as error:
-            keys, found = None, problems_of(model, self.raw, error)
-        problems = list(self.faults)
-        for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
-            known = {where for where, _ in problems}
-            problems += [(where, what) for where, what in more if where not in known]
-        if keys is None or problems:
-            raise self.refused(problems) from None  # pydantic's error quotes secrets
-        return keys
-
-    def refused(self, problems: Problems) -> SettingsInvalid:
-        """Returns the error that reports these problems."""
-        return SettingsInvalid(self.source, lines([(self._place(where), what) for where, what in problems]))
-
-    def _place(self, where: Where) -> Where:
-        """Returns the place as a message names it: `--set left.topic` for what the command line gave."""
-        given = any(where[: len(place)] == place for place in self.given)
-        return (f"--set {dotted(where)}",) if given else where
-
-
 def ca_bundle(path: str) -> str:
     """Returns the path if it is a file of certificates in PEM. Raises ValueError."""
     try:
@@ -224,3 +216,4 @@ def ca_bundle(path: str) -> str:
 
 
 CaBundle = Annotated[Text, AfterValidator(ca_bundle)]
+"""The certificates that a server's must be signed by: a file that is looked into as soon as its key is read."""

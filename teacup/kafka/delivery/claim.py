@@ -31,7 +31,7 @@ from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, access_refused,
 from teacup.kafka.delivery.receipt import Batch, Receipt, check_start
 from teacup.kafka.errors import Fenced
 from teacup.kafka.log.groups import error_codes
-from teacup.kafka.protocols import Clients
+from teacup.kafka.write.producer import Clients
 
 CLAIMS = 10
 _PAUSE_S = 0.5

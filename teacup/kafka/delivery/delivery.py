@@ -16,13 +16,29 @@ reused. Whether a commit that got no answer took place is seen by the next produ
 
 Nor is a producer reused after a commit that librdkafka may have sent twice. A commit names its producer but not its
 transaction (before KIP-890): if the first of the two arrives late, it would end the next transaction half-way.
+
+At its failpoints a crash test can stop the process in order to kill it there; they cost nothing otherwise.
+
+    TEACUP_FAILPOINTS=folder    the first process to reach the point named in folder/armed removes that file, writes
+                                its pid to folder/reached, and waits until folder/go exists
+
+    before_produce   the rows are computed, no transaction has begun
+    producing        some rows have been handed to the producer
+    before_commit    all rows are acknowledged, the receipt has not been sent
+    committing       nothing waits here: a thread reports the point while the commit is under way
+    after_commit     rows are committed, there were some, and Spark does not know it yet
+
+A job without transactions (a feeder, `kind: dedup`) has the first two and the last, where all rows are acknowledged.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Protocol
 
 from confluent_kafka import TopicPartition
@@ -30,17 +46,22 @@ from confluent_kafka import TopicPartition
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess, begun
 from teacup.kafka import client
-from teacup.kafka.delivery import failpoint
 from teacup.kafka.delivery.fencing import COMMIT, FencedProducer, OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt, WrittenSoFar, needed, written_so_far
 from teacup.kafka.errors import DeliveryFailed
-from teacup.kafka.protocols import Clients
+from teacup.kafka.write.producer import Clients
 from teacup.kafka.write.writer import Column, Delivered, discard_writer, open_writer
+
+FAILPOINTS = ("before_produce", "producing", "before_commit", "committing", "after_commit")
+"""In the order of a delivery."""
 
 PART_BYTES = 64 << 20
 PART_OF_TIMEOUT = 0.25
 WHOLE_BATCH_TIMEOUT_MS = 300_000
 OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each batch, which costs more than the batch
+_STOPPED_AT_MOST_S = 660.0  # longer than a test waits for the attempt that takes over
+
+_failpoints = os.environ.get("TEACUP_FAILPOINTS")
 
 
 class Delivery(Protocol):
@@ -92,7 +113,7 @@ class AtLeastOnce:
         self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None
     ) -> int:
         count = self._writer.write(topic, keys, values, headers, timestamps)
-        failpoint.reach("producing")
+        failpoint("producing")
         return count
 
     def part_is_full(self, *, gap: bool = False) -> bool:
@@ -101,7 +122,7 @@ class AtLeastOnce:
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
         _check(self._writer.flush(), written)
         if any(written.values()):
-            failpoint.reach("after_commit")
+            failpoint("after_commit")
         _add(self._sent, written)
         return self._sent
 
@@ -146,7 +167,7 @@ class ExactlyOnce:
     ) -> int:
         count = self._transactions.write(topic, keys, values, headers, timestamps)
         self._bytes += _size(keys) + _size(values) if size is None else size
-        failpoint.reach("producing")
+        failpoint("producing")
         return count
 
     def part_is_full(self, *, gap: bool = False) -> bool:
@@ -219,7 +240,7 @@ class TransactionalWriter(FencedProducer):
     def begin(self) -> None:
         """Begins a transaction if none is open."""
         if not self.begun:
-            failpoint.reach("before_produce")
+            failpoint("before_produce")
             self._call("begin_transaction", self.writer.producer.begin_transaction)
             self.begun = True
 
@@ -234,7 +255,7 @@ class TransactionalWriter(FencedProducer):
         self.begin()
         with self._errors_translated("the flush"):
             _check(self.writer.flush(), written)
-        failpoint.reach("before_commit")
+        failpoint("before_commit")
         spot = TopicPartition(self._bucket.topic, 0, receipt.number, metadata=receipt.to_text())
         producer = self.writer.producer
         began_s = time.monotonic()
@@ -243,13 +264,13 @@ class TransactionalWriter(FencedProducer):
             self.timeout_s,
             lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
         )
-        failpoint.begin("committing")
+        failpoint_begins("committing")
         self._in_time(COMMIT, self.timeout_s, producer.commit_transaction)
         self.begun = False
         self.perhaps_sent_twice = time.monotonic() - began_s > self.sent_once_for_s
         self.receipt = receipt
         if any(written.values()):
-            failpoint.reach("after_commit")
+            failpoint("after_commit")
 
     def _read_receipt(self) -> tuple[Receipt | None, Any]:
         return read_receipt(self._kafka, self._bucket, self._clients)
@@ -296,6 +317,35 @@ def _size(values: Any) -> int:
         return 0
     size = getattr(values, "nbytes", None)
     return int(size) if size is not None else sum(len(value) for value in values if value is not None)
+
+
+def failpoint(point: str) -> None:
+    """Stops here if a test asks for it."""
+    if _failpoints is not None and _claimed(Path(_failpoints), point):
+        deadline = time.monotonic() + _STOPPED_AT_MOST_S
+        while not (Path(_failpoints) / "go").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def failpoint_begins(point: str) -> None:
+    """Reports to a test that this point begins, and continues."""
+    if _failpoints is not None:
+        threading.Thread(target=_claimed, args=(Path(_failpoints), point), daemon=True).start()
+
+
+def _claimed(folder: Path, point: str) -> bool:
+    """Returns whether this process is the one that stops. The file gets its final name only once it is complete."""
+    armed = folder / "armed"
+    try:
+        if armed.read_text() != point:
+            return False
+        mine = folder / f"claimed-{os.getpid()}"
+        armed.rename(mine)
+    except FileNotFoundError:
+        return False
+    mine.write_text(str(os.getpid()))
+    mine.rename(folder / "reached")
+    return True
 
 
 _producers = Producers()

@@ -1,11 +1,10 @@
-"""A bucket's transactional producer. Once initialised, it has fenced every earlier one and settled its transaction.
+"""A bucket's transactional producer, and the receipt that its transactions write.
 
-Its calls are bounded in time. A producer that is stuck in a call can be neither closed nor freed: it is abandoned, and
-the next one of its bucket fences it.
+Once initialised, a producer has fenced every earlier one of its bucket and settled its transaction. Its calls are
+bounded in time. A producer that is stuck in a call can be neither closed nor freed: it is abandoned, and the next one
+of its bucket fences it.
 
-Reads a bucket's receipt: the offset metadata of the bucket's group, on partition 0 of the output topic.
-
-The bucket's transactions write it.
+The receipt is the offset metadata of the bucket's group, on partition 0 of the output topic.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from teacup.kafka import client
 from teacup.kafka.client import said_with_name
 from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
-from teacup.kafka.protocols import Clients
+from teacup.kafka.write.producer import Clients
 from teacup.kafka.write.writer import TopicWriter
 
 log = logging.getLogger("teacup.kafka.delivery")
@@ -47,9 +46,11 @@ COMMIT = "commit_transaction"
 TAKEN_OVER_IN_COMMIT = TAKEN_OVER | {KafkaError.UNKNOWN}
 """A coordinator that is fencing a producer may answer its commit with UNKNOWN."""
 
-
 PREFIX = "teacup."
 """Prefix of all transactional ids and receipt groups, for ACLs. Job and topic follow: only jobs of one output meet."""
+
+
+_left_alone: list[TopicWriter] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +230,6 @@ def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
         "transaction.timeout.ms": str(timeout_ms),
         "message.timeout.ms": str(min(asked_ms, timeout_ms)),
     }
-
-
-_left_alone: list[TopicWriter] = []
 
 
 def read_receipt(

@@ -1,17 +1,16 @@
-"""Topics as the brokers describe them to this user: partitions, and what the user may do. Nothing is changed.
+"""Topics as the brokers describe them to this user. Nothing is changed.
 
-Without an authorizer at the brokers everything is allowed; brokers that do not say give None.
-
-Whether the brokers answer at all, asked before anything else: a mistyped address is one line, within seconds.
-
-Whether a partition still holds what it held up to an offset, asked of its leader (KIP-320, `OffsetForLeaderEpoch`).
+    wait_for_brokers   whether they answer at all, asked before anything else: a mistyped address is one line, within
+                       seconds
+    describe           partitions, and what the user may do. Without an authorizer at the brokers everything is allowed;
+                       brokers that do not say give None
+    truncated          whether a partition still holds what it held up to an offset, asked of its leader (KIP-320,
+                       `OffsetForLeaderEpoch`)
 
 A leader knows at which offset each of its epochs ended. If the epoch of an offset ended below that offset, the records
-from there on are gone, whatever is there now.
-
-librdkafka asks when a consumer seeks to an offset with a leader epoch; an assignment with one is not checked (2.16).
-With `auto.offset.reset=error` a truncated log then gives an error event in place of records. Anything else that arrives
-after the seek says that the offset is valid.
+from there on are gone, whatever is there now. librdkafka asks when a consumer seeks to an offset with a leader epoch;
+an assignment with one is not checked (2.16). With `auto.offset.reset=error` a truncated log then gives an error event
+in place of records. Anything else that arrives after the seek says that the offset is valid.
 """
 
 from __future__ import annotations
@@ -29,7 +28,18 @@ from teacup.kafka.client import last_error, said
 from teacup.kafka.errors import KafkaIOError, KafkaUnavailable
 from teacup.kafka.log.topic_log import LeaderPosition
 
+_silent = logging.getLogger("teacup.kafka.log.admin.librdkafka")
+_silent.disabled = True  # what it says of each attempt is in our own line
+
 ANSWERED_WITHIN_S = 10.0
+_ONE_TRY_S = 1.0
+_POLL_S = 0.1
+TUNING: Mapping[str, object] = {
+    "queued.min.messages": 1,
+    "fetch.message.max.bytes": 1_024,
+    "fetch.wait.max.ms": 5,
+}
+"""Of the consumer that looks for truncation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +74,6 @@ def _names(operations: Sequence[Any] | None) -> frozenset[str] | None:
     return names or None
 
 
-_silent = logging.getLogger("teacup.kafka.reachable.librdkafka")
-_silent.disabled = True  # what it says of each attempt is in our own line
-
-_ONE_TRY_S = 1.0
-
-
 def wait_for_brokers(
     kafka: Mapping[str, str],
     stopped: Callable[[], bool] = lambda: False,
@@ -100,14 +104,6 @@ def wait_for_brokers(
             ) from error
 
     client.retried(ask, kafka, give_up_after_s)
-
-
-TUNING: Mapping[str, object] = {
-    "queued.min.messages": 1,
-    "fetch.message.max.bytes": 1_024,
-    "fetch.wait.max.ms": 5,
-}
-_POLL_S = 0.1
 
 
 def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mapping[str, str]) -> set[int]:

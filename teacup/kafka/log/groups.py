@@ -7,11 +7,9 @@ call succeeds, so every answer is checked.
 Positions are read and written through a consumer that joins no group, not through the admin client's group calls:
 those end the process when the coordinator moves or its topic is just being created (librdkafka issue 5040).
 
-Finds out whether the broker refuses us access to consumer groups, when they cannot be read and no error says why.
-
-A consumer without access to its group gets no error: it looks for the coordinator until its time-out. The admin client
-gets the error at once, but a failed librdkafka assertion ends its process if a broker goes down during the call. So it
-runs in a process of its own, and only if a group cannot be read.
+Such a consumer gets no error if the broker refuses it access: it looks for the coordinator until its time-out. The
+admin client gets the error at once, but a failed librdkafka assertion ends its process if a broker goes down during the
+call. So `error_codes` asks in a process of its own, and only if a group cannot be read.
 """
 
 from __future__ import annotations
@@ -53,6 +51,14 @@ _HAS_MEMBERS = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.NON_EMPTY_GROUP,
 )
+_PASSING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+ANSWERED_WITHIN_S = 10.0
+_STARTED_WITHIN_S = 20.0
+_PAUSE_S = 0.5
 
 
 class LatestOffsets:
@@ -183,16 +189,6 @@ class GroupOffsets:
             return KafkaIOError(f"{doing} of group {self.group!r} refused ({error.name()}): it has members")
         doing = f"{doing} of group {self.group!r}, part"
         return client.translate(error, doing, at.topic if at else "the group", at.partition if at else None)
-
-
-ANSWERED_WITHIN_S = 10.0
-_STARTED_WITHIN_S = 20.0
-_PAUSE_S = 0.5
-_PASSING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-)
 
 
 def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: bool = False) -> dict[str, int] | None:

@@ -6,9 +6,8 @@ batch above the limit, and each of the others needs a fetch of its own. With the
 partitions of a call are answered at once, and the time depends on the number of rounds, not of partitions. Nothing
 is assigned between calls, so nothing is fetched in the background.
 
-Waiting for open transactions: what is behind the first record of one cannot be read before it ends.
-
-It ends when its producer commits or aborts it, or with its time-out, `transaction.timeout.ms` of the producer.
+What is behind the first record of an open transaction cannot be read before it ends: when its producer commits or
+aborts it, or with its time-out (`transaction.timeout.ms` of the producer). `wait_until_readable` waits for that.
 """
 
 from __future__ import annotations
@@ -28,6 +27,8 @@ from teacup.kafka.client import last_error
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
 from teacup.kafka.log.topic_log import Ends, TopicLog
 
+log = logging.getLogger("teacup.kafka.log.point_reader")
+
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
     "fetch.message.max.bytes": 131_072,  # per partition
@@ -36,6 +37,8 @@ TUNING: Mapping[str, object] = {
     "socket.nagle.disable": True,
 }
 _POLL_S = 0.1
+SAY_EVERY_S = 5.0
+_LOOK_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +162,6 @@ def _record(message: Any) -> Record:
     return Record(message.partition(), message.offset(), time_ms, kind, message.key(), message.value(), headers)
 
 
-log = logging.getLogger("teacup.kafka.log.point_reader")
-
-SAY_EVERY_S = 5.0
-_POLL_S = 0.05
-
-
 def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: float) -> dict[int, Ends]:
     """Waits until everything that was below the high watermarks in `listed` can be read. Returns the ends then.
 
@@ -181,6 +178,6 @@ def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: 
             )
         if report.due():
             log.warning("waits for an open transaction in partitions %s of %s", hidden, topic.topic)
-        time.sleep(_POLL_S)
+        time.sleep(_LOOK_EVERY_S)
         ends = {p: now for p, now in topic.ends().items() if p in listed}
     return ends

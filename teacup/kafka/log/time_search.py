@@ -15,24 +15,15 @@ read instead, including records before `lo`. Only the start of the log can make 
 nothing, because all of it may be wrong. Every record between `low` and the end of the last block read is known. The
 answer is the first one there that is not below `sought`: all that precedes it is known, or proven by the blocks.
 
-The search is a generator: it yields a `BlockQuery` and is sent the records found. So a real broker and a simulated log
-run the same code, and the searches of all partitions advance in lockstep.
+The search is a generator: it yields a `BlockQuery`, is sent the records found, and returns its answer. So a real broker
+and a simulated log run the same code. `run_in_rounds` runs many such generators: what all of them ask in a round is
+answered by one call, whatever they ask.
 
-What lies before the offset at which a time was found, and has reached that time nevertheless. Pure.
-
-A search by blocks relies on the disorder that is configured (`teacup.kafka.log.time_search`). Records may be further
-out of order, for instance because a producer without idempotence retried. Then records of the time or later may lie
-before the answer, and a reader that starts there never reads them.
-
-PartitionRange the whole log would find all of them. Looking at a block at each of the distances 1, 2, 4, 8, ... blocks
-before the answer finds every run of displaced records that is at least as long as its distance. For a partition of a
-thousand million records that takes about 25 blocks.
-
-Runs generators in rounds: what all of them ask in a round is answered by one call. Pure.
-
-A search or a plan that needs look-ups is a generator: it yields what it asks, is sent the answer, and returns its
-result. So the same code runs against a real broker, which answers for all partitions at once, and against a simulated
-log.
+The search relies on the disorder that is configured. Records may be further out of order, for instance because a
+producer without idempotence retried. Then records of the time or later may lie before the answer, and a reader that
+starts there never reads them. `look_back` looks for them. Reading the whole log would find all of them; looking at a
+block at each of the distances 1, 2, 4, 8, ... blocks before the answer finds every run of displaced records that is at
+least as long as its distance. For a partition of a thousand million records that takes about 25 blocks.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""What a reader that plans its own ranges must know of a topic: the Protocol used by batch plan and collectors. Pure.
+"""What a reader that plans its own ranges must know of a topic: the Protocol for planners and collectors. Pure.
 
 `teacup.kafka.log.broker_log.BrokerLog` answers from a real broker, `joins.testing.log.SimulatedLog` from memory.
 Offsets are the next offset to read; times are event times in int64 milliseconds UTC.
 
-How many records of each partition, or bucket, a batch reads when not all of them fit. Pure.
-
-Up to where a run under `availableNow` reads: the ends that its first look found. Pure.
-
-Otherwise it might never end, as records keep coming. A partition that was not listed at the first look is not read by
-this run: the next one reads it.
+How far a batch reads is limited by what fits (`fair_shares`). A run under `availableNow` reads up to the ends that its
+first look found (`ListedEnds`): otherwise it might never end, as records keep coming. A partition that was not listed
+then is read by the next run.
 """
 
 from __future__ import annotations
@@ -128,7 +125,7 @@ class TopicLog(Protocol):
         """Finds where a time begins in each partition: a hint for what to read, which no single record can move.
 
         The index's answer counts if it says that no record reaches the time, or if it lies in [lo, hi) and the block of
-        valid records that starts there confirms it (`blocksearch.borne_out`). Otherwise blocks are searched.
+        valid records that starts there confirms it (`teacup.kafka.log.time_search`). Otherwise blocks are searched.
         """
 
     def valid_times(

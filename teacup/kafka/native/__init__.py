@@ -1,9 +1,9 @@
 """A small C library beside confluent-kafka: what would otherwise make Python objects for each record.
 
 build.py    compiles the library, with `cc` or `ziglang`
-columns.py  Arrow columns as C reads them (pure)
+columns.py  Arrow columns as C reads them, and what it decides about one (pure)
 library.py  finds and loads the library, or says why there is none (pure)
-rdkafka.py  the functions of that librdkafka, for Python and for C
+rdkafka.py  the functions of the librdkafka that confluent-kafka has loaded, for Python and for C
 
 The folder `c` is the library:
 

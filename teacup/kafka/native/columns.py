@@ -1,11 +1,7 @@
-"""Arrow columns as C reads them: `tc_column` in columns.h. Pure.
+"""Arrow columns as C reads them (`tc_column` in columns.h), and what C decides about a whole column. Pure.
 
 An address is valid as long as the column that it was taken from lives: whoever passes one to C holds the column until
 the call has returned.
-
-Which values are Avro records of a schema, decided in C. Pure.
-
-Whether texts are JSON, decided in C. Pure.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
 """What a range reader needs of a consumer on one partition: records from a position on, as Arrow columns.
 
-Two do it: `teacup.kafka.read.fetch` with confluent-kafka's messages, `teacup.kafka.read.native_fetch` in C. They give
-the same columns and raise the same errors, so a reader does not know which one it has.
-
-librdkafka's messages as Arrow columns: what every reader of this package returns.
+Two do it: `MessageFetch` with confluent-kafka's messages, `teacup.kafka.read.native_fetch` in C. They give the same
+columns and raise the same errors, so a reader does not know which one it has.
 
 Kafka's protocol says that names of headers are UTF-8, and no broker checks it. confluent-kafka shows no header of a
 record that has another name. Such a record is read all the same; in place of its headers it has one (`UNREADABLE`).
 
-Records as confluent-kafka's messages, made into Arrow columns in Python: where the C library is not there.
-
-Costs (150-byte values, ns per record): the message objects 500 - 900, the columns 400. Python's garbage collector would
-scan all these objects repeatedly (another 1,200), so it is paused while they exist.
+Costs in Python (150-byte values, ns per record): the message objects 500 - 900, the columns 400. Python's garbage
+collector would scan all these objects repeatedly (another 1,200), so it is paused while they exist.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Records of a consumer, made into Arrow columns in C: no Python object for a record.
 
-A consumer of our own, on the librdkafka that confluent-kafka has loaded.
-
-One of confluent-kafka's must not be polled from C: its callbacks, such as that for a missing topic, expect to be within
-a call of confluent-kafka, and abort the process otherwise.
+The consumer is our own, on the librdkafka that confluent-kafka has loaded. One of confluent-kafka's must not be polled
+from C: its callbacks, such as that for a missing topic, expect to be within a call of confluent-kafka, and abort the
+process otherwise.
 
 librdkafka calls nothing back from its own threads: errors and log lines wait in the consumer's queue (`log.queue`), and
 are handed over on the thread that takes records. The callbacks live as long as the consumer.

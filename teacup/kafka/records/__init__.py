@@ -8,6 +8,6 @@ json_fields.py   fields of JSON values, a whole batch in one query (pure)
 json_text.py     whether texts are JSON, exactly (pure)
 limits.py        what a topic accepts, and what happens to a record that it would refuse (pure)
 protobuf.py      Protobuf messages as JSON text
-record.py        the event time of records (pure)
+record.py        what a reader takes from a record: its time, its join key, and what of it is stored (pure)
 registry.py      schemas by their ids, from a schema registry
 """

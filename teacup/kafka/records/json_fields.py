@@ -1,4 +1,4 @@
-"""Fields of JSON values, a whole batch in one query: event time, parts of the join key, and whether it is JSON. Pure.
+r"""Fields of JSON values, a whole batch in one query: event time, parts of the join key, and whether it is JSON. Pure.
 
     time   a number since the epoch: an integer of milliseconds or microseconds, or any number of seconds; or an ISO
            8601 text with a zone (`2026-01-31T12:00:00.250Z`, `…+01:00`). Digits beyond milliseconds are cut off;

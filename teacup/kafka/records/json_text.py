@@ -1,7 +1,8 @@
-"""Whether texts are JSON, as RFC 8259 defines it, nothing more and nothing less. Pure.
+r"""Whether texts are JSON, as RFC 8259 defines it, nothing more and nothing less. Pure.
 
-The C library (`teacup.kafka.native`) decides. Where there is none, DuckDB's parser does, for a whole batch, more
-slowly. It differs from the RFC in three ways, so the texts that these concern are decided one by one, exactly:
+The C library (`teacup.kafka.native`) decides. Where there is none, DuckDB's parser does, in memory and for a whole
+batch, more slowly. It differs from the RFC in three ways, so the texts that these concern are decided one by one,
+exactly:
 
     [1,]  {"a":1,}                a comma before a closing bracket: DuckDB accepts it
     NaN  -Infinity  [inf]         numbers that JSON does not have: DuckDB accepts them
@@ -9,9 +10,7 @@ slowly. It differs from the RFC in three ways, so the texts that these concern a
 
 Such a half has no UTF-8 form. `Halves` writes it as ordinary characters, so that DuckDB can read the other fields.
 
-DuckDB for work on JSON, in memory. Pure: each thread has its own connection, with a single DuckDB thread.
-
-Bytes as text, where they are UTF-8. Pure.
+Each thread has its own connection to DuckDB, which uses a single thread (`selected`).
 """
 
 from __future__ import annotations
@@ -27,40 +26,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from teacup.kafka.native import columns as json
-from teacup.kafka.native import library
+from teacup.kafka.native import columns, library
 
 if TYPE_CHECKING:
     import duckdb
-
-# By process and thread; a thread that ends leaves its connection to the next one of its number. Not a
-# `threading.local`: when another thread forks, the child would close this one's connection, and crash.
-_connections: dict[tuple[int, int], duckdb.DuckDBPyConnection] = {}
-
-# A daemon thread that is still alive when the process ends keeps what it can reach; of a connection, DuckDB would
-# print all classes and functions as leaked.
-atexit.register(_connections.clear)
-
-
-def connection() -> duckdb.DuckDBPyConnection:
-    """Returns this thread's in-memory database. It uses one thread; parallelism is the caller's."""
-    key = os.getpid(), threading.get_ident()
-    kept = _connections.get(key)
-    if kept is None:
-        import duckdb  # not at the top: most processes never need it
-
-        kept = duckdb.connect(config={"threads": 1})
-        kept.execute("SET TimeZone = 'UTC'")
-        _connections[key] = kept
-    return kept
-
-
-def selected(query: str, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Returns what a select gives. Its table is called `batch`, and has these columns."""
-    answer = connection().from_arrow(pa.table(dict(columns))).query("batch", query)
-    assert answer is not None  # a select always has a result
-    return answer.to_arrow_table()
-
 
 _LENIENT = r"(?i)(^|[\[:,])[ \t\r\n]*-?(nan|inf)|,[ \t\r\n]*[}\]]"
 """What DuckDB may have accepted wrongly; also matches within strings, where it is harmless."""
@@ -97,7 +66,7 @@ _AFTER_VALUE = {("[", ","): _VALUE, ("{", ","): _NAME, ("[", "]"): _AFTER, ("{",
 def valid_json(texts: pa.Array) -> pa.Array:
     """Returns whether each text (`string`) is JSON (boolean); true for null."""
     native = library.loaded()
-    return _by_duckdb(texts) if native is None else json.valid_json(native, texts)
+    return _by_duckdb(texts) if native is None else columns.valid_json(native, texts)
 
 
 def _by_duckdb(texts: pa.Array) -> pa.Array:
@@ -134,6 +103,35 @@ def is_json(text: str) -> bool:
             open_brackets.pop()
         expected = following
     return False
+
+
+# By process and thread; a thread that ends leaves its connection to the next one of its number. Not a
+# `threading.local`: when another thread forks, the child would close this one's connection, and crash.
+_connections: dict[tuple[int, int], duckdb.DuckDBPyConnection] = {}
+
+# A daemon thread that is still alive when the process ends keeps what it can reach; of a connection, DuckDB would
+# print all classes and functions as leaked.
+atexit.register(_connections.clear)
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """Returns this thread's in-memory database. It uses one thread; parallelism is the caller's."""
+    key = os.getpid(), threading.get_ident()
+    kept = _connections.get(key)
+    if kept is None:
+        import duckdb  # not at the top: most processes never need it
+
+        kept = duckdb.connect(config={"threads": 1})
+        kept.execute("SET TimeZone = 'UTC'")
+        _connections[key] = kept
+    return kept
+
+
+def selected(query: str, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Returns what a select gives. Its table is called `batch`, and has these columns."""
+    answer = connection().from_arrow(pa.table(dict(columns))).query("batch", query)
+    assert answer is not None  # a select always has a result
+    return answer.to_arrow_table()
 
 
 _HALF = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)")

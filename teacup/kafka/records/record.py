@@ -1,11 +1,11 @@
-r"""The event time of records: Kafka's timestamp, or a field of the JSON value. Pure.
+r"""What a reader takes from a record: its event time, its join key, and what of it is stored. Pure.
 
-A payload time is a number since the epoch (milliseconds, if nothing else is said), or an ISO 8601 text with a zone;
-anything else is null: no JSON, no such field, a fraction, a text without a zone (`teacup.kafka.records.json_fields`).
+The **time** is Kafka's timestamp, or a field of the JSON value. A payload time is a number since the epoch
+(milliseconds, if nothing else is said), or an ISO 8601 text with a zone; anything else is null: no JSON, no such field,
+a fraction, a text without a zone (`teacup.kafka.records.json_fields`). A single record is read as a batch of one, so
+that the two ways cannot disagree.
 
-A single record is read as a batch of one, so that the two ways cannot disagree.
-
-**A valid time** is defined once, here, for everything that reads records: not null, not negative, and not above the
+A *valid time* is defined once, here, for everything that reads records: not null, not negative, and not above the
 record's ceiling. A record with any other time is a dead letter, and proves nothing about the records around it. The
 ceiling:
 
@@ -18,22 +18,22 @@ A valid time may still be wrong: a record can be late, or ahead of its neighbour
 *block* is 2m + 1 consecutive valid records, of which at most m are wrong (m = `OUTLIERS`). Its `typical` time is what
 it proves: one of its correct records is at or above that time, and one is at or below it.
 
-The join key of records: Kafka's key, a field of the JSON value, a header, or several of these. Pure.
+The **key** (`KeyOf`) is one of these parts, or several:
 
     kafka         Kafka's key, any bytes
-    $.path        the text of a field of the JSON value (`teacup.kafka.records.json_fields` says which text a number
-    has) header:NAME   the value of a header, any bytes; of several with the same name the last one
+    $.path        the text of a field of the JSON value, as `teacup.kafka.records.json_fields` says
+    header:NAME   the value of a header, any bytes; of several with the same name the last one
 
 A record lacks the key if Kafka's key is null, the field is null or missing, or the header is null or missing. It lacks
 a key of several parts if one of them is missing. Several parts become one key as `part|part`, with a backslash before
 each `|` and `\` inside a part: two records have equal keys only if all of their parts are equal.
 
-What of a record is kept where records are stored: some fields of its JSON value, some headers. Pure.
+What is **stored** (`Projection`), where records are:
 
-    $            the whole value
-    $.path       a field of the JSON value, at its place: of `{"a": {"b": 1, "c": 2}}` `$.a.b` keeps `{"a": {"b": 1}}`
-    header:NAME  the headers of this name
-    kafka        Kafka's key, where the join key is another
+    $             the whole value
+    $.path        a field of the JSON value, at its place: of `{"a": {"b": 1, "c": 2}}` `$.a.b` keeps `{"a": {"b": 1}}`
+    header:NAME   the headers of this name
+    kafka         Kafka's key, where the join key is another
 
 A field that a record lacks is missing in what is kept as well. Without `$` and `$.path` the value is null.
 """

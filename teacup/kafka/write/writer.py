@@ -5,7 +5,7 @@ Success costs no Python callback. In C every record is counted, acknowledged or 
 reported (`delivery.report.only.error`), and once librdkafka's queue is empty, what was sent and did not fail was
 acknowledged.
 
-A full queue blocks the caller; `teacup.kafka.write.drain` says how it is waited for. After a failure the writer is
+A full queue blocks the caller; `teacup.kafka.write.producer` says how it is waited for. After a failure the writer is
 broken, because librdkafka may no longer keep the order of later records: open a new one.
 """
 
@@ -29,9 +29,8 @@ from teacup.kafka.client import last_error, said_with_name
 from teacup.kafka.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
 from teacup.kafka.native import rdkafka
 from teacup.kafka.native.columns import NotReadable
-from teacup.kafka.protocols import Clients, Producer
-from teacup.kafka.write.drain import Drain
 from teacup.kafka.write.native_producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
+from teacup.kafka.write.producer import Clients, Drain, Producer
 from teacup.kafka.write.templates import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafka.write.writer")
@@ -47,7 +46,7 @@ _ANY_PARTITION = -1
 _NOW = 0
 _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 """Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
-`teacup.kafka.write.drain`). Outside of transactions a record that neither comes for is sent in time all the same."""
+`teacup.kafka.write.producer`). Outside of transactions a record that neither comes for is sent in time all the same."""
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
 _FLUSH_GRACE_S = 30.0  # librdkafka gives every record up by itself; this is for when it does not
 _CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from teacup.base.config.problems import instead
+from teacup.base.config.keys import instead
 from teacup.base.fields import without_password
 from teacup.base.now import wall_ms
 from teacup.storage.backends.aerospike.store import AerospikeStore

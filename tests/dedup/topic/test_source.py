@@ -12,8 +12,7 @@ from dedup.topic.source import Ranges, RangesReader
 from deploy.dev.broker.broker import Broker
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.spark.source import pickled
-from teacup.spark.stream_reader import ReaderControl
+from teacup.spark.stream_reader import ReaderControl, pickled
 from tests.support.morepartitions import add_partitions
 from tests.support.putting import put_records
 from tests.support.waiting import wait_until

@@ -11,8 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from deploy.check.facts import TopicFacts
-from deploy.check.findings import Level
+from deploy.check.findings import Level, TopicFacts
 from deploy.check.samples import of_join
 from deploy.cli.app import app
 from joins.plan.readable import list_ends

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from datadelay.watermark import Idle
-from deploy.check.facts import PlaceFacts, SideFacts, TopicFacts
 from deploy.check.findings import (
     Finding,
     Level,
+    PlaceFacts,
+    SideFacts,
+    TopicFacts,
     disorder_of,
     error,
     exit_code,

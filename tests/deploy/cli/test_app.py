@@ -98,7 +98,8 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
 
 def test_a_configuration_that_cannot_work_always_has_the_same_exit_code() -> None:
     """Whichever package refuses it: a service manager must not start it again and again."""
-    for package in ("teacup.base.config", "datadelay", "dedup", "deploy", "joins", "teacup.kafka", "storage"):
+    ground = ("teacup.base", "teacup.kafka", "teacup.spark", "teacup.storage")
+    for package in (*ground, "datadelay", "dedup", "joins", "deploy"):
         import_module(f"{package}.errors")
     import_module("teacup.kafka.records.registry")
     kinds = set(Invalid.__subclasses__())

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from deploy.cli.app import app
 from deploy.job import DedupJob, JoinJob
-from deploy.kinds import load_job
+from deploy.load import load_job
 from joins.spec import Policy
 from teacup.base.errors import ExitCode, SettingsInvalid
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.kinds import load_job
+from deploy.load import load_job
 from joins.duration_args import REQUIRED
 
 COMMON = {"name": "j", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/j"}

@@ -12,7 +12,8 @@ import yaml
 
 from deploy.job import CommonJob
 from deploy.jobfile.reference import markdown_table
-from deploy.kinds import KINDS, load_job
+from deploy.kinds import KINDS
+from deploy.load import load_job
 
 COMMON: dict[str, Any] = {"name": "clicks", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/clicks"}
 JOIN = {

@@ -9,7 +9,7 @@ import yaml
 
 from datadelay.collector.config import CollectorConfig
 from deploy.job import FeederJob, JoinJob
-from deploy.kinds import load_job
+from deploy.load import load_job
 from joins.lookup.spec import LookupSpec
 from teacup.base.errors import SettingsInvalid
 from teacup.storage.api.config import StorageServeConfig

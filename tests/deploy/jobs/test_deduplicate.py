@@ -14,8 +14,8 @@ from dedup.identity import BatchTag
 from dedup.replay_range import ReplayRange
 from dedup.restart.states import Attempt
 from deploy.jobs.join import deduplication
-from deploy.kinds import load_job
-from deploy.output import deliveries as opening
+from deploy.load import load_job
+from deploy.output import deliveries
 from deploy.output.stage import deliver_stage
 from teacup.base.errors import ExitCode, SettingsInvalid
 from tests.support.jobprocess import JobProcess, forget_last_commit, records, rows_of_last_plan, uncommitted
@@ -148,7 +148,7 @@ def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypa
     path, content = tmp_path / "job.yaml", job()
     path.write_text(yaml.safe_dump({**content, "join": {"before": "2s", "policy": policy}}))
     made = load_job(path)
-    monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(0))
+    monkeypatch.setattr(deliveries, "current_attempt", lambda: Attempt(0))
     again = replaying(deduplication(made), ReplayRange(last_batch=0, run=f"again-{made.spec.name}"))
     alone = rows_about([5])
     matched = alone.with_columns(
@@ -175,7 +175,7 @@ def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monk
     def deduplicated(some, name, generation, number, last_batch=None):
         path.write_text(yaml.safe_dump({**content, "name": name}))
         made = load_job(path)
-        monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(2))
+        monkeypatch.setattr(deliveries, "current_attempt", lambda: Attempt(2))
         replay = ReplayRange(last_batch, run=f"{name}-{generation}-{number}-{last_batch}")
         stage = deliver_stage(made.spec, made.output, replaying(deduplication(made), replay))
         (done,) = stage(ticket_with(some, len(some), len(some), generation=generation, number=number))
@@ -202,10 +202,10 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
     made, hour_ms = load_job(path), 3_600_000
     older = [rows_about([i]).with_columns(left_time=pl.lit(START_MS - (2 - i) * hour_ms)) for i in range(2)]
     rows = rows_about([2])
-    monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(8))
+    monkeypatch.setattr(deliveries, "current_attempt", lambda: Attempt(8))
     for earlier in (*older, rows):
         list(deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(earlier, 1, 1)))
-    monkeypatch.setattr(opening, "current_attempt", lambda: Attempt(9, task=1))
+    monkeypatch.setattr(deliveries, "current_attempt", lambda: Attempt(9, task=1))
 
     retry = deliver_stage(made.spec, made.output, deduplication(made))
     (done,) = retry(ticket_with(rows, 1, 1, left_since_ms))

@@ -14,7 +14,7 @@ import yaml
 from deploy.errors import AccountsDiffer
 from deploy.job import FeederJob
 from deploy.jobs.feeder import gathered
-from deploy.kinds import load_job
+from deploy.load import load_job
 from joins.lookup.feed.stage import FeedSummary
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.now import wall_ms

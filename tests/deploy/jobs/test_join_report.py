@@ -1,4 +1,4 @@
-"""What is reported about a batch, from its buckets' summaries."""
+"""What is reported about a batch, from its buckets' summaries; and a join that matches nothing says so, once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import pytest
 
 from datadelay.watermark import UNKNOWN
 from dedup.restart.states import FilterChange, FilterReport, FilterState, Reason
-from deploy.jobs.join_report import BatchReport, gather
+from deploy.jobs.join_report import BatchReport, NothingMatched, gather
 from deploy.output.accounts import DeliveredBatch
 from joins import DelayApi, LookupSpec, StorageApi
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 
 SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
+ADS = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=600_000)
 OFF = FilterReport()
 CHANGE = FilterChange(3, FilterState.FILTERING, Reason.TASK_ATTEMPT, 7)
 
@@ -142,3 +143,30 @@ def test_deleted_records_that_leave_no_right_record_in_doubt_are_no_warning() ->
     summary = BucketSummary(0, 7, 1, watermark_ms=both, slowest=both, deleted=[("left", 0, 769, 1009)], presumed=0)
 
     assert gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).warnings == []
+
+
+def test_more_than_a_thousand_records_without_a_match_are_reported_once() -> None:
+    """With a key of each side, and what to check."""
+    watch = NothingMatched(ADS, (b"user-1", b"imp-1"))
+
+    assert watch.warning({"unmatched": 1_000}, {"no_candidate": 1_000}) is None
+    warning = watch.warning({"unmatched": 1}, {"null_key": 1, "invalid_json": 7})
+
+    assert warning is not None
+    assert warning.startswith("none of 1,001 left records has a match (no_candidate 1,000, null_key 1): check that")
+    assert "keys are such as b'user-1' and b'imp-1'" in warning
+    assert "`join.before` (10m)" in warning
+    assert watch.warning({"unmatched": 5_000}, {"no_candidate": 5_000}) is None
+
+
+def test_one_match_ends_the_watch() -> None:
+    """What comes later has another cause."""
+    watch = NothingMatched(ADS)
+
+    assert watch.warning({"unmatched": 900, "matched": 1}, {}) is None
+    assert watch.warning({"unmatched": 5_000}, {}) is None
+
+
+def test_other_rows_do_not_count() -> None:
+    """Unjoined right records, dead letters."""
+    assert NothingMatched(ADS).warning({"unjoined": 9_000, "dead_letter": 9_000}, {}) is None

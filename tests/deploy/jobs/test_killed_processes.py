@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from teacup.base.errors import ExitCode
-from teacup.spark.jvm import MODULES
+from teacup.spark.java import MODULES
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 Job = Callable[..., dict[str, Any]]
 
 
-JVM, DAEMON, PLANNER = "SparkSubmit", "-m\0deploy.spark.pythondaemon", "python_streaming_source_runner"
+JVM, DAEMON, PLANNER = "SparkSubmit", "-m\0teacup.spark.worker_daemon", "python_streaming_source_runner"
 """What is in the command lines; process numbers say nothing about who came first, as they start again from 1."""
 
 

@@ -11,7 +11,8 @@ from deploy.cli.app import move_of
 from deploy.jobs.join_checkpoint import MOVED
 from teacup.base.errors import ExitCode
 from teacup.base.files import checked_text, from_checked_text
-from tests.support.jobprocess import JobProcess, forget_last_commit
+from tests.support.jobprocess import JobProcess, forget_last_commit, uncommitted
+from tests.support.morepartitions import add_partitions
 from tests.support.movedjob import expected, file_of, fill, rows
 
 
@@ -63,3 +64,31 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
     assert "was taken over" in stale.logged()
     assert move_of(job_file, old) == ExitCode.CHECKPOINT
     assert "has batches of its own" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_topics_that_have_grown_complete_their_batch_and_then_the_join_moves(kafka, window_job, tmp_path, capsys):
+    """Topics were given partitions while their join, on the direct path, was stopped in a batch."""
+    content = window_job(name="grows", join={"before": "5s"})
+    fill(kafka, content, 0, 100)
+    first = JobProcess(tmp_path, content)
+    assert first.ended() == ExitCode.DONE, first.logged()
+    old = tmp_path / "checkpoint"
+    forget_last_commit(old)
+    for side in ("left", "right"):
+        add_partitions(kafka, content[side]["topic"], 4)
+    fill(kafka, content, 100, 160)
+    moved = {**content, "checkpoint": str(tmp_path / "new")}
+    assert move_of(file_of(tmp_path, moved), str(old)) == ExitCode.CHECKPOINT
+    assert "start the job once" in capsys.readouterr().err
+
+    interrupted = JobProcess(tmp_path, content)
+
+    assert interrupted.ended() == ExitCode.DATA_LOSS
+    assert "had 2 partitions, now 4" in interrupted.logged()
+    assert not uncommitted(old)
+    assert rows(kafka, content) == expected(0, 100, "matched")
+    assert move_of(file_of(tmp_path, moved), str(old)) == ExitCode.DONE
+    second = JobProcess(tmp_path, moved)
+    assert second.ended() == ExitCode.DONE, second.logged()
+    assert rows(kafka, content) == expected(0, 160, "matched")

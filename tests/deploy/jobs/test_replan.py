@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.replan import forget_lost_feed, forget_lost_plan
-from deploy.kinds import load_job
+from deploy.load import load_job
 from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
 from joins.items import Begin

@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 HOSTILE = {"deploy/__init__.py": "raise SystemExit('not ours')", "grp.py": "raise SystemExit('not ours')"}
 """What the folder of a user may hold, whose names are also those of our package and of a module of Python's."""
 
-START = "import deploy.cli.command; deploy.cli.command.main()"
+START = "from deploy.cli.__main__ import main; main()"
 """As the console script does it: unlike `-m`, it looks for no module in the current folder."""
 
 WITHIN_S = 480.0

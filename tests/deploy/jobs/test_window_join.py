@@ -129,7 +129,7 @@ def test_sigterm_finishes_the_batch(kafka, job, here, tmp_path):
 STOPPED = """
 import sys
 from pathlib import Path
-from deploy.kinds import load_job
+from deploy.load import load_job
 from deploy.kinds import kind_of
 from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run

@@ -9,7 +9,7 @@ import pytest
 
 from datadelay.watermark import UNKNOWN
 from deploy.job import Output
-from deploy.output import stage as sink
+from deploy.output import stage
 from deploy.output.deliveries import Writing
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.items import Begin
@@ -46,9 +46,9 @@ class Noted(Writing):
 
 def delivered(monkeypatch: pytest.MonkeyPatch, found: WrittenSoFar, count: int) -> tuple[Noted, Mapping[str, int]]:
     """What a sink does with `count` rows of left offsets 0, 1, ..., of which `found` is in."""
-    monkeypatch.setattr(sink, "output_limits", lambda *_: {})
+    monkeypatch.setattr(stage, "output_limits", lambda *_: {})
     writing = Noted(found)
-    bucket = sink.BucketSink(SPEC, Output(topic="out"), Begin(0, 5, "g", "d"), writing)
+    bucket = stage.BucketSink(SPEC, Output(topic="out"), Begin(0, 5, "g", "d"), writing)
     rows = pl.DataFrame(
         {
             "key": [b"k"] * count,

@@ -1,4 +1,4 @@
-"""What the fields of a description become, by their declared types."""
+"""What fields become by their declared types; what is never shown; which checkpoints are folders of this machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from teacup.base.fields import Count, Text, coerce_fields
+from teacup.base.fields import Count, Text, coerce_fields, local_folder, without_password
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,53 @@ def test_others_are_refused_with_what_to_give(values: dict[str, object], message
         Description(**values)
 
     assert str(refused.value) == message
+
+
+@example("with/slash")
+@example("with@sign and space")
+@example("?sync=no&")
+@given(st.text(min_size=1))
+def test_a_password_is_masked_whatever_it_is_made_of(password: str) -> None:
+    """Many forget to percent-encode it."""
+    assert without_password(f"redis://user:{password}@host:6379/0") == "redis://user:***@host:6379/0"
+    assert without_password(f"redis://:{password}@host/0") == "redis://:***@host/0"
+
+
+@given(st.text("abc/@: %?", min_size=1))
+def test_a_password_in_the_query_is_masked(password: str) -> None:
+    """libpq takes it there, too."""
+    masked = without_password(f"postgresql://host/delay?sslpassword={password}&sslmode=require")
+
+    assert masked.endswith("sslpassword=***&sslmode=require")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "lmdb:///var/lib/teacup/storage?map_size=1GiB",
+        "aerospike://one:3000,other:3000/namespace",
+        "postgresql://user@host:5432/delay",
+        "http://host:8720",
+        "10:30 at host",
+    ],
+)
+def test_a_text_without_one_stays_as_it_is(url: str) -> None:
+    """Ports are none."""
+    assert without_password(url) == url
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "folder"),
+    [
+        ("/state/x", Path("/state/x")),
+        ("state/x", Path("state/x")),
+        ("file:///state/x", Path("/state/x")),
+        ("file:/state/x", Path("/state/x")),
+        ("s3a://bucket/x", None),
+        ("hdfs://name:8020/x", None),
+        ("dbfs:/x", None),
+    ],
+)
+def test_only_a_path_or_a_file_url_is_local(checkpoint: str, folder: Path | None) -> None:
+    """Everything else is remote storage."""
+    assert local_folder(checkpoint) == folder

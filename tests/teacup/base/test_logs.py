@@ -1,22 +1,26 @@
-"""The log of the processes that Spark starts."""
+"""The log of the processes that Spark starts; a line like an earlier one is suppressed for a minute, and counted."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
-from teacup.base.logs import AS_JSON, formatter
+from deploy.dev.broker.lifeline import free_port
+from teacup.base.logs import AS_JSON, PERIOD_S, Sparse, formatter, shape
+from teacup.kafka import client
 
 PLANS = """
 import logging
 from pyspark.sql.types import StructType
-from teacup.spark.source import stream_source
+from teacup.spark.stream_reader import stream_source
 
 stream_source("test", "x", "n int", lambda: None)({}).streamReader(StructType())
 logging.getLogger("teacup.of.a.planner").warning("it waits")
@@ -64,3 +68,84 @@ def test_a_text_becomes_the_message_of_an_object(message: str) -> None:
 def test_an_object_stays_as_it_is() -> None:
     """A deduplicator logs each change of its state as one."""
     assert line_of('{"event": "deduplicator"}') == '{"event": "deduplicator"}'
+
+
+class Kept(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("F [x#producer-1] [thrd:a]: h:9/1: y (after 3ms)", "F [x#producer-2] [thrd:b]: h:9/1: y (after 0ms)", True),
+        ("10.0.0.1:9092/1: refused", "10.0.0.2:9092/2: refused", False),
+        ("host-1:9092: refused", "host-2:9092: refused", False),
+        ("3 requests timed out", "12 requests timed out", True),
+        ("/tmp/right-0-4-8.slice is ignored", "/tmp/right-0-8-16.slice is ignored", True),
+        ("FAIL a", "ERROR a", False),
+    ],
+)  # fmt: skip
+def test_lines_are_the_same_when_they_differ_only_in_numbers(one: str, other: str, same: bool) -> None:
+    """The client, its thread and a duration do not matter; the broker does."""
+    assert (shape(one) == shape(other)) is same
+
+
+def test_the_same_line_passes_once_per_period_and_says_how_many_were_held_back() -> None:
+    """Each level and each shape separately."""
+    now_s = [0.0]
+    kept, log = Kept(), logging.Logger("test")
+    log.addHandler(kept)
+    log.addFilter(Sparse(clock=lambda: now_s[0]))
+
+    for second in range(130):
+        now_s[0] = float(second)
+        log.warning("%s is down, try %d", "a", second)
+        if second == 5:
+            log.error("a is down, try %d", second)
+            log.warning("b is down, try %d", second)
+
+    assert kept.lines == [
+        "a is down, try 0",
+        "a is down, try 5",
+        "b is down, try 5",
+        f"a is down, try 60 (and {PERIOD_S - 1:.0f} like it since)",
+        f"a is down, try 120 (and {PERIOD_S - 1:.0f} like it since)",
+    ]
+
+
+def test_with_an_endless_period_each_line_passes_once() -> None:
+    """As short-lived commands want it, whose output cron mails."""
+    kept, log = Kept(), logging.Logger("test")
+    log.addHandler(kept)
+    kept.addFilter(Sparse(period_s=math.inf))
+
+    for attempt in range(1_000):
+        log.error("connection refused (after %d ms)", attempt)
+    log.error("certificate has expired (after 0 ms)")
+
+    assert kept.lines == ["connection refused (after 0 ms)", "certificate has expired (after 0 ms)"]
+
+
+def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Twenty clients that reconnected every 20 ms or more wrote thousands of lines a minute."""
+    kafka = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
+    clients = [client.consumer({**kafka, "reconnect.backoff.max.ms": "50"}, {}, lambda _: None) for _ in range(20)]
+    deadline = time.monotonic() + 1
+
+    with caplog.at_level(logging.INFO):
+        while time.monotonic() < deadline:
+            for each in clients:
+                each.poll(0.01)
+    for each in clients:
+        each.close()
+
+    assert 1 <= len([record for record in caplog.records if record.name.startswith("teacup")]) <= 10

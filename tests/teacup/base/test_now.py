@@ -1,9 +1,11 @@
-"""The clocks are read in one place."""
+"""The clocks are read in one place; what is due once in a period."""
+
+from __future__ import annotations
 
 import ast
 import time
 
-from teacup.base.now import monotonic_ms, wall_ms
+from teacup.base.now import Every, monotonic_ms, wall_ms
 from tests.support.packages import modules, tree
 
 
@@ -25,3 +27,22 @@ def test_the_wall_clock_is_read_in_one_place() -> None:
     }
 
     assert reading == {"teacup.base.now"}
+
+
+def test_it_is_due_once_in_a_period() -> None:
+    """Counted from when it was last due, not from when it was asked."""
+    now_s = [100.0]
+    every = Every(10, clock=lambda: now_s[0])
+
+    found = []
+    for now_s[0] in (100, 109, 110, 111, 119, 125, 134, 135):
+        found.append(every.due())
+
+    assert found == [False, False, True, False, False, True, False, True]
+
+
+def test_the_first_time_may_be_at_once() -> None:
+    """As for a reason to wait, which is worth a line before anybody wonders."""
+    every = Every(10, at_once=True, clock=lambda: 0.0)
+
+    assert [every.due(), every.due()] == [True, False]

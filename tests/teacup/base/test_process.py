@@ -1,8 +1,10 @@
-"""Calls in threads of their own: what they give, and that no thread is started for each."""
+"""Calls in threads of their own, and that no thread is started for each; Arrow without pandas."""
 
 from __future__ import annotations
 
 import multiprocessing
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -51,3 +53,24 @@ def test_a_forked_process_starts_its_own():
     child.start()
     child.join(20.0)
     assert child.exitcode == 0
+
+
+IN_A_PROCESS = """
+import sys
+import numpy as np
+import pyarrow as pa
+from teacup.base.process import use_arrow_without_pandas
+
+use_arrow_without_pandas()
+pa.array([1, None]), pa.array(np.arange(2)), pa.table({"a": ["b"]})
+assert "pandas" not in sys.modules
+import pandas as pd
+assert pa.array(pd.Series([1, 2])).to_pylist() == [1, 2]
+assert pa.table({"a": [1]}).to_pandas()["a"].tolist() == [1]
+assert pa.Table.from_pandas(pd.DataFrame({"a": [1]})).num_rows == 1
+"""
+
+
+def test_arrow_imports_no_pandas_until_it_is_asked_for_it() -> None:
+    """In a process of its own: Arrow looks once."""
+    subprocess.run([sys.executable, "-c", IN_A_PROCESS], check=True)

@@ -11,7 +11,7 @@ NOT_HEADERS = {"teacup.lock", "teacup.generation", "teacup.moved", "teacup.proto
 
 
 def literals(name: str) -> Iterator[str]:
-    """The strings of a module that begin like a header, but for names of loggers and docstrings."""
+    """The strings of a module that begin like a header, but for docstrings and names of loggers and modules."""
     nodes = list(ast.walk(tree(name)))
     loggers = [
         node
@@ -22,7 +22,8 @@ def literals(name: str) -> Iterator[str]:
     others |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in others:
-            yield from [node.value] * node.value.startswith("teacup.")
+            is_header = node.value.startswith("teacup.") and node.value.partition(":")[0] not in modules()
+            yield from [node.value] * is_header
 
 
 def test_no_other_module_writes_a_name_out() -> None:

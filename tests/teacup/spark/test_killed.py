@@ -13,7 +13,7 @@ from contextlib import closing
 
 import pytest
 
-from teacup.spark.jvm import how_ended
+from teacup.spark.java import how_ended
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
 from teacup.spark.crossing import Failure, crossed
-from teacup.spark.source import pickled, stream_source
-from teacup.spark.stream_reader import ReaderControl, StreamReader
+from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
 
 START = {"at": 1}
 

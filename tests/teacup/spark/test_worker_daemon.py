@@ -10,13 +10,13 @@ from pyspark import cloudpickle
 from joins.plan.reader import JoinControl
 from joins.plan.source import TicketReader
 from teacup.spark.crossing import summary_rows
-from teacup.spark.source import pickled
+from teacup.spark.stream_reader import pickled
 from tests.support.making import join_spec
 
 AS_A_WORKER = """
 import importlib, pickle, sys
 from teacup.spark.worker_daemon import NEEDED
-from teacup.base.imports import use_arrow_without_pandas
+from teacup.base.process import use_arrow_without_pandas
 use_arrow_without_pandas()
 for module in NEEDED:
     importlib.import_module(module)

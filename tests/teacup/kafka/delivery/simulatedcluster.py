@@ -1,5 +1,5 @@
 """A simulated Kafka for one output: a transaction coordinator, one topic, committed offsets, and a clock that advances
-only on request. The parts of delivery run against it unchanged; `teacup.kafka.protocols` is the seam.
+only on request. The parts of delivery run against it unchanged; `teacup.kafka.write.producer` is the seam.
 
     Cluster    the state of the brokers. Requests change it in the order of their arrival
     Worker     a process that runs one task after another, in its own thread. Before each request it stops until a test

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from hypothesis import strategies as st
 
-from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.delivery import ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch, Receipt
@@ -89,7 +89,7 @@ def begin(job: Job, take_over: bool) -> Callable[[Worker], object]:
     def task(worker: Worker) -> str:
         now_ms = lambda: int(worker.cluster.now_s * 1000)  # noqa: E731
         planned = job.newest()
-        settling.begin(KAFKA, [BUCKET], job.generation, planned, take_over=take_over, now_ms=now_ms, clients=worker)
+        claim.begin(KAFKA, [BUCKET], job.generation, planned, take_over=take_over, now_ms=now_ms, clients=worker)
         return "begun"
 
     return task

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import Described, describe
@@ -58,7 +58,7 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     guarded: tuple[dict[str, str], AdminClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Group, then transactional id, until all are granted. Nobody waits a minute for a broker that has answered."""
-    monkeypatch.setattr(settling, "ASK_AFTER_S", 0.5)
+    monkeypatch.setattr(claim, "ASK_AFTER_S", 0.5)
     kafka, admin = guarded
     admin.create_topics([NewTopic("out", 1, 1)])["out"].result(60)
     bucket = OutputBucket("job", 0, "out")
@@ -68,8 +68,8 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     def refusal() -> str:
         began = time.monotonic()
         with pytest.raises(KafkaIOError) as error:
-            settling.begin(kafka, [bucket], "g", {})
-        assert time.monotonic() - began < settling.ASK_AFTER_S + 25
+            claim.begin(kafka, [bucket], "g", {})
+        assert time.monotonic() - began < claim.ASK_AFTER_S + 25
         return str(error.value)
 
     grant(ResourceType.TOPIC, "out", AclOperation.READ, ResourcePatternType.LITERAL)
@@ -80,7 +80,7 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     grant(ResourceType.TRANSACTIONAL_ID, "teacup.job/", AclOperation.WRITE, ResourcePatternType.PREFIXED)
     refusals.append(refusal())
     grant(ResourceType.GROUP, "teacup.job/", AclOperation.READ, ResourcePatternType.PREFIXED)
-    settling.begin(kafka, [bucket], "g", {})
+    claim.begin(kafka, [bucket], "g", {})
 
     group, transactional_id, group_again = refusals
     assert "GROUP_AUTHORIZATION_FAILED" in group

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from teacup.kafka.delivery import claim as settling
+from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import COMMIT, OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import Batch, Receipt
@@ -28,7 +28,7 @@ def generations(kafka, buckets):
 
 def test_a_new_checkpoint_claims_every_bucket(kafka, buckets):
     """Before its first batch, whose missing receipt then cannot be mistaken for a lost one."""
-    settling.begin(kafka, buckets, "g", {})
+    claim.begin(kafka, buckets, "g", {})
 
     assert generations(kafka, buckets) == ["g", "g"]
     assert attempt(kafka, buckets[0], 1, [b"row"]) == 1
@@ -41,7 +41,7 @@ def test_a_job_that_must_not_begin_has_fenced_nobody(kafka, buckets):
         running.write(buckets[1].topic, None, [b"more"], None, [0])
 
         with pytest.raises(OutputTaken, match="may still run"):
-            settling.begin(kafka, buckets, "ours", {})
+            claim.begin(kafka, buckets, "ours", {})
 
         running.commit(Receipt("theirs", 2, "d", 1, True), {buckets[1].topic: 1})
     assert generations(kafka, buckets) == [None, "theirs"]
@@ -52,16 +52,16 @@ def test_buckets_that_a_checkpoint_did_not_have_before_are_claimed(kafka, bucket
     """Their first receipt is of a later batch than the checkpoint's first; and again after there were fewer."""
     attempt(kafka, buckets[0], 1, [b"row"])
 
-    settling.begin(kafka, buckets, "g", {0: Batch("g", 1, "d")})
+    claim.begin(kafka, buckets, "g", {0: Batch("g", 1, "d")})
     assert generations(kafka, buckets) == ["g", "g"]
     assert attempt(kafka, buckets[1], 2, [b"row"]) == 1
 
     attempt(kafka, buckets[0], 3, [b"row"])
-    settling.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
+    claim.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
     assert attempt(kafka, buckets[1], 4, [b"row"]) == 1
 
     with pytest.raises(ReceiptRefused):  # the checkpoint was put back: bucket 1 is ahead of it
-        settling.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
+        claim.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
 
 
 def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
@@ -72,7 +72,7 @@ def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
         running.begin()
 
         with pytest.raises(ReceiptRefused, match="put back, or copied"):
-            settling.begin(kafka, buckets, "g", {n: Batch("g", 1, "d") for n in (0, 1)})
+            claim.begin(kafka, buckets, "g", {n: Batch("g", 1, "d") for n in (0, 1)})
 
         running.commit(Receipt("g", 3, "d", 0, True), {})
 
@@ -81,7 +81,7 @@ def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
     """Its attempts may also come later: they find the claim, whichever batch they are about."""
     attempt(kafka, buckets[0], 1, [b"old"], generation="old")
 
-    settling.begin(kafka, buckets, "new", {}, take_over=True)
+    claim.begin(kafka, buckets, "new", {}, take_over=True)
 
     for number in (1, 2):
         with pytest.raises(OutputTaken):
@@ -92,11 +92,11 @@ def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
 
 def test_a_new_checkpoint_with_fewer_buckets_takes_over_all_of_them(kafka, buckets):
     """Otherwise the older job's attempts could still write to those that the new job does not have."""
-    settling.begin(kafka, buckets, "old", {})
+    claim.begin(kafka, buckets, "old", {})
 
     with pytest.raises(OutputTaken):
-        settling.begin(kafka, buckets[:1], "new", {})
-    settling.begin(kafka, buckets[:1], "new", {}, take_over=True)
+        claim.begin(kafka, buckets[:1], "new", {})
+    claim.begin(kafka, buckets[:1], "new", {}, take_over=True)
 
     assert generations(kafka, buckets) == ["new", "new"]
     with pytest.raises(OutputTaken):
@@ -105,7 +105,7 @@ def test_a_new_checkpoint_with_fewer_buckets_takes_over_all_of_them(kafka, bucke
 
 def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka, buckets, monkeypatch):
     """The older job still runs, and its tasks are retried a few times; then they find the claim."""
-    settling.begin(kafka, buckets[:1], "old", {})
+    claim.begin(kafka, buckets[:1], "old", {})
     really, fenced = TransactionalWriter.commit, []
 
     def overtaken(self, receipt, written):
@@ -115,7 +115,7 @@ def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka,
 
     monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
 
-    settling.begin(kafka, buckets[:1], "new", {}, take_over=True)
+    claim.begin(kafka, buckets[:1], "new", {}, take_over=True)
 
     assert len(fenced) == 2
     assert generations(kafka, buckets) == ["new", None]
@@ -134,7 +134,7 @@ def test_of_two_new_checkpoints_at_once_the_second_leaves_no_trace(kafka, bucket
     monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
 
     with pytest.raises(OutputTaken, match="bucket 0"):
-        settling.begin(kafka, buckets, "ours", {})
+        claim.begin(kafka, buckets, "ours", {})
 
     assert generations(kafka, buckets) == ["theirs", None]
 
@@ -145,7 +145,7 @@ def test_of_new_checkpoints_that_begin_at_once_one_gets_the_whole_output(kafka, 
 
     def began(generation):
         try:
-            settling.begin(kafka, buckets, generation, {})
+            claim.begin(kafka, buckets, generation, {})
         except OutputTaken:
             return None
         return generation
@@ -175,6 +175,6 @@ def test_a_claim_whose_commit_ends_with_an_unknown_error_looks_again(kafka, buck
     monkeypatch.setattr(TransactionalWriter, "_in_time", failing)
 
     with pytest.raises(OutputTaken):
-        settling.begin(kafka, buckets, "ours", {})
+        claim.begin(kafka, buckets, "ours", {})
 
     assert generations(kafka, buckets) == ["theirs", None]

@@ -20,9 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from teacup.kafka.delivery import claim as settling
-from teacup.kafka.delivery import delivery, receipt
-from teacup.kafka.delivery import fencing as fenced
+from teacup.kafka.delivery import claim, delivery, fencing, receipt
 from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import FencedProducer, read_receipt
 from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt
@@ -36,9 +34,9 @@ from tests.teacup.kafka.delivery.simulatedhistory import play
 def _no_real_time() -> Iterator[None]:
     """Requests take virtual time only: code that waits for real time would give up while a history is paused."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (fenced, settling, writer):
+        for module in (fencing, claim, writer):
             patched.setattr(module, "within", lambda timeout_s, call: call())
-        patched.setattr(settling, "_PAUSE_S", 0.0)
+        patched.setattr(claim, "_PAUSE_S", 0.0)
         yield
 
 
@@ -63,7 +61,7 @@ def _digest_ignored(patched: pytest.MonkeyPatch) -> None:
     def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
         return receipt.written_so_far(found and replace(found, digest=batch.digest), batch, who)
 
-    patched.setattr(delivery, "standing", without)
+    patched.setattr(delivery, "written_so_far", without)
 
 
 def _done_ignored(patched: pytest.MonkeyPatch) -> None:
@@ -71,7 +69,7 @@ def _done_ignored(patched: pytest.MonkeyPatch) -> None:
         was = receipt.written_so_far(found, batch, who)
         return NOTHING_IN if was.done else was
 
-    patched.setattr(delivery, "standing", without)
+    patched.setattr(delivery, "written_so_far", without)
 
 
 def _generation_ignored(patched: pytest.MonkeyPatch) -> None:
@@ -80,7 +78,7 @@ def _generation_ignored(patched: pytest.MonkeyPatch) -> None:
             return NOTHING_IN
         return receipt.written_so_far(found, batch, who)
 
-    patched.setattr(delivery, "standing", without)
+    patched.setattr(delivery, "written_so_far", without)
 
 
 def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:

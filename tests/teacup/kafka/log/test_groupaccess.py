@@ -6,7 +6,7 @@ import multiprocessing
 
 import pytest
 
-from teacup.kafka.log import groups as groupaccess
+from teacup.kafka.log import groups
 from teacup.kafka.log.groups import error_codes
 
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
@@ -16,8 +16,8 @@ def test_no_process_is_left_behind_if_nobody_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One that was would write a traceback to standard error when the command ends."""
-    monkeypatch.setattr(groupaccess, "ANSWERED_WITHIN_S", 0.0)
-    monkeypatch.setattr(groupaccess, "_STARTED_WITHIN_S", 0.0)
+    monkeypatch.setattr(groups, "ANSWERED_WITHIN_S", 0.0)
+    monkeypatch.setattr(groups, "_STARTED_WITHIN_S", 0.0)
 
     codes = error_codes(NOBODY, ["group"])
 
@@ -29,7 +29,7 @@ def test_a_process_that_ends_without_an_answer_is_no_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As when librdkafka's assertion fails."""
-    monkeypatch.setattr(groupaccess, "_answer", _ends)
+    monkeypatch.setattr(groups, "_answer", _ends)
 
     codes = error_codes(NOBODY, ["group"])
 

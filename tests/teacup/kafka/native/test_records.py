@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teacup.kafka.headers import UNREADABLE
-from teacup.kafka.read import native_fetch as recordfetch
+from teacup.kafka.read import native_fetch
 from teacup.kafka.read.fetch import SCHEMA
 from teacup.kafka.read.native_fetch import _BEYOND, _EVENT, _LIMIT, _MORE, _ArrowArray, _Taken
 from tests.teacup.kafka.native.scriptedqueue import Record, ScriptedQueue
@@ -48,7 +48,7 @@ def take(queue: ScriptedQueue, fetch: int, end: int, rows: int, size: int, wante
 def columns(queue: ScriptedQueue, fetch: int) -> pa.RecordBatch:
     arrays = (_ArrowArray * len(SCHEMA))()
     assert queue.teacup.tc_fetch_columns(fetch, 7, arrays) == 0
-    return recordfetch.imported(arrays)
+    return native_fetch.imported(arrays)
 
 
 def row(record: Record) -> dict[str, object]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from teacup.kafka.native.build import SANITIZED, build
 
 HERE = Path(__file__).parent
+RECORDS = HERE.parent / "records"
 OF_AVRO = ("test_c_finds_the_same_records", "test_c_agrees_about_texts_and_numbers")
 TESTS = [
     *(HERE / f"test_{name}.py" for name in ("records", "produce")),
-    HERE.parent / "test_strictjson.py",
-    *(f"{HERE.parent}/test_avro_hostile.py::{name}" for name in OF_AVRO),
+    RECORDS / "test_json_text.py",
+    *(f"{RECORDS}/test_avro_hostile.py::{name}" for name in OF_AVRO),
 ]
 
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from teacup.kafka.errors import ConfigError, OffsetOutOfRange, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.native import library, rdkafka
-from teacup.kafka.read import range_reader as rangereader
+from teacup.kafka.read import range_reader
 from teacup.kafka.read.fetch import MessageFetch
 from teacup.kafka.read.native_fetch import RecordFetch
 from teacup.kafka.read.range_reader import RangeReader
@@ -27,7 +27,7 @@ def test_the_path_in_use_is_the_one_that_was_chosen(
     path: str, kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
     """And properties that only confluent-kafka understands take its path."""
-    fetch = rangereader._open_fetch(topic_factory(), kafka, 10)
+    fetch = range_reader._open_fetch(topic_factory(), kafka, 10)
 
     assert isinstance(fetch, {"native": RecordFetch, "python": MessageFetch}[path])
     assert not rdkafka.takes({**kafka, "sasl.oauthbearer.metadata.authentication.type": "aws_iam"})
@@ -88,7 +88,7 @@ def test_both_paths_give_the_same_batches(
     """However the range is cut, by records or bytes; and Arrow finds nothing wrong with them."""
     end = BrokerLog(mixed, kafka).ends()[0].stable
     for start, stop, chunk, size in [(0, end, 100_000, 32 << 20), (0, end, 37, 32 << 20), (5, end - 3, 100, 5_000)]:
-        monkeypatch.setattr(rangereader, "BATCH_BYTES", size)
+        monkeypatch.setattr(range_reader, "BATCH_BYTES", size)
         native, python = on_both_paths(monkeypatch, native_library, mixed, kafka, start, stop, chunk)
 
         assert [batch.num_rows for batch in native] == [batch.num_rows for batch in python]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.kafka.read import range_reader as rangereader
+from teacup.kafka.read import range_reader
 from teacup.kafka.read.fetch import HEADERS, SCHEMA
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.write.writer import TopicWriter
@@ -258,7 +258,7 @@ def test_a_batch_ends_by_its_bytes(
 ) -> None:
     """Keys and headers count like values; each try gives the same batches."""
     topic = topic_factory()
-    monkeypatch.setattr(rangereader, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(range_reader, "BATCH_BYTES", 10_000)
     writer = TopicWriter(kafka)
     writer.write(topic, [b"k" * 3_000] * 10, None)
     writer.write(topic, None, [b"v" * 3_000] * 10)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from teacup.kafka.read import range_reader as rangereader
+from teacup.kafka.read import range_reader
 from teacup.kafka.read.fetch import SCHEMA, PartitionFetch, Taken
 from teacup.kafka.read.range_reader import SHORT, RangeReader
 
@@ -52,7 +52,7 @@ class EndlessFetch(PartitionFetch):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the reader's consumers are asked for."""
     calls: list[str] = []
-    monkeypatch.setattr(rangereader, "_open_fetch", lambda *_: EndlessFetch(calls))
+    monkeypatch.setattr(range_reader, "_open_fetch", lambda *_: EndlessFetch(calls))
     return calls
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from teacup.kafka.native import library
 from teacup.kafka.native.columns import valid_avro
-from teacup.kafka.records import avro as avrojson
+from teacup.kafka.records import avro
 from teacup.kafka.records.avro import AvroSchema
 from teacup.kafka.records.avro_check import is_record
 from tests.support.avrorecords import PLAIN, VALUES, read, record, shown, varint, written
@@ -195,7 +195,7 @@ def test_a_record_that_is_not_of_its_schema_does_not_change_the_others(
 @pytest.mark.parametrize("at", [0, 7, 8, 11])
 def test_one_bad_record_among_many(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All others are read, in several groups."""
-    monkeypatch.setattr(avrojson, "GROUP", 8)
+    monkeypatch.setattr(avro, "GROUP", 8)
     schema = record({"name": "id", "type": "string"})
     records = [written(schema, {"id": str(number)}) for number in range(12)]
     records[at] = b"\x20short"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from teacup.base.errors import ExitCode
 from teacup.kafka.errors import ConfigError, RegistryRefused, RegistryUnreachable
-from teacup.kafka.records import registry as under_test
+from teacup.kafka.records import registry as registries
 from teacup.kafka.records.avro import AvroSchema
 from teacup.kafka.records.framed import json_of
 from teacup.kafka.records.registry import Registry
@@ -89,7 +89,7 @@ def test_a_registry_that_fails_is_waited_for(server: RegistryServer, caplog: pyt
 
 def test_a_registry_that_stays_unreachable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its address, without the password in it, and as an unreachable broker is reported."""
-    monkeypatch.setattr(under_test, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(registries, "FIRST_PAUSE_S", 0.01)
 
     with pytest.raises(RegistryUnreachable, match=r"schema registry http://127.0.0.1:9 is unreachable") as caught:
         Registry({"url": "http://user:hidden@127.0.0.1:9"}, unreachable_for_s=0.05).schemas([1])
@@ -155,7 +155,7 @@ def test_an_unknown_schema_is_asked_for_once_a_minute(server: RegistryServer, mo
     assert [registry.schemas([7]), registry.schemas([7])] == [{}, {}]
 
     assert len(server.asked) == 1
-    monkeypatch.setattr(under_test, "UNKNOWN_FOR_S", 0.0)
+    monkeypatch.setattr(registries, "UNKNOWN_FOR_S", 0.0)
     server.schemas[7] = {"schema": json.dumps(ID)}
     assert isinstance(registry.schemas([7])[7], AvroSchema)
 

@@ -1,12 +1,14 @@
-"""What lies before an offset that was found for a time, and has reached the time."""
+"""Searches run in rounds; what lies before an offset that was found for a time, and has reached the time."""
 
 from __future__ import annotations
+
+from collections.abc import Generator, Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.testing.log import Clock, SimulatedLog
-from teacup.kafka.log.time_search import TimeFound, block_size, look_back
+from teacup.kafka.log.time_search import TimeFound, block_size, look_back, run_in_rounds
 from tests.support.making import topic
 
 NOW_MS = 1_000_000
@@ -59,3 +61,25 @@ def test_partitions_are_looked_at_together_and_only_above_their_start() -> None:
 
     assert {p: (back.first, back.reached, back.seen) for p, back in found.items()} == {0: (3, 2, 2)}
     assert "t-0" in found[0].text("t")
+
+
+def counting(times: int) -> Generator[str, int, list[int]]:
+    """Asks so many times, and returns the answers."""
+    answers = []
+    for number in range(times):
+        answers.append((yield f"question {number}"))
+    return answers
+
+
+def test_each_round_is_one_call() -> None:
+    """Whoever has returned is asked no more; one that asks nothing never is."""
+    rounds: list[dict[str, str]] = []
+
+    def answers_to(asked: Mapping[str, str]) -> dict[str, int]:
+        rounds.append(dict(asked))
+        return dict.fromkeys(asked, len(rounds))
+
+    found = run_in_rounds({"none": counting(0), "long": counting(2), "short": counting(1)}, answers_to)
+
+    assert found == {"none": [], "long": [1, 2], "short": [1]}
+    assert rounds == [{"long": "question 0", "short": "question 0"}, {"long": "question 1"}]

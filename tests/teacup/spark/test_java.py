@@ -1,4 +1,4 @@
-"""Which processes are ended once a query is planned."""
+"""Spark's home without the zipped sources of PySpark; which processes are ended once a query is planned."""
 
 from __future__ import annotations
 
@@ -7,10 +7,45 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from teacup.spark.jvm import MODULES, end_planners
+from teacup.spark.java import MODULES, end_planners, spark_home, use_spark_home
+
+
+def test_the_home_has_what_starts_a_jvm_and_no_zipped_sources(tmp_path: Path) -> None:
+    """Because of the zip at the front of the path, every Python process of a start compiled PySpark again."""
+    home = spark_home(tmp_path)
+
+    assert (home / "bin" / "spark-submit").is_file()
+    assert any((home / "jars").glob("spark-core_*.jar"))
+    assert not (home / "python").exists()
+    assert spark_home(tmp_path) == home
+
+
+def test_a_home_that_spark_writes_into_is_not_the_cached_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the same parts; `local-cluster` leaves a folder `work` there."""
+    monkeypatch.setenv("TEACUP_CACHE", str(tmp_path))
+    cached: dict[str, str] = {}
+    own: dict[str, str] = {}
+
+    use_spark_home(cached)
+    use_spark_home(own, shared=False)
+
+    assert Path(cached["SPARK_HOME"]).is_relative_to(tmp_path)
+    assert not Path(own["SPARK_HOME"]).is_relative_to(tmp_path / "spark-home")
+    assert (Path(own["SPARK_HOME"]) / "bin" / "spark-submit").is_file()
+
+
+def test_a_home_that_the_user_named_is_kept() -> None:
+    """Somebody's own Spark is used as it is."""
+    env = {"SPARK_HOME": "/opt/spark"}
+
+    use_spark_home(env)
+
+    assert env == {"SPARK_HOME": "/opt/spark"}
+
 
 SLEEPS = "import time; time.sleep(60)"
 

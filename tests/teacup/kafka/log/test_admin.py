@@ -8,7 +8,7 @@ import pytest
 
 from teacup.kafka import client
 from teacup.kafka.errors import KafkaUnavailable
-from teacup.kafka.log import admin as reachable
+from teacup.kafka.log import admin
 from teacup.kafka.log.admin import wait_for_brokers
 
 
@@ -16,7 +16,7 @@ from teacup.kafka.log.admin import wait_for_brokers
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds otherwise."""
     monkeypatch.setattr(client, "SAY_AFTER_S", 0.5)
-    monkeypatch.setattr(reachable, "_ONE_TRY_S", 0.2)
+    monkeypatch.setattr(admin, "_ONE_TRY_S", 0.2)
 
 
 def test_a_wrong_address_is_one_line_and_an_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,7 @@
-"""Waits for a producer's queue to get shorter, without keeping librdkafka's threads busy meanwhile.
+"""A producer as writing and delivery need it, and the wait for its queue.
+
+`teacup.kafka.client` gives real clients, a simulation its own. The queue is waited for without keeping librdkafka's
+threads busy meanwhile.
 
 An idempotent producer has one request at a time for each partition. Full batches follow each other by themselves: the
 answer to one request makes librdkafka's thread send the next. Records that fill no batch go only after `linger.ms`, or
@@ -19,8 +22,10 @@ So the queue is flushed in *pulses* of a millisecond, and what a pulse lets go i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, TopicPartition
 
 PULSE_S = 0.001
 _LOOK_S = 0.001
@@ -32,13 +37,72 @@ _LOST_S = 1.0
 
 
 class Queue(Protocol):
-    """The part of `teacup.kafka.protocols.Producer` that waiting needs."""
+    """A producer as waiting needs it."""
 
     def __len__(self) -> int: ...
 
     def poll(self, timeout: float, /) -> int: ...
 
     def flush(self, timeout: float, /) -> int: ...
+
+
+class Producer(Queue, Protocol):
+    """As `confluent_kafka.Producer`; calls raise `KafkaException`."""
+
+    def produce(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int,
+        callback: None,
+        on_delivery: None,
+        timestamp: int,
+        headers: Any,
+        /,
+    ) -> None: ...
+
+    def purge(self) -> None: ...
+
+    def close(self) -> object: ...
+
+    def list_topics(self, topic: str, timeout: float, /) -> Any: ...
+
+    def init_transactions(self, timeout: float, /) -> None: ...
+
+    def begin_transaction(self) -> None: ...
+
+    def send_offsets_to_transaction(self, positions: list[TopicPartition], group: Any, timeout: float, /) -> None: ...
+
+    def commit_transaction(self, timeout: float, /) -> None: ...
+
+
+class Consumer(Protocol):
+    """As `confluent_kafka.Consumer`, but used only for committed offsets."""
+
+    def committed(self, partitions: list[TopicPartition], timeout: float, /) -> list[TopicPartition]: ...
+
+    def consumer_group_metadata(self) -> Any: ...
+
+    def close(self) -> None: ...
+
+
+class Clients(Protocol):
+    """Creates clients from librdkafka properties; see `teacup.kafka.client`."""
+
+    def producer(
+        self,
+        kafka: Mapping[str, str],
+        tuning: Mapping[str, Any],
+        on_error: Callable[[KafkaError], None],
+        on_delivery: Callable[[KafkaError | None, Any], None],
+        transactional_id: str | None = None,
+        /,
+    ) -> Producer: ...
+
+    def consumer(
+        self, kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None], /
+    ) -> Consumer: ...
 
 
 class Drain:

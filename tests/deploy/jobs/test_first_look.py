@@ -34,7 +34,7 @@ def named(name: bytes, count: int) -> list[bytes]:
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the first look has warned of; librdkafka warns of a broker that has just started."""
-    return [record.getMessage() for record in caplog.records if record.name.endswith("firstlook")]
+    return [record.getMessage() for record in caplog.records if record.name.startswith("teacup.joins")]
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""Shares of a limit are max-min fair, and use all of it."""
+"""How many records a batch reads, and up to where a run under `availableNow` does."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teacup.kafka.log.topic_log import fair_shares
+from teacup.kafka.log.topic_log import Ends, ListedEnds, fair_shares
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(0, 300), max_size=9), st.integers(0, 400))
@@ -28,3 +28,27 @@ def test_a_limit_below_the_number_of_partitions_still_reads_all_in_the_end(waiti
         waiting = {n: waiting[n] - shares[n] for n in waiting}
 
     assert not any(waiting.values())
+
+
+def test_records_after_the_first_look_are_not_read() -> None:
+    """Their offsets are behind the end; the high watermark is left as it is."""
+    listed = ListedEnds()
+
+    assert listed.cut({0: Ends(0, 5, 6)}) == {0: Ends(0, 5, 6)}
+    assert listed.cut({0: Ends(1, 9, 9)}) == {0: Ends(1, 5, 9)}
+
+
+def test_a_partition_that_was_not_listed_at_the_first_look_is_not_read() -> None:
+    """It is known, with nothing readable in it: the next run reads it from its start."""
+    listed = ListedEnds()
+    listed.cut({0: Ends(0, 5, 5)})
+
+    assert listed.cut({0: Ends(0, 5, 5), 1: Ends(3, 9, 9)})[1] == Ends(3, 3, 9)
+
+
+def test_an_empty_topic_is_listed_too() -> None:
+    """Nothing that comes later belongs to the run."""
+    listed = ListedEnds()
+
+    assert listed.cut({0: Ends(0, 0, 0)}) == {0: Ends(0, 0, 0)}
+    assert listed.cut({0: Ends(0, 4, 4)}) == {0: Ends(0, 0, 4)}

@@ -10,10 +10,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from deploy.cli.app import app
-from deploy.kinds import load_job
+from deploy.load import load_job
 from teacup.base.errors import ExitCode, SettingsInvalid
 
-EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
+EXAMPLES = Path(__file__).parents[4] / "deploy" / "examples"
 
 
 def unjoined(example: str, *options: str) -> Result:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from teacup.kafka.write.drain import Drain
+from teacup.kafka.write.producer import Drain
 
 
 class ScriptedQueue:
