@@ -15,7 +15,7 @@ help: ## this list
 
 venv: $(STAMP) ## the environment in .venv, with the C library; rebuilt when pyproject.toml or the C code has changed
 
-$(STAMP): pyproject.toml $(wildcard teacup.kafka/native/c/*)
+$(STAMP): pyproject.toml $(wildcard teacup/kafka/native/c/*)
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) found. Teacup needs Python 3.11 or newer. $(DEBIAN) python3 python3-venv; macOS: brew install python@3.13; or: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$$($(PYTHON) --version) is too old: Teacup needs Python 3.11 or newer. $(DEBIAN) python3.11 python3.11-venv; macOS: brew install python@3.13; then: make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "$(PYTHON) cannot make environments. $(DEBIAN) python3-venv" >&2; exit 1; }

@@ -5,35 +5,35 @@ from __future__ import annotations
 import ast
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 from docs.blocks import table, with_blocks
 from teacup.kafka import headers
-from teacup.kafka import headers as reasons
 
 PAGE = Path(__file__).with_name("reference.md")
 
 
-def documented(module: ModuleType) -> dict[str, str]:
-    """The value of each constant of a module, and the docstring after it. Raises ValueError if one has none."""
+def documented() -> dict[str, str]:
+    """The value of each constant of `headers`, and the docstring after it. Raises ValueError if one has none."""
     found = {}
-    for one, after in pairwise(ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")).body):
-        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant):
+    for constant, after in pairwise(ast.parse(Path(headers.__file__).read_text(encoding="utf-8")).body):
+        if isinstance(constant, ast.Assign) and isinstance(constant.value, ast.Constant):
             if not isinstance(after, ast.Expr) or not isinstance(after.value, ast.Constant):
-                raise ValueError(f"{module.__name__}, line {one.lineno}: the constant has no docstring")
-            found[str(one.value.value)] = str(after.value.value)
+                raise ValueError(f"{headers.__name__}, line {constant.lineno}: the constant has no docstring")
+            found[str(constant.value.value)] = str(after.value.value)
+    del found[headers.PREFIX]
     return found
 
 
 def header_table(_: str) -> str:
     """Every header, and what it says."""
-    rows = {name: meaning for name, meaning in documented(headers).items() if name != headers.PREFIX}
-    return table(("header", "meaning"), ((f"`{name}`", meaning) for name, meaning in rows.items()))
+    rows = ((name, meaning) for name, meaning in documented().items() if name.startswith(headers.PREFIX))
+    return table(("header", "meaning"), ((f"`{name}`", meaning) for name, meaning in rows))
 
 
 def reason_table(_: str) -> str:
     """Every reason, the outcome of its rows, and when it is given."""
-    rows = ((name, *meaning.removesuffix(".").split(": ", 1)) for name, meaning in documented(reasons).items())
+    reasons = {name: meaning for name, meaning in documented().items() if not name.startswith(headers.PREFIX)}
+    rows = ((name, *meaning.removesuffix(".").split(": ", 1)) for name, meaning in reasons.items())
     outcomes = ((name, of.split(", "), when) for name, of, when in rows)
     return table(
         ("reason", "outcome", "when"),

@@ -9,7 +9,7 @@ storage/  items by key: API, client, back ends
 Public: `teacup.kafka.read.range_reader.RangeReader`, `teacup.kafka.log.broker_log.BrokerLog`,
 `teacup.kafka.log.groups.GroupOffsets`, `teacup.kafka.delivery.delivery`, `teacup.kafka.errors`;
 `teacup.storage.client.StorageClient`, `teacup.storage.client.Answered`,
-`teacup.storage.client.key_value.StorageKeyValue`, `teacup.storage.codecs.json.JsonCodec`,
+`teacup.storage.client.StorageKeyValue`, `teacup.storage.codecs.json.JsonCodec`,
 `teacup.storage.codecs.json.NamespaceBody`, `teacup.storage.model`, `teacup.storage.errors`, and the command `teacup
 storage`. The rest is internal.
 """

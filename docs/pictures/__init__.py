@@ -3,8 +3,8 @@
 canvas      boxes, arrows, text and dots; refuses text that leaves its box, or overlaps other text or a line
 flow        the in-memory join: topics, batch plan, tasks, output, checkpoint
 lookup      the lookup join with its feeder, storage API, collector and Data Delay API
-batch plan   two batches over event time: what left waits for, and what expires
-deadlock    the join without partition watermark reports, and with them
+batch_plan  two batches over event time: what left waits for, and what expires
+deadlock    the join without reports of left's watermark, and with them
 receipt     a crash after a commit and one before it
 packages    the packages in layers
 """

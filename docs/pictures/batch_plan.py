@@ -62,7 +62,7 @@ def _batch(canvas: Canvas, y: float, name: str, read: tuple[int, int], since: fl
     canvas.line((_x(expiry), y + 18), (_x(expiry), left - 32), tone=CONTROL, dashed=True)
     canvas.text(_x(expiry) - 6, left - 26, "expired below: next left − before", at="end")
     canvas.line((_x(next_left), left + 8), (_x(next_left), left + 42), tone=LEFT, dashed=True)
-    canvas.text(_x(next_left), left + 56, "next left: left's progress", tone=LEFT, at="middle")
+    canvas.text(_x(next_left), left + 56, "next left: left's watermark", tone=LEFT, at="middle")
     return limit
 
 

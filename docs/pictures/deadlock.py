@@ -1,4 +1,4 @@
-"""The deadlock of a join in a limited window, and how a report of left's partition watermark resolves it."""
+"""The deadlock of a join in a limited window, and how the report of left's watermark resolves it."""
 
 from docs.pictures.canvas import BAD, CONTROL, FADED, GOOD, LEFT, RIGHT, Canvas, Tone
 

@@ -4,7 +4,7 @@ from docs.pictures.canvas import GOOD, LEFT, RIGHT, Canvas
 
 
 def lookup() -> Canvas:
-    """Right is stored on top, its partition watermark is measured in the middle, left is looked up at the bottom."""
+    """Right is stored on top, how far it is stored is measured in the middle, left is looked up at the bottom."""
     canvas = Canvas(
         "The lookup join: right in external storage",
         "A feeder writes right records to the storage API and commits its positions. A collector run by cron reads "

@@ -24,7 +24,7 @@ from joins.spec import BothSides, JoinPath, JoinSpec
 from joins.spec_base import Wording, check_identity, in_python
 from teacup.kafka.log.losses import Epochs
 
-FORMAT = 7
+FORMAT = 8
 IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` for left")
 
 
