@@ -15,10 +15,10 @@ import deploy.jobfile
 from dedup.replay_range import DedupConfig
 from deploy.job import CommonJob, DedupJob, Deduplicate, FeederJob, JoinJob, Output, Select
 from deploy.jobfile.values import from_spec, like
-from joins.spec_base import REQUIRED
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.spec import JoinSpec, Side, Wait
+from joins.spec_base import REQUIRED
 from teacup.base.config.keys import Keys
 from teacup.base.fields import Between, Count
 from teacup.base.times import Duration, Seconds
