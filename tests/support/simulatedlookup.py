@@ -155,7 +155,7 @@ class Simulated:
         return self.state.after(self.facts, self.spec)
 
     def _tickets(self):
-        return [Ticket.from_json(json.loads(json.dumps(one.to_json()))) for one in Ticket.all_of(self.state)]
+        return [Ticket.from_json(json.loads(json.dumps(ticket.to_json()))) for ticket in Ticket.all_of(self.state)]
 
     def _read(self, side, p, start, end):
         assert side == "left", "right is somebody else's"
@@ -185,11 +185,11 @@ class Simulated:
     def _look_up(self, keys):
         right = [
             from_items(
-                *(pl.Series(pl.from_arrow(one[name])) for name in ("key", "version", "tag", "value")),
+                *(pl.Series(pl.from_arrow(batch[name])) for name in ("key", "version", "tag", "value")),
                 keyed=not self.spec.right.key_of.is_kafkas,
             ).drop("late")
-            for one in self.items
-            if one.num_rows
+            for batch in self.items
+            if batch.num_rows
         ]
         found = pl.concat(right) if right else pl.DataFrame(schema=RECORD)
         found = found.unique(("partition", "offset")).filter(pl.col("key").is_in(keys.implode()))
