@@ -72,7 +72,7 @@ MUTATIONS = (
         "joins/read/range_gate.py",
         "medians[:, self.outliers].max()",
         "blocks.max()",
-        "tests/joins/read/test_evidence.py",
+        "tests/joins/read/test_watermark_tracker.py",
     ),
     Mutation(
         "a watermark never goes back",
@@ -142,7 +142,7 @@ MUTATIONS = (
         "datadelay/positions/group.py",
         "    store = store_in(note)",
         "    store = None",
-        "tests/datadelay/offsets",
+        "tests/datadelay/test_offsets_command.py",
     ),
     Mutation(
         "positions that name no store are no claim about it",

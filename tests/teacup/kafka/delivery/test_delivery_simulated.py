@@ -63,7 +63,7 @@ def _digest_ignored(patched: pytest.MonkeyPatch) -> None:
     def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
         return receipt.written_so_far(found and replace(found, digest=batch.digest), batch, who)
 
-    patched.setattr(delivery, "standing", without)
+    patched.setattr(delivery, "written_so_far", without)
 
 
 def _done_ignored(patched: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def _done_ignored(patched: pytest.MonkeyPatch) -> None:
         was = receipt.written_so_far(found, batch, who)
         return NOTHING_IN if was.done else was
 
-    patched.setattr(delivery, "standing", without)
+    patched.setattr(delivery, "written_so_far", without)
 
 
 def _generation_ignored(patched: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def _generation_ignored(patched: pytest.MonkeyPatch) -> None:
             return NOTHING_IN
         return receipt.written_so_far(found, batch, who)
 
-    patched.setattr(delivery, "standing", without)
+    patched.setattr(delivery, "written_so_far", without)
 
 
 def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.storage.backends import lmdb_process
+from tests.teacup.storage.backends import lmdb_process
 
 from teacup.storage.backends.lmdb.store import LmdbStore
 from teacup.storage.backends.opening import open_backend

@@ -18,7 +18,7 @@ from deploy.kinds import load_job
 from joins.spec import Format, JoinSpec, Policy, Side
 from teacup.base.errors import SettingsInvalid
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = [
     *sorted((ROOT / "deploy" / "examples").glob("window-join*.yaml")),
     ROOT / "deploy" / "examples" / "lookup.yaml",
