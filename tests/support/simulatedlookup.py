@@ -1,6 +1,6 @@
 """A lookup join over a simulated log and clock: a feeder that stores, a collector that publishes, a join that waits.
 
-The pure parts are those that run on Spark: gate, batch plan, batch, the codec of stored records. The store is a list.
+The pure parts are those that run on Spark: gate, planning, batch, the codec of stored records. The store is a list.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Simulated:
         """Publish what a collector finds now."""
         now_ms = self.clock.now_ms
         newest = self.right.newest(self.fed, now_ms + self.spec.max_future_skew_ms)
-        progress = [
+        reported = [
             partition_watermark(
                 disorder_ms=self.spec.right.disorder_ms,
                 newest_ms=newest[p],
@@ -95,7 +95,7 @@ class Simulated:
             )
             for p, ends in self.right.ends().items()
         ]
-        until_ms = watermark(progress)
+        until_ms = watermark(reported)
         if until_ms == UNKNOWN and state is DelayState.OK:
             state = DelayState.UNKNOWN
         self.delay = Delay(

@@ -1,4 +1,4 @@
-"""Admissions as JSON, and the state between two batches."""
+"""Batch plans as JSON, and the state between two batches."""
 
 from __future__ import annotations
 

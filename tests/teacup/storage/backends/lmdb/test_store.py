@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.teacup.storage.backends import lmdb_process
 
 from teacup.storage.backends.lmdb.store import LmdbStore
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Item, Keep, Namespace, Status
+from tests.teacup.storage.backends import lmdb_process
 from tests.teacup.storage.backends.lmdb_process import NOW, SPACE, numbered
 from tests.teacup.storage.backends.modelmachine import statuses
 from tests.teacup.storage.stores import opened
