@@ -171,7 +171,7 @@ def test_both_sides_have_as_many_parts() -> None:
     """Otherwise no key could ever be equal."""
     left, right = Side(topic="l", key=["kafka", "header:h"]), Side(topic="r")
 
-    with pytest.raises(SpecError, match=r"right\.key: 'kafka' has 1 part\(s\), left\.key .* has 2"):
+    with pytest.raises(SpecError, match=r"right\.key: 'kafka' has 1 .*left\.key .* 2"):
         JoinSpec(name="j", left=left, right=right, before_ms=1, after_ms=1)
 
 
@@ -215,9 +215,9 @@ def test_only_right_is_kept() -> None:
     assert one.identity() != other.identity()
     with pytest.raises(SpecError, match=r"left\.keep is not allowed"):
         JoinSpec(name="j", left=Side(topic="l", keep=("$",)), right=Side(topic="r"), before_ms=1, after_ms=1)
-    with pytest.raises(SpecError, match=r"keep of 'r': 'price' cannot be kept; give"):
+    with pytest.raises(SpecError, match=r"keep of 'r': 'price'"):
         Side(topic="r", keep=("price",))
-    with pytest.raises(SpecError, match=r"format of 'r': a kept field \('\$\.price'\) needs format 'json'"):
+    with pytest.raises(SpecError, match=r"format of 'r': .*'\$\.price'.*'json'"):
         Side(topic="r", keep=("$.price",))
 
 
@@ -228,7 +228,7 @@ def test_avro_needs_a_registry_and_what_reads_it(monkeypatch: pytest.MonkeyPatch
     def joined(**more: object) -> JoinSpec:
         return JoinSpec(name="j", left=clicks, right=impressions, before_ms=1, after_ms=1, **more)  # type: ignore[arg-type]
 
-    with pytest.raises(SpecError, match=r"registry: format 'avro' of 'l' needs a registry; give its url"):
+    with pytest.raises(SpecError, match=r"registry: format 'avro' of 'l'"):
         joined()
     spec = joined(registry={"url": "http://r:8081", "basic.auth.user.info": "me:hidden"})
     assert "hidden" not in repr(spec)

@@ -48,7 +48,7 @@ def test_a_held_idle_partition_is_named() -> None:
     (one,) = held(spec, [(5_000, b"a")], [(1_000, b"a")], 86_400_000).waits
 
     assert one.cause is Cause.IDLE_HOLD
-    assert "right-0: it is read to its end, and by `idle: hold`" in for_people(spec, 0, [one])
+    assert "`idle: hold`" in for_people(spec, 0, [one])
 
 
 def test_left_that_only_waits_for_time_to_pass_says_so() -> None:

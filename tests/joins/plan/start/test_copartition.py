@@ -94,7 +94,7 @@ def test_different_partitioners_show_without_a_common_key():
     reason = disagreement(of(placed(murmur2, KEYS[:30]), placed(zlib.crc32, KEYS[30:])), 4)
 
     assert reason is not None
-    assert reason.startswith("of the sampled keys, 30 of 30 of left and ")
+    assert reason.startswith("of the sampled keys, 30 of 30 ")
     assert reason.endswith(" of 30 of right are where murmur2 (Java) puts them in 4 partitions")
 
 
