@@ -92,7 +92,7 @@ def _table(held: Counter[Scenario]) -> str:
     for job, (targets, points) in JOBS.items():
         for target in targets if job in drawn else ():
             for kind in KINDS:
-                counts = (str(held[Scenario(target, kind, point, job)]) if point in points else "" for point in POINTS)
+                counts = (str(held[Scenario(target, kind, one, job)]) if one in points else "" for one in POINTS)
                 lines.append(f"| {job} | {target} | {kind} | {' | '.join(counts)} |")
     return "\n".join(lines)
 

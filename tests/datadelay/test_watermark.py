@@ -11,7 +11,7 @@ from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 
 
-def found(**facts):
+def progress(**facts):
     return partition_watermark(**{"disorder_ms": 10, "producer_delay_ms": 100, **facts})
 
 
@@ -33,7 +33,7 @@ def found(**facts):
 )
 def test_the_largest_fact_counts(facts, expected):
     """A record at or above a time, the newest one read, the clock if nothing is unread (unless on hold)."""
-    assert found(**facts) == expected
+    assert progress(**facts) == expected
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_slowest_partition_is_the_watermark():
 
 
 @given(st.data())
-def test_a_partition_watermark_is_never_beyond_what_is_still_unread(data):
+def test_progress_is_never_beyond_what_is_still_unread(data):
     """At any moment and position of any history: every record still unread has at least that time."""
     spec = data.draw(specs())
     history = data.draw(histories(spec))

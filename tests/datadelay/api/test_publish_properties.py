@@ -28,7 +28,7 @@ class Consumer:
     positions: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     generation: int = 0
 
-    def watermarks(self) -> list[int]:
+    def progress(self) -> list[int]:
         """Returns the time of the next unread record: no unread record is older."""
         return [10 * position + number for number, position in enumerate(self.positions)]
 
@@ -72,9 +72,9 @@ class Publishing(RuleBasedStateMachine):
         self.now_ms += 7
         reason = "fails" if fails else None
         reports = tuple(
-            PartitionReport(number, None if fails else position, None if fails else watermark_ms, reason)
-            for number, (position, watermark_ms) in enumerate(
-                zip(self.consumer.positions, self.consumer.watermarks(), strict=True)
+            PartitionReport(number, None if fails else position, None if fails else progress, reason)
+            for number, (position, progress) in enumerate(
+                zip(self.consumer.positions, self.consumer.progress(), strict=True)
             )
         )
         self.under_way.append(
@@ -82,7 +82,7 @@ class Publishing(RuleBasedStateMachine):
                 consumer="c",
                 topic="t",
                 listed_ms=self.now_ms,
-                consumed_until_ms=None if fails else min(self.consumer.watermarks()),
+                consumed_until_ms=None if fails else min(self.consumer.progress()),
                 reason=reason,
                 partitions=reports,
                 generation=str(self.consumer.generation),
@@ -165,7 +165,7 @@ TestPublishing.settings = settings(stateful_step_count=30)
         max_size=25,
     )
 )
-def test_a_published_value_is_never_beyond_the_true_watermark_of_a_consumer_that_is_collected_each_time(
+def test_a_published_value_is_never_beyond_the_true_progress_of_a_consumer_that_is_collected_each_time(
     steps: list[tuple[list[int], bool, bool]],
 ) -> None:
     """The oracle is the consumer itself; it is reached unless the delay is held, or the value is an older promise."""

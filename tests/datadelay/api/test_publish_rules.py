@@ -248,7 +248,7 @@ def test_refuses_times_from_the_future(submission: Make) -> None:
     assert accept(None, edge, now_ms=T0, stale_after_ms=1, bounds=bounds).value_ms == T0 + 2_000
 
 
-def test_names_the_partition_without_a_watermark_as_the_slowest(submission: Make) -> None:
+def test_names_the_partition_without_progress_as_the_slowest(submission: Make) -> None:
     """That is the one to look at; otherwise the one with the smallest partition watermark is."""
     lost = PartitionReport(2, None, None, "its position was deleted")
     reports = (PartitionReport(0, 5, T0 - 9), PartitionReport(1, 5, T0 - 8), lost)
@@ -265,12 +265,12 @@ def test_names_the_partition_without_a_watermark_as_the_slowest(submission: Make
     [
         ({"consumed_until_ms": None, "reason": None}, "null without a reason"),
         ({"reason": "why"}, "has both a value"),
-        ({"consumed_until_ms": T0}, "beyond the partition watermark"),
+        ({"consumed_until_ms": T0}, "beyond the progress"),
         ({"consumed_until_ms": UNKNOWN}, "not a time in milliseconds"),
         ({"listed_ms": TIME_MAX_MS + 1}, "not a time in milliseconds"),
         ({"partitions": ()}, "without any partition"),
         ({"partitions": (PartitionReport(0, 1, T0), PartitionReport(0, 1, T0))}, "more than once"),
-        ({"partitions": (PartitionReport(0, None, None, "gone"),)}, "watermark of partition 0 is not known"),
+        ({"partitions": (PartitionReport(0, None, None, "gone"),)}, "progress of partition 0 is not known"),
         ({"consumer": "a/b"}, "consumer 'a/b'"),
         ({"topic": ".."}, r"topic '\.\.'"),
         ({"topic": "t\n"}, "topic"),

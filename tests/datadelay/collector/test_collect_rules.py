@@ -67,9 +67,7 @@ ALL_AHEAD = (LISTED_MS + 50_000,) * 16  # as many records of a block may be wron
         ("uncommitted records read", RULES, {"ends": OPEN, "position": 58, "read_ms": BLOCK}, 6_000),
     ],
 )
-def test_the_partition_watermark_follows_the_table(
-    what: str, rules: Rules, observed: dict[str, Any], watermark_ms: int
-) -> None:
+def test_progress_follows_the_table(what: str, rules: Rules, observed: dict[str, Any], watermark_ms: int) -> None:
     """Each observation that allows a conclusion gives exactly its partition watermark, and no reason."""
     partition = Observed(**{"partition": 3, "ends": SETTLED, **observed})
 
@@ -101,7 +99,7 @@ def test_the_partition_watermark_follows_the_table(
 def test_what_does_not_allow_a_conclusion_is_unknown_with_its_reason(
     rules: Rules, observed: dict[str, Any], reason: str
 ) -> None:
-    """Nothing is guessed: there is no partition watermark, and the reason says what was observed."""
+    """Nothing is guessed: there is no progress, and the reason says what was observed."""
     partition = Observed(**{"partition": 3, "ends": SETTLED, **observed})
 
     report = partition_report(partition, LISTED_MS, rules)
@@ -146,7 +144,7 @@ def test_a_topic_is_caught_up_only_with_all_its_partitions() -> None:
     assert not submit(done, Observed(partition=1, ends=OPEN, position=50, read_ms=(5_000,))).caught_up
 
 
-def test_the_smallest_partition_watermark_is_submitted_with_every_partition() -> None:
+def test_the_smallest_progress_is_submitted_with_every_partition() -> None:
     """The watermark is the minimum; each partition keeps its own value and position."""
     found = submit(
         Observed(partition=0, ends=SETTLED, position=50),

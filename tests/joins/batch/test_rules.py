@@ -30,7 +30,7 @@ SHUFFLED = join_spec(path=JoinPath.SHUFFLED)
 
 TIMES = st.integers(-100, 100)
 WATERMARKS = TIMES | st.just(UNKNOWN)
-SOME_WATERMARKS = st.lists(WATERMARKS, min_size=1, max_size=4)
+PROGRESS = st.lists(WATERMARKS, min_size=1, max_size=4)
 
 
 @st.composite
@@ -109,7 +109,7 @@ def test_left_is_given_up_once_right_has_stood_still_for_max_wait(
     assert give_up(spec, 1_000, stuck_since_ms) == expected
 
 
-@given(specs(), SOME_WATERMARKS, WATERMARKS, st.data())
+@given(specs(), PROGRESS, WATERMARKS, st.data())
 def test_no_left_record_that_may_go_can_still_get_an_unread_right_one(
     spec: JoinSpec, watermark_ms: list[int], known_ms: int, data: st.DataObject
 ) -> None:
@@ -129,7 +129,7 @@ def test_no_left_record_that_may_go_can_still_get_an_unread_right_one(
     assert matches(spec, limit_ms, unread_from_ms)
 
 
-@given(specs(), WATERMARKS, SOME_WATERMARKS, SOME_WATERMARKS)
+@given(specs(), WATERMARKS, PROGRESS, PROGRESS)
 def test_the_limit_and_the_watermark_never_go_back(
     spec: JoinSpec, known_ms: int, watermark_ms: list[int], later_ms: list[int]
 ) -> None:
@@ -173,7 +173,7 @@ def test_no_expired_right_record_can_match_an_unread_left_one(
     assert matches(spec, min(watermark_ms), expiry_ms)
 
 
-@given(specs(), WATERMARKS, SOME_WATERMARKS, SOME_WATERMARKS)
+@given(specs(), WATERMARKS, PROGRESS, PROGRESS)
 def test_the_expiry_never_goes_back(
     spec: JoinSpec, known_ms: int, watermark_ms: list[int], later_ms: list[int]
 ) -> None:

@@ -127,7 +127,7 @@ class CutOff:
         self.end = end
 
     def truncated(self, positions):
-        return {p for p, one in positions.items() if one.offset > self.end}
+        return {p for p, position in positions.items() if position.offset > self.end}
 
 
 @pytest.mark.parametrize(("side", "position"), [("left", 40), ("right", 50)])

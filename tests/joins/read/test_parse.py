@@ -187,7 +187,7 @@ def test_the_smallest_time_that_the_clock_rejected_is_reported():
 
 
 @given(st.lists(st.sampled_from((-1, 3, 9, CEILING_MS + 1, CEILING_MS + 5)), max_size=12), st.integers(8, 24))
-def test_a_parsed_batch_split_at_an_offset_is_two_parsed_batches(times, offset):
+def test_an_intake_split_at_an_offset_is_two_intakes(times, offset):
     """One below it and one with the rest, as if they had been read in two batches."""
     at = min(max(offset - 10, 0), len(times))
     whole = taken(times, watermark_before_ms=5)

@@ -164,7 +164,7 @@ def test_no_pair_is_missed_without_a_reason(partitioner, before, more, grown, be
     ]
     whole = [{p: [key for q, key in log if q == p] for p in range(now)} for log in logs]
     first, newest = slice(SAMPLED), slice(-SAMPLED, None)
-    taken = [[{p: keys[part] for p, keys in one.items()} for part in (first, newest)] for one in whole]
+    taken = [[{p: keys[part] for p, keys in topic.items()} for part in (first, newest)] for topic in whole]
 
     reason = disagreement(dict(zip(("left", "right"), taken, strict=True)), now)
 

@@ -105,7 +105,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 @given(cases())
-def test_the_published_time_is_never_beyond_the_true_watermark(case: Case) -> None:
+def test_the_published_time_is_never_beyond_the_true_progress(case: Case) -> None:
     """Not for any partition, so not for the topic: every record still unread has at least that time."""
     check_not_beyond(case)
 
