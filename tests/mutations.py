@@ -40,7 +40,6 @@ class Mutation:
 
 
 PROPERTIES = "tests/joins/window/test_join_properties.py"
-RULES = "joins/batch/rules.py"
 RECEIPT = "teacup/kafka/delivery/receipt.py"
 DELIVERY = "teacup/kafka/delivery/delivery.py"
 LOSSES = "teacup/kafka/log/losses.py"
@@ -48,7 +47,7 @@ LOSSES = "teacup/kafka/log/losses.py"
 MUTATIONS = (
     Mutation(
         "left waits for right's `after`",
-        RULES,
+        "joins/batch/rules.py",
         "complete_ms = earliest_left(spec, right_ms) if",
         "complete_ms = right_ms if",
         "tests/joins/batch/test_rules.py",
@@ -62,10 +61,10 @@ MUTATIONS = (
     ),
     Mutation(
         "the expiry leaves `before`",
-        RULES,
-        "max(earliest_right(spec, watermark(watermark_ms)), known_ms)",
-        "max(watermark(watermark_ms), known_ms)",
-        PROPERTIES,
+        "joins/batch/rules.py",
+        "max(earliest_right(spec, watermark(watermarks_ms)), known_ms)",
+        "max(watermark(watermarks_ms), known_ms)",
+        "tests/joins/batch/test_rules.py",
     ),
     Mutation(
         "a block's median is evidence, not its newest record",
@@ -251,7 +250,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a jump of the storage API's clock does not count",
-        "teacup/http/server/steady_clock.py",
+        "teacup/http/server/serving.py",
         "return reading.steady_ms",
         "return reading.wall_ms",
         "tests/teacup/http/server/test_steady_clock.py",

@@ -338,7 +338,7 @@ def receipts_ignored(folder: Path) -> dict[str, str]:
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
-        "if any(name in ' '.join(sys.orig_argv) for name in ('worker_daemon', 'pyspark.daemon')):\n"
+        "if any(re in ' '.join(sys.orig_argv) for re in ('worker_daemon', 'pyspark.daemon')):\n"
         "    from teacup.kafka.delivery import delivery, receipt\n"
         "    delivery.written_so_far = lambda *_: receipt.NOTHING_IN\n"
     )

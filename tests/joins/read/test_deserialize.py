@@ -101,10 +101,8 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
     rows = [row for found in fetch_stage(spec)([json.dumps({"fetch": fetch.to_json()})]) for row in found.to_pylist()]
 
     records = [one for row in rows if row["content"] == "records" for one in frame_of(row["data"]).to_dicts()]
-    assert sorted((record["key"], record["time"]) for record in records) == [
-        (b"i%d" % i, START_MS + i) for i in range(6)
-    ]
-    assert all(json.loads(record["value"])["seen"].encode() == record["key"] for record in records)
+    assert sorted((one["key"], one["time"]) for one in records) == [(b"i%d" % i, START_MS + i) for i in range(6)]
+    assert all(json.loads(one["value"])["seen"].encode() == one["key"] for one in records)
     (dead,) = [one for row in rows if row["content"] == "dead" for one in frame_of(row["data"]).to_dicts()]
     assert (dead["left_value"], dead["reason"]) == (values[6], "unknown_schema")
 

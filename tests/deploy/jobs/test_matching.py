@@ -16,8 +16,8 @@ def test_more_than_a_thousand_records_without_a_match_are_reported_once() -> Non
     warning = watch.warning({"unmatched": 1}, {"null_key": 1, "invalid_json": 7})
 
     assert warning is not None
-    assert warning.startswith("none of 1,001 left records has a match (no_candidate 1,000, null_key 1)")
-    assert "b'user-1' and b'imp-1'" in warning
+    assert warning.startswith("none of 1,001 left records has a match (no_candidate 1,000, null_key 1): check that")
+    assert "keys are such as b'user-1' and b'imp-1'" in warning
     assert "`join.before` (10m)" in warning
     assert watch.warning({"unmatched": 5_000}, {"no_candidate": 5_000}) is None
 
