@@ -6,7 +6,7 @@ A process produces clicks and impressions (5 : 4, together `rate` records per se
 times). Three of four clicks have an impression up to 2 s earlier. The job runs as by `teacup run`, with `after` and
 disorder of 0 and a producer delay of 100 ms. Latency is the time at which a concurrent reader of committed records has
 the row, less the time with which the click was produced, for clicks after the warm-up. An unmatched row must wait until
-no impression can come any more; this is what batch plan by right's progress must do well. Both deliveries are measured,
+no impression can come any more; this is what planning by right's watermark must do well. Both deliveries are measured,
 one after the other, and what exactly once adds.
 """
 

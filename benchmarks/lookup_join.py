@@ -28,7 +28,7 @@ import numpy as np
 from rich.console import Console
 
 from benchmarks.commandline import broker_and_folder, machine, promise_line
-from benchmarks.measure import Footprint, Run, Speed, run, speed, watermark_of_checkpoint
+from benchmarks.measure import Footprint, Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.window_join import TIMEOUT_S, Bench, check, read_back
 from benchmarks.workload import BEFORE_MS, DISORDER_MS, LOG_APPEND_TIME, Work, create_topic, keys, make
 from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
@@ -73,7 +73,7 @@ class Measured:
 
 def job(parts: LookupParts, name: str, checkpoint: str) -> Measured:
     done: Run = run(parts.command(name), parts.log(name), TIMEOUT_S, parts.env)
-    measured = speed(done.begun_s, watermark_of_checkpoint(parts.folder / checkpoint))
+    measured = speed(done.begun_s, progress_of_checkpoint(parts.folder / checkpoint))
     return Measured(measured, done.footprint, parts.batches(name))
 
 

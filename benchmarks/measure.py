@@ -92,7 +92,7 @@ def median_run(runs: Sequence[M]) -> M:
     return sorted(runs, key=lambda run: run.speed.records_per_s)[(len(runs) - 1) // 2]
 
 
-def watermark_of_checkpoint(checkpoint: Path) -> list[Progress]:
+def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
     """Returns an entry per committed batch; understands the offsets of our join and of the rival's source."""
     found, logs = [], SparkLogs.at(str(checkpoint))
     for batch in logs.committed():

@@ -34,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commandline import broker_and_folder, chosen, machine
-from benchmarks.measure import Run, Speed, run, speed, watermark_of_checkpoint
+from benchmarks.measure import Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.nexmark_data import as_json, chunks
 from benchmarks.nexmark_query import QUERIES
 from benchmarks.workload import MAX_RECORDS, create_topic, delete_topic, read_topic
@@ -135,7 +135,7 @@ def measure(name: str, bootstrap: str, counts: dict[str, int], folder: Path) -> 
         create_topic(bootstrap, name)
     command += ["--topic", name] if as_job else ["--out", str(home / "rows")]
     done = run(command, home / "log", TIMEOUT_S)
-    steady = speed(done.begun_s, watermark_of_checkpoint(home / "checkpoint"))
+    steady = speed(done.begun_s, progress_of_checkpoint(home / "checkpoint"))
     if as_job:
         save_values(bootstrap, name, home / "rows")
         delete_topic(bootstrap, name)

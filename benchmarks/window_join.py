@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commandline import broker_and_folder, chosen, machine, promise_line
-from benchmarks.measure import Footprint, Progress, Run, Speed, median_run, run, speed, watermark_of_checkpoint
+from benchmarks.measure import Footprint, Progress, Run, Speed, median_run, progress_of_checkpoint, run, speed
 from benchmarks.workload import (
     BEFORE_MS,
     LOG_APPEND_TIME,
@@ -148,7 +148,7 @@ class Bench:
         checkpoint = self.folder / f"{name}-checkpoint"
         shared = ["--checkpoint", str(checkpoint), "--max-records", self._max_records, "--master", self._master]
         done, out = self._run(name, module, *shared, *arguments)
-        progress = watermark_of_checkpoint(checkpoint)
+        progress = progress_of_checkpoint(checkpoint)
         for leftover in (checkpoint, checkpoint.with_name(checkpoint.name + "-windows")):
             shutil.rmtree(leftover, ignore_errors=True)
         return done, out, progress

@@ -2,6 +2,7 @@
 
     make mutations                all of them, in ten minutes
     make mutations ONLY=expiry    those whose name contains a word
+    python -m tests.mutations --check    only whether each safeguard is found in its file, and its tests exist
 
 Works on a copy of the repository, from which the tests import the packages. A safeguard that is not found in its file
 any more, or of which no test ran, counts as unnoticed: this list is then to be corrected.
@@ -39,9 +40,9 @@ class Mutation:
 
 
 PROPERTIES = "tests/joins/window/test_join_properties.py"
-RECEIPT = "teacup.kafka/delivery/receipt.py"
-DELIVERY = "teacup.kafka/delivery/delivery.py"
-LOSSES = "teacup.kafka/losses.py"
+RECEIPT = "teacup/kafka/delivery/receipt.py"
+DELIVERY = "teacup/kafka/delivery/delivery.py"
+LOSSES = "teacup/kafka/log/losses.py"
 
 MUTATIONS = (
     Mutation(
@@ -140,7 +141,7 @@ MUTATIONS = (
         "datadelay/positions/group.py",
         "    store = store_in(note)",
         "    store = None",
-        "tests/datadelay/offsets",
+        "tests/datadelay/test_offsets_command.py",
     ),
     Mutation(
         "positions that name no store are no claim about it",
@@ -151,7 +152,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what lies before a start is looked at",
-        "teacup.kafka/lookback.py",
+        "teacup/kafka/log/time_search.py",
         "if at >= found.time_ms]",
         "if False]",
         "tests/joins/plan/start/test_positions.py",
@@ -228,7 +229,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a time from the future is invalid",
-        "teacup.kafka/eventtime.py",
+        "teacup/kafka/records/record.py",
         "pc.less_equal(times, ceilings)",
         "pc.less_equal(times, pa.scalar(2**62, pa.int64()))",
         f"tests/teacup/kafka/records/test_record.py {PROPERTIES}",
@@ -267,7 +268,13 @@ MUTATIONS = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a word of the name")
-    chosen = [mutation for mutation in MUTATIONS if parser.parse_args().only in mutation.name]
+    parser.add_argument("--check", action="store_true", help="run no test")
+    asked = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if asked.only in mutation.name]
+    if asked.check:
+        faults = [f"{mutation.name}: {fault}" for mutation in chosen if (fault := misplaced(mutation, ROOT))]
+        print("\n".join(faults) or f"{len(chosen)} safeguards are where this list says", flush=True)
+        return 1 if faults or not chosen else 0
     with tempfile.TemporaryDirectory(prefix="teacup-mutations-") as folder:
         copy = _copied(Path(folder, "teacup"))
         unnoticed = [mutation.name for mutation in chosen if not _is_noticed(mutation, copy)]
@@ -286,13 +293,24 @@ def _copied(to: Path) -> Path:
     return to
 
 
+def misplaced(mutation: Mutation, root: Path) -> str:
+    """Why the safeguard cannot be taken out of the repository in `root`, or not be tested; empty if it can."""
+    file = root / mutation.file
+    if not file.is_file():
+        return f"there is no {mutation.file}"
+    times = file.read_text().count(mutation.old)
+    if times != 1:
+        return f"found {times} times in {mutation.file}, not once: {mutation.old.strip()}"
+    missing = [path for path in mutation.tests.split() if not (root / path).exists()]
+    return f"there is no {', '.join(missing)}" if missing else ""
+
+
 def _is_noticed(mutation: Mutation, copy: Path) -> bool:
-    file = copy / mutation.file
-    text = file.read_text()
     began_s = time.monotonic()
-    if text.count(mutation.old) != 1:
-        verdict = f"found {text.count(mutation.old)} times in {mutation.file}, not once"
-    else:
+    verdict = misplaced(mutation, copy)
+    if not verdict:
+        file = copy / mutation.file
+        text = file.read_text()
         file.write_text(text.replace(mutation.old, mutation.new))
         try:
             verdict = _tested(mutation, copy)

@@ -45,19 +45,19 @@ def test_the_walk_sees_the_packages():
         "joins.window.match",
         "dedup.restart.deduplicator",
     } <= pure()
-    assert {"numpy", "polars"} <= {one.split(".")[0] for one in imports("joins.window.match")}
+    assert {"numpy", "polars"} <= {imported.split(".")[0] for imported in imports("joins.window.match")}
     assert "joins.window.slices" in imports("joins.window.match")
 
 
 def test_imports_point_one_way():
     """A layer knows only those below it, tests and benchmarks are known to none."""
     upwards = [
-        f"{name} imports {one}"
+        f"{name} imports {imported}"
         for name in modules()
         for package in [name.split(".")[0]]
-        for one in imports(name)
-        if (is_ours(one) and one.split(".")[0] not in MAY_IMPORT[package] | {package})
-        or one.split(".")[0] in ("tests", "benchmarks")
+        for imported in imports(name)
+        if (is_ours(imported) and imported.split(".")[0] not in MAY_IMPORT[package] | {package})
+        or imported.split(".")[0] in ("tests", "benchmarks")
     ]
 
     assert upwards == []
@@ -80,8 +80,8 @@ def impurities(name: str) -> set[str]:
     """What a pure module must not import, and calls that it must not make."""
     allowed = PURE_LIBRARIES | next((more for prefix, more in ALSO.items() if name.startswith(prefix)), set())
     allowed |= set(sys.stdlib_module_names) - OUTSIDE
-    ours = {one for one in imports(name) if is_ours(one)}
-    others = {one.split(".")[0] for one in imports(name) - ours}
+    ours = {imported for imported in imports(name) if is_ours(imported)}
+    others = {imported.split(".")[0] for imported in imports(name) - ours}
     called = {ast.unparse(node.func).split(".")[-1] for node in ast.walk(tree(name)) if isinstance(node, ast.Call)}
     return (ours - pure()) | (others - allowed) | ((called & FILES) - READS.get(name, set()))
 
@@ -115,10 +115,10 @@ def drawn_tree(text: str) -> dict[str, str]:
     """The classes in a drawing, the second paragraph of a docstring, each with the one above it."""
     drawn: dict[str, str] = {}
     above: list[tuple[int, str]] = []
-    for indent, one in re.findall(r"^([ |]*(?:\+- )?)(\w+)(?:  .*)?$", text.split("\n\n")[1], re.MULTILINE):
+    for indent, drawn_class in re.findall(r"^([ |]*(?:\+- )?)(\w+)(?:  .*)?$", text.split("\n\n")[1], re.MULTILINE):
         above = [(column, parent) for column, parent in above if column < len(indent)]
-        drawn[one] = above[-1][1] if above else "Exception"
-        above.append((len(indent), one))
+        drawn[drawn_class] = above[-1][1] if above else "Exception"
+        above.append((len(indent), drawn_class))
     return drawn
 
 
@@ -129,15 +129,18 @@ def test_errors_with_an_exit_code_are_in_the_tree_of_their_package():
         for name in modules()
         for node in ast.walk(tree(name))
         if isinstance(node, ast.ClassDef)
-        and any(isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "exit_code" for one in node.body)
+        and any(
+            isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "exit_code"
+            for statement in node.body
+        )
     }
 
-    assert {one for one in coded if one.split(".")[-2] != "errors"} == set()
+    assert {name for name in coded if name.split(".")[-2] != "errors"} == set()
 
 
 def test_the_window_does_not_know_how_it_is_tested():
     """`joins.testing` drives the window; the window, Spark's edge and the broker's know nothing of it."""
-    knowing = {name for name in modules() if any(one.startswith("joins.testing") for one in imports(name))}
+    knowing = {name for name in modules() if any(imported.startswith("joins.testing") for imported in imports(name))}
 
     assert {name for name in knowing if not name.startswith("joins.testing")} <= {
         name for name in modules() if name.startswith("deploy")
@@ -153,11 +156,11 @@ def test_nothing_in_production_knows_what_is_for_development():
 
 def test_only_the_strategies_need_hypothesis():
     """The demos show the deadlock, and run without it."""
-    knowing = {name for name in modules() if any(one.split(".")[0] == "hypothesis" for one in imports(name))}
+    knowing = {name for name in modules() if any(imported.split(".")[0] == "hypothesis" for imported in imports(name))}
     needed, waiting = set(), {"deploy.dev.demo", "deploy.dev.demo_lookup"}
     while waiting:
         needed |= waiting
-        waiting = {one for name in waiting for one in imports(name) if one in modules()} - needed
+        waiting = {imported for name in waiting for imported in imports(name) if imported in modules()} - needed
 
     assert knowing == {"joins.testing.strategies"}
     assert not needed & knowing
@@ -182,7 +185,9 @@ def test_spark_is_known_only_at_the_edges():
 
 def test_only_one_package_talks_to_kafka():
     """One room knows librdkafka's properties, errors and traps; deploy's broker and demo are for development."""
-    knowing = {name for name in modules() if any(one.split(".")[0] == "confluent_kafka" for one in imports(name))}
+    knowing = {
+        name for name in modules() if any(imported.split(".")[0] == "confluent_kafka" for imported in imports(name))
+    }
 
     assert not {name for name in knowing if not name.startswith(("teacup.kafka", "deploy"))}
 
@@ -212,8 +217,8 @@ def test_the_page_of_the_architecture_has_the_folders_of_each_package_from_the_b
         package: folders for package, folders in inner.items() if len(folders) > 2
     }
     for package, folders in listed.items():
-        for number, one in enumerate(folders):
-            assert known[package][one] & inner[package] <= set(folders[:number])
+        for number, folder in enumerate(folders):
+            assert known[package][folder] & inner[package] <= set(folders[:number])
 
 
 def test_the_name_of_a_class_means_one_thing():
@@ -221,9 +226,9 @@ def test_the_name_of_a_class_means_one_thing():
     defined = [
         (node.name, name) for name in modules() for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)
     ]
-    often = {one for one, times in Counter(one for one, _ in defined).items() if times > 1}
+    often = {class_name for class_name, times in Counter(class_name for class_name, _ in defined).items() if times > 1}
 
-    assert {(one, name) for one, name in defined if one in often} == set()
+    assert {(class_name, name) for class_name, name in defined if class_name in often} == set()
 
 
 def test_the_house_is_of_a_size_that_a_reader_can_hold():

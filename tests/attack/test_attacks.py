@@ -115,7 +115,7 @@ def slowest_s(attacked: Target, beside: Target, effort: Effort) -> tuple[float, 
 def usual_call_s(target: Target) -> float:
     """Returns the seconds that a call of another client takes, with its connection."""
     begun_s = time.perf_counter()
-    connection = http.client.HTTPConnection("127.0.0.1", target.victim.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", target.victim.port, timeout=60)
     path, token = target.usual
     connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
     answer = connection.getresponse()

@@ -29,13 +29,13 @@ def rows_of(seen: Iterable[Seen]) -> list[Row]:
     """The rows of an output topic, by their headers."""
     return [
         Row(
-            one.partition,
-            one.offset,
-            one.headers["teacup.left"],
-            one.headers.get("teacup.right"),
-            "teacup.late" in one.headers,
+            record.partition,
+            record.offset,
+            record.headers["teacup.left"],
+            record.headers.get("teacup.right"),
+            "teacup.late" in record.headers,
         )
-        for one in seen
+        for record in seen
     ]
 
 
@@ -81,7 +81,7 @@ def wrong_unjoined(found: Sequence[str], may: Set[str], must: Set[str]) -> str |
 
 def open_transaction(ends: Mapping[int, Ends]) -> str | None:
     """Records that readers of committed records cannot reach."""
-    hidden = {p: one for p, one in ends.items() if one.stable != one.high}
+    hidden = {p: end for p, end in ends.items() if end.stable != end.high}
     return f"a transaction is open: {hidden}" if hidden else None
 
 

@@ -82,13 +82,13 @@ class _Join(_Alone):
         self.traffic.feed()
 
     def missing(self, reader: CommittedReader) -> int:
-        found = {one.headers["teacup.left"] for role in ("out", "dead") for one in reader.of(self.topics[role])}
+        found = {record.headers["teacup.left"] for role in ("out", "dead") for record in reader.of(self.topics[role])}
         return len(self.traffic.left) - len(found)
 
     def faults(self, reader: CommittedReader) -> Iterator[str | None]:
         """A row and its copies in the side topics are in one transaction: all are there, or none."""
         rows = checks.rows_of(reader.of(self.topics["out"]))
-        side = {role: [one.headers["teacup.left"] for one in reader.of(self.topics[role])] for role in SIDES[:3]}
+        side = {role: [record.headers["teacup.left"] for record in reader.of(self.topics[role])] for role in SIDES[:3]}
         yield checks.other_copies("unmatched", [row.left for row in rows if row.right is None], side["unmatched"])
         yield checks.other_copies("late", [row.left for row in rows if row.late], side["late"])
         yield checks.other_copies("dead letters", self.traffic.dead, side["dead"])
@@ -145,7 +145,7 @@ class WindowJob(_Join):
 
     def _wrong_unjoined(self, reader: CommittedReader) -> Iterator[str | None]:
         joined = {row.right for row in checks.rows_of(reader.of(self.topics["out"])) if row.right is not None}
-        unjoined = [one.headers["teacup.right"] for one in reader.of(self.topics["unjoined"])]
+        unjoined = [record.headers["teacup.right"] for record in reader.of(self.topics["unjoined"])]
         yield checks.wrong_unjoined(unjoined, self.traffic.rights() - joined, self.traffic.settled_rights() - joined)
 
 
@@ -272,18 +272,18 @@ class DedupJob(_Alone):
             self.topics["source"],
             None,
             [b"v"] * len(ids),
-            headers=[[("id", b"%d" % one)] for one in ids],
-            timestamps=[START_MS + one for one in ids],
-            partitions=[one % PARTITIONS for one in ids],
+            headers=[[("id", b"%d" % number)] for number in ids],
+            timestamps=[START_MS + number for number in ids],
+            partitions=[number % PARTITIONS for number in ids],
         )
         writer.flush()
         writer.close()
 
     def missing(self, reader: CommittedReader) -> int:
-        return len(self._ids) - len({one.headers["id"] for one in reader.of(self.topics["out"])})
+        return len(self._ids) - len({record.headers["id"] for record in reader.of(self.topics["out"])})
 
     def faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        found = [one.headers["id"] for one in reader.of(self.topics["out"])]
+        found = [record.headers["id"] for record in reader.of(self.topics["out"])]
         yield checks.other_copies("ids", map(str, self._ids), found)
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:

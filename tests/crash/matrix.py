@@ -34,11 +34,11 @@ def _main() -> int:
     parser.add_argument("--kind", choices=JOBS, help="only the faults of one kind of job, of those that are drawn")
     asked = parser.parse_args()
     print(f"seed {asked.seed}: repeat this run with --seed {asked.seed} --runs {asked.runs}", flush=True)
-    scenarios = [one for one in drawn(asked.seed, asked.runs) if asked.kind in (None, one.job)]
+    scenarios = [scenario for scenario in drawn(asked.seed, asked.runs) if asked.kind in (None, scenario.job)]
     # Only on a cluster is an executor a process of its own; the other targets are quicker without one.
     groups: dict[tuple[str, bool], list[Scenario]] = {}
-    for one in scenarios:
-        groups.setdefault((one.job, one.target == "executor"), []).append(one)
+    for scenario in scenarios:
+        groups.setdefault((scenario.job, scenario.target == "executor"), []).append(scenario)
     slowest_first = sorted(groups.items(), key=lambda group: group[0][0] not in ("lookup-join", "feeder"))
     runs = [
         (job, "local-cluster[2,1,1024]" if on_cluster else "local[2]", some[at : at + FAULTS])

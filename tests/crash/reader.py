@@ -50,11 +50,11 @@ class CommittedReader:
 
     def of(self, topic: str) -> list[Seen]:
         """What was seen of one topic so far."""
-        return [one for one in list(self.seen) if one.topic == topic]
+        return [record for record in list(self.seen) if record.topic == topic]
 
     def has_read(self, topic: str, ends: Mapping[int, Ends]) -> bool:
         """Everything that was in the topic at these ends has been read; transaction markers are passed, too."""
-        return all(self._next[topic, p] >= one.stable for p, one in ends.items())
+        return all(self._next[topic, p] >= end.stable for p, end in ends.items())
 
     def close(self) -> None:
         self._ended.set()

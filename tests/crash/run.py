@@ -182,13 +182,17 @@ class Run:
         """The executor whose worker was at the point is gone, and no other."""
         if scenario.kind == "kill":
             self._until(lambda: not _alive_pid(struck), f"executor {struck}, which was killed, does not end")
-        gone = [one.pid for one in others if not _alive(one)]
+        gone = [executor.pid for executor in others if not _alive(executor)]
         if gone:
             raise self._violation(f"executors {gone} went, and not only {struck}, whose worker stood at the point")
 
     def _other_executors(self, struck: list[int]) -> list[psutil.Process]:
         found = psutil.Process(self._job.process.pid).children(recursive=True)
-        return [one for one in found if one.pid not in struck and one.name() == "java" and _is_executor(one)]
+        return [
+            process
+            for process in found
+            if process.pid not in struck and process.name() == "java" and _is_executor(process)
+        ]
 
     def _strike_broker(self, kind: str) -> None:
         if kind == "pause":
@@ -209,12 +213,16 @@ class Run:
         root = psutil.Process(self._job.process.pid)
         if self.done[-1].startswith("stop"):
             return [root.pid]
-        jvms = [one.pid for one in root.children(recursive=True) if one.name() == "java"]
+        jvms = [process.pid for process in root.children(recursive=True) if process.name() == "java"]
         return [root.pid, *jvms]
 
     def _executor_of(self, worker: int) -> list[int]:
         """The JVM whose task the worker at the point carries out: another's death would not affect that task."""
-        found = [one.pid for one in psutil.Process(worker).parents() if one.name() == "java" and _is_executor(one)]
+        found = [
+            process.pid
+            for process in psutil.Process(worker).parents()
+            if process.name() == "java" and _is_executor(process)
+        ]
         if len(found) != 1:
             raise self._violation(f"the worker at the point belongs to executors {found}, and must to one")
         return found
@@ -230,7 +238,7 @@ class Run:
         still be open. What does not hold after that is permanent.
         """
         deadline = time.monotonic() + MARKERS_S
-        while faults := [one for one in self.job.faults(self._reader) if one is not None]:
+        while faults := [fault for fault in self.job.faults(self._reader) if fault is not None]:
             if time.monotonic() > deadline:
                 raise self._violation("; ".join(faults))
             time.sleep(0.2)
@@ -285,7 +293,7 @@ class Run:
         for number in range(PARTITIONS):
             with closing(GroupOffsets(OutputBucket(self._name, number, self._out).group, self.kafka)) as group:
                 receipts.append(group.read([(self._out, 0)]))
-        if not all(all(one.values()) for one in receipts):
+        if not all(all(receipt.values()) for receipt in receipts):
             raise self._violation(f"a receipt is missing: {receipts}")
 
     def _violation(self, what: str) -> Violation:

@@ -38,7 +38,7 @@ def commit(kafka, topic, lefts, *, abort=False):
 def settled(log):
     """Where the topic ends once the markers of what was committed are there, a moment after the commit."""
     deadline = time.monotonic() + 60
-    while not all(one.settled for one in log.ends().values()):
+    while not all(end.settled for end in log.ends().values()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return log.ends()
@@ -62,7 +62,7 @@ def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(kafka, r
 
     wait_until_read(read, topic, ends)
 
-    assert [one.headers["teacup.left"] for one in read.of(topic)] == ["0:0", "0:1", "0:1"]
+    assert [record.headers["teacup.left"] for record in read.of(topic)] == ["0:0", "0:1", "0:1"]
     assert ends[0].stable == 7
 
 

@@ -90,8 +90,11 @@ class Traffic:
             kafka=self.kafka,
         )
         rows = (
-            (f"{one.left_partition}:{one.left_offset}", one.right and f"{one.right_partition}:{one.right_offset}")
-            for one in oracle.join(history(spec, self.left, self.right), spec)
+            (
+                f"{result.left_partition}:{result.left_offset}",
+                result.right and f"{result.right_partition}:{result.right_offset}",
+            )
+            for result in oracle.join(history(spec, self.left, self.right), spec)
         )
         return Counter(row for row in rows if row[0] not in self.dead | self.late)
 

@@ -44,9 +44,9 @@ ITEMS = [*ticket(0, rows(1, 2), rows(3)), *ticket(1), *ticket(2, rows(4))]
 def flat(items: Iterator[Item[BucketSummary]]) -> list[object]:
     """The same, however the rows are cut into frames."""
     return [
-        one
+        element
         for item in items
-        for one in ([tuple(row.values()) for row in item.frame.to_dicts()] if isinstance(item, Rows) else [item])
+        for element in ([tuple(row.values()) for row in item.frame.to_dicts()] if isinstance(item, Rows) else [item])
     ]
 
 

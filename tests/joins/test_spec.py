@@ -33,7 +33,7 @@ FEED_STORAGE = FeedStorage(url="http://storage:1", namespace="n")
 FEED = FeedSpec(name="f", right=Side(topic="r"), storage=FEED_STORAGE)
 
 DESCRIPTIONS = [SIDE, JOIN, STORAGE, DELAY, LOOKUP, FEED_STORAGE, FEED, DedupConfig(), Identity()]
-FIELDS = [(one, field.name) for one in DESCRIPTIONS for field in fields(one)]
+FIELDS = [(description, field.name) for description in DESCRIPTIONS for field in fields(description)]
 
 PLAIN = {str, int, float, bool, type(None), tuple, dict, Policy, Format, Idle, Within}
 PLAIN |= {Side, StorageApi, DelayApi, FeedStorage}
@@ -171,7 +171,7 @@ def test_both_sides_have_as_many_parts() -> None:
     """Otherwise no key could ever be equal."""
     left, right = Side(topic="l", key=["kafka", "header:h"]), Side(topic="r")
 
-    with pytest.raises(SpecError, match=r"right\.key: 'kafka' has 1 part\(s\), left\.key .* has 2"):
+    with pytest.raises(SpecError, match=r"right\.key: 'kafka' has 1 .*left\.key .* 2"):
         JoinSpec(name="j", left=left, right=right, before_ms=1, after_ms=1)
 
 
@@ -202,22 +202,22 @@ def test_what_a_checkpoint_is_bound_to_is_plain_json() -> None:
 def test_another_key_is_another_join() -> None:
     """Its checkpoint cannot be continued."""
     sides = {"right": Side(topic="r"), "before_ms": 1, "after_ms": 1}
-    one, other = (JoinSpec(name="j", left=Side(topic="l", key=key), **sides) for key in ("kafka", "header:h"))  # type: ignore[arg-type]
+    first, other = (JoinSpec(name="j", left=Side(topic="l", key=key), **sides) for key in ("kafka", "header:h"))  # type: ignore[arg-type]
 
-    assert one.identity() != other.identity()
+    assert first.identity() != other.identity()
 
 
 def test_only_right_is_kept() -> None:
     """Left is never stored; another choice is another join."""
     sides = {"left": Side(topic="l"), "before_ms": 1, "after_ms": 1}
-    one, other = (JoinSpec(name="j", right=Side(topic="r", keep=keep), **sides) for keep in (None, ["$"]))  # type: ignore[arg-type]
+    first, other = (JoinSpec(name="j", right=Side(topic="r", keep=keep), **sides) for keep in (None, ["$"]))  # type: ignore[arg-type]
 
-    assert one.identity() != other.identity()
+    assert first.identity() != other.identity()
     with pytest.raises(SpecError, match=r"left\.keep is not allowed"):
         JoinSpec(name="j", left=Side(topic="l", keep=("$",)), right=Side(topic="r"), before_ms=1, after_ms=1)
-    with pytest.raises(SpecError, match=r"keep of 'r': 'price' cannot be kept; give"):
+    with pytest.raises(SpecError, match=r"keep of 'r': 'price'"):
         Side(topic="r", keep=("price",))
-    with pytest.raises(SpecError, match=r"format of 'r': a kept field \('\$\.price'\) needs format 'json'"):
+    with pytest.raises(SpecError, match=r"format of 'r': .*'\$\.price'.*'json'"):
         Side(topic="r", keep=("$.price",))
 
 
@@ -228,7 +228,7 @@ def test_avro_needs_a_registry_and_what_reads_it(monkeypatch: pytest.MonkeyPatch
     def joined(**more: object) -> JoinSpec:
         return JoinSpec(name="j", left=clicks, right=impressions, before_ms=1, after_ms=1, **more)  # type: ignore[arg-type]
 
-    with pytest.raises(SpecError, match=r"registry: format 'avro' of 'l' needs a registry; give its url"):
+    with pytest.raises(SpecError, match=r"registry: format 'avro' of 'l'"):
         joined()
     spec = joined(registry={"url": "http://r:8081", "basic.auth.user.info": "me:hidden"})
     assert "hidden" not in repr(spec)

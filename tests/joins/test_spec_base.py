@@ -102,11 +102,11 @@ def test_a_wrong_text_is_named_with_what_to_give(durations: dict[str, object], m
 
 def test_a_message_says_whose_duration_it_is() -> None:
     """Two sides, and two APIs, have the same keys."""
-    with pytest.raises(SpecError, match=r"^disorder of 'clicks': 'soon' is not allowed"):
+    with pytest.raises(SpecError, match=r"^disorder of 'clicks': 'soon'"):
         Side(topic="clicks", disorder="soon")
-    with pytest.raises(SpecError, match=r"^storage read_timeout: '0s' is not allowed; give more than 0"):
+    with pytest.raises(SpecError, match=r"^storage read_timeout: '0s'"):
         StorageApi(url="http://one:1", namespace="n", read_timeout="0s")
-    with pytest.raises(SpecError, match=r"^delay connect_timeout: '2' is not allowed"):
+    with pytest.raises(SpecError, match=r"^delay connect_timeout: '2'"):
         DelayApi(url="http://one:1", consumer="c", connect_timeout="2")
 
 

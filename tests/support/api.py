@@ -58,7 +58,7 @@ def served(app: Any, keys: ServerKeys, port: int = 0) -> Iterator[str]:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive(), "the server did not stop"
 
 
@@ -78,7 +78,7 @@ def ready_process(
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def is_ready(url: str) -> bool:
@@ -92,7 +92,7 @@ def is_ready(url: str) -> bool:
 def call(api: RunningApi, method: str, path: str, who: str | None = "writer", **more: Any) -> requests.Response:
     """One request with somebody's token, or with none."""
     headers = {} if who is None else api.headers(who)
-    return requests.request(method, api.url + path, headers=headers | more.pop("headers", {}), timeout=10, **more)
+    return requests.request(method, api.url + path, headers=headers | more.pop("headers", {}), timeout=60, **more)
 
 
 def assert_problem(response: requests.Response, status: int, kind: str) -> dict[str, Any]:
@@ -134,6 +134,6 @@ def answer_before_body(api: RunningApi, method: str, path: str, who: str | None,
     kind = "Content-Type: application/json\r\n"
     header = f"{method} {path} HTTP/1.1\r\nHost: x\r\n{authorization}{kind}Content-Length: {length}\r\n\r\n"
     host, port = api.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(header.encode())
         return connection.recv(65_536)

@@ -97,17 +97,17 @@ class Life:
             at_ms = self._true_ms - age_ms
             items.append(Item(key, at_ms, b"%06d" % self._written, b"v", at_ms + HOUR_MS))
         outcomes = self._store.write(self._space, items, self._now_ms)
-        self._acknowledged += [item for item, one in zip(items, outcomes, strict=True) if one.status in TAKEN]
+        self._acknowledged += [item for item, outcome in zip(items, outcomes, strict=True) if outcome.status in TAKEN]
 
     def _look_up(self, off_ms: int) -> None:
-        found = {item for one in self._store.read(self._space, KEYS, self._now_ms) for item in one.items}
+        found = {item for result in self._store.read(self._space, KEYS, self._now_ms) for item in result.items}
         self._off_ms = off_ms
         kept_from = self._store.state(self._space, self._now_ms).retained_from
         assert kept_from is not None
         due = self._acknowledged
         if self._space.keep is Keep.LATEST:
-            due = list({one.key: one for one in sorted(due, key=lambda one: (one.version, one.tag))}.values())
-        self.missed += [one for one in due if one.version >= kept_from and one not in found]
+            due = list({item.key: item for item in sorted(due, key=lambda item: (item.version, item.tag))}.values())
+        self.missed += [item for item in due if item.version >= kept_from and item not in found]
         self.closed_ms = max(self.closed_ms, kept_from - (self._true_ms - HOUR_MS + 1))
 
 

@@ -41,7 +41,7 @@ class DictBackend:
         with self._lock:
             self._check_generation(namespace, generation)
             lists = [self._live(namespace, key, now_ms) for key in keys]
-        return [ReadResult(Status.OK if one else Status.NOT_FOUND, tuple(one)) for one in lists]
+        return [ReadResult(Status.OK if items else Status.NOT_FOUND, tuple(items)) for items in lists]
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         self.before("delete")
@@ -99,7 +99,7 @@ class DictBackend:
             return WriteResult(self.answer.pop(0), "as the test wants it")
         live = self._live(namespace, item.key, now_ms)
         identity = (item.version, item.tag)
-        kept = {(one.version, one.tag): one for one in live}
+        kept = {(entry.version, entry.tag): entry for entry in live}
         if identity in kept or item.expires_at_ms <= now_ms:
             return WriteResult(Status.OK)
         if namespace.keep is Keep.LATEST:

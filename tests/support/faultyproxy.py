@@ -122,7 +122,7 @@ def running_proxy(target: str) -> Iterator[Proxy]:
 
             def forward(to: str = target) -> Answer:
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
-                return requests.request(self.command, to + self.path, data=body, headers=headers, timeout=10)
+                return requests.request(self.command, to + self.path, data=body, headers=headers, timeout=60)
 
             fault = proxy.faults.pop(0) if proxy.faults and proxy.only in self.path else passed_on
             try:

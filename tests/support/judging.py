@@ -105,12 +105,12 @@ class Judging:
         return reached != {p: share.start for p, share in state.under_way.right.items()}
 
     def _judge_slice(self, state):
-        one, reached = state.under_way, {}
-        rows = [at for p, span in one.output.items() for at in self.output.right_positions(p, *span)]
-        for p, share in one.right.items():
+        ticket, reached = state.under_way, {}
+        rows = [at for p, span in ticket.output.items() for at in self.output.right_positions(p, *span)]
+        for p, share in ticket.right.items():
             joined = JoinedOffsets(share.start, share.end)
             joined.add(np.array([offset for partition, offset in rows if partition == p], dtype=np.int64))
-            judged = PartitionVerdicts(self.spec, one, p, state.begin_ms, joined)
+            judged = PartitionVerdicts(self.spec, ticket, p, state.begin_ms, joined)
             batches = [self.run.right.fetch(p, at, min(at + 3, share.end)) for at in range(share.start, share.end, 3)]
             unjoined = [(p, at) for frame in judged.rows(batches) for at in frame["right_offset"]]
             summary = judged.summary

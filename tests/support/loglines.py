@@ -12,5 +12,5 @@ def lines_of(caplog: pytest.LogCaptureFixture, *loggers: str) -> list[str]:
     return [
         record.getMessage()
         for record in caplog.records
-        if any(record.name == one or record.name.startswith(f"{one}.") for one in loggers)
+        if any(record.name == logger or record.name.startswith(f"{logger}.") for logger in loggers)
     ]

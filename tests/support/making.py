@@ -39,18 +39,18 @@ def slice_of(rows: Sequence[Record]) -> Slice:
     return Slice.build(frame(rows), covers)
 
 
-def positions(one: Slice) -> list[tuple[int, int]]:
+def positions(slice_: Slice) -> list[tuple[int, int]]:
     """Partition and offset of each record, sorted."""
-    return sorted(zip(one.partitions.tolist(), one.offsets.tolist(), strict=True))
+    return sorted(zip(slice_.partitions.tolist(), slice_.offsets.tolist(), strict=True))
 
 
-def marked(one: Slice) -> list[tuple[int, int]]:
+def marked(slice_: Slice) -> list[tuple[int, int]]:
     """Partition and offset of each record that is marked, sorted."""
-    return positions_where(one, one.marks.tolist())
+    return positions_where(slice_, slice_.marks.tolist())
 
 
-def positions_where(one: Slice, flags: list[bool]) -> list[tuple[int, int]]:
-    rows = zip(one.partitions.tolist(), one.offsets.tolist(), flags, strict=True)
+def positions_where(slice_: Slice, flags: list[bool]) -> list[tuple[int, int]]:
+    rows = zip(slice_.partitions.tolist(), slice_.offsets.tolist(), flags, strict=True)
     return sorted((p, o) for p, o, flag in rows if flag)
 
 
@@ -158,4 +158,4 @@ def a_slice_of(partitions: int) -> Slice:
 
 def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
     """What slices cover of a partition, in order."""
-    return sorted(one.covers[partition] for one in found)
+    return sorted(slice_.covers[partition] for slice_ in found)

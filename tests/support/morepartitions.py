@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from teacup.kafka.log.broker_log import BrokerLog
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def add_partitions(kafka: Mapping[str, str], topic: str, count: int) -> None:

@@ -29,7 +29,7 @@ def file_of(folder, job):
 def rows(kafka, job):
     """(left position, outcome) of each row."""
     found = records(kafka, job["output"]["topic"])
-    return Counter((one["headers"]["teacup.left"], json.loads(one["value"])["outcome"]) for one in found)
+    return Counter((record["headers"]["teacup.left"], json.loads(record["value"])["outcome"]) for record in found)
 
 
 def expected(begin, end, outcome):

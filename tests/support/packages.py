@@ -61,7 +61,7 @@ def _imports(module: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: write imports out in full"
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (one if one in modules() else str(node.module) for one in inner)
+            yield from (name if name in modules() else str(node.module) for name in inner)
 
 
 def parts_of(package: str) -> dict[str, set[str]]:
@@ -70,9 +70,9 @@ def parts_of(package: str) -> dict[str, set[str]]:
     for name in modules():
         top, _, inner = name.partition(".")
         if top == package and inner:
-            imported = {one.split(".")[1] for one in imports(name) if one.startswith(f"{package}.")}
             part = inner.split(".")[0]
-            found[part] = found.get(part, set()) | imported - {part}
+            needed = {imported.split(".")[1] for imported in imports(name) if imported.startswith(f"{package}.")}
+            found[part] = found.get(part, set()) | needed - {part}
     return found
 
 

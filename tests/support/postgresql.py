@@ -78,8 +78,8 @@ class PostgresServer:
         assert self.process is not None
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(20)
-        psutil.wait_procs(children, timeout=20)
+        self.process.wait(60)
+        psutil.wait_procs(children, timeout=60)
 
     def _answers(self) -> bool:
         assert self.process is not None

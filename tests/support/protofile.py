@@ -18,9 +18,9 @@ def proto_file(name: str, messages: Sequence[Message], *imports: str) -> FileDes
         made = found.message_type.add(name=message)
         for number, (field, kind) in enumerate(fields, 1):
             label = FieldDescriptorProto.LABEL_REPEATED if field.endswith("s") else FieldDescriptorProto.LABEL_OPTIONAL
-            one = made.field.add(name=field, number=number, label=label)
+            entry = made.field.add(name=field, number=number, label=label)
             if isinstance(kind, str):
-                one.type, one.type_name = FieldDescriptorProto.TYPE_MESSAGE, kind
+                entry.type, entry.type_name = FieldDescriptorProto.TYPE_MESSAGE, kind
             else:
-                one.type = kind  # type: ignore[assignment]
+                entry.type = kind  # type: ignore[assignment]
     return found

@@ -62,7 +62,7 @@ class RedisProcess:
         self._process.send_signal(with_signal)
         if with_signal == signal.SIGKILL:
             self._process.send_signal(signal.SIGCONT)
-        self._process.wait(20)
+        self._process.wait(60)
         self._process = None
 
     def wipe(self) -> None:

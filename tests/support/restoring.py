@@ -20,18 +20,18 @@ from tests.support.making import join_spec, marked, positions, topic
 
 def content(window: Window) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """What a window holds, and what of it is marked, whatever its slices are."""
-    slices = [live for one in window.slices if (live := one.since(window.expired_ms)) is not None]
+    slices = [live for slice_ in window.slices if (live := slice_.since(window.expired_ms)) is not None]
     return (
-        sorted(position for one in slices for position in positions(one)),
-        sorted(position for one in slices for position in marked(one)),
+        sorted(position for slice_ in slices for position in positions(slice_)),
+        sorted(position for slice_ in slices for position in marked(slice_)),
     )
 
 
 class EmptyStore(MemoryStore):
     """A store that forgets at once."""
 
-    def save_slice(self, one):
-        return one
+    def save_slice(self, slice_):
+        return slice_
 
     def save_marks(self, joined):
         pass
@@ -58,8 +58,8 @@ class Recorder(Simulation):
         files = FileStore(self.folder / ticket.generation / ticket.name_of_part)
         again, came_from = restore(self.spec, ticket, None, files, self._read)
         from_log, _ = restore(self.spec, ticket, None, EmptyStore(), self._read)
-        for one in again.window.slices + from_log.window.slices:
-            one.check()
+        for slice_ in again.window.slices + from_log.window.slices:
+            slice_.check()
         kept.window.expire(ticket.bucket.expiry_ms)
         assert content(again.window) == content(kept.window)
         assert content(from_log.window) == content(kept.window)
@@ -79,8 +79,8 @@ class Copying(Recorder):
             return
         empty = FileStore(self.folder / f"machine-{ticket.number}" / ticket.generation / ticket.name_of_part)
         copied, came_from = restore(self.spec, ticket, None, CheckpointedStore(empty, self.copies), self._read)
-        for one in copied.window.slices:
-            one.check()
+        for slice_ in copied.window.slices:
+            slice_.check()
         assert content(copied.window) == content(kept.window)
         self.seen[f"{came_from} elsewhere"] += bool(len(copied.window))
 

@@ -1,6 +1,6 @@
 """A lookup join over a simulated log and clock: a feeder that stores, a collector that publishes, a join that waits.
 
-The pure parts are those that run on Spark: gate, batch plan, batch, the codec of stored records. The store is a list.
+The pure parts are those that run on Spark: gate, planning, batch, the codec of stored records. The store is a list.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Simulated:
         """Publish what a collector finds now."""
         now_ms = self.clock.now_ms
         newest = self.right.newest(self.fed, now_ms + self.spec.max_future_skew_ms)
-        progress = [
+        reported = [
             partition_watermark(
                 disorder_ms=self.spec.right.disorder_ms,
                 newest_ms=newest[p],
@@ -95,7 +95,7 @@ class Simulated:
             )
             for p, ends in self.right.ends().items()
         ]
-        until_ms = watermark(progress)
+        until_ms = watermark(reported)
         if until_ms == UNKNOWN and state is DelayState.OK:
             state = DelayState.UNKNOWN
         self.delay = Delay(
@@ -155,7 +155,7 @@ class Simulated:
         return self.state.after(self.facts, self.spec)
 
     def _tickets(self):
-        return [Ticket.from_json(json.loads(json.dumps(one.to_json()))) for one in Ticket.all_of(self.state)]
+        return [Ticket.from_json(json.loads(json.dumps(ticket.to_json()))) for ticket in Ticket.all_of(self.state)]
 
     def _read(self, side, p, start, end):
         assert side == "left", "right is somebody else's"
@@ -185,11 +185,11 @@ class Simulated:
     def _look_up(self, keys):
         right = [
             from_items(
-                *(pl.Series(pl.from_arrow(one[name])) for name in ("key", "version", "tag", "value")),
+                *(pl.Series(pl.from_arrow(batch[name])) for name in ("key", "version", "tag", "value")),
                 keyed=not self.spec.right.key_of.is_kafkas,
             ).drop("late")
-            for one in self.items
-            if one.num_rows
+            for batch in self.items
+            if batch.num_rows
         ]
         found = pl.concat(right) if right else pl.DataFrame(schema=RECORD)
         found = found.unique(("partition", "offset")).filter(pl.col("key").is_in(keys.implode()))

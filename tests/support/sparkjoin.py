@@ -132,7 +132,7 @@ class Running:
 
     @property
     def largest_window(self) -> int:
-        return max((one.window_records for one in self.summaries), default=0)
+        return max((summary.window_records for summary in self.summaries), default=0)
 
 
 def _dead_left(run: Running) -> int:

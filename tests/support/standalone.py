@@ -38,9 +38,9 @@ class Standalone:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for one in reversed(self._sessions):
-            kill_session(one.pid)
-            one.wait()
+        for session in reversed(self._sessions):
+            kill_session(session.pid)
+            session.wait()
 
     def add(self, cores: int) -> None:
         """One more machine."""
@@ -51,7 +51,7 @@ class Standalone:
     def lose(self, process: int) -> None:
         """Kill all that runs on the machine of this process. ValueError if no machine of this cluster runs it."""
         machine = os.getsid(process)
-        if machine not in [one.pid for one in self._sessions[1:]]:
+        if machine not in [session.pid for session in self._sessions[1:]]:
             raise ValueError(f"process {process}, of session {machine}, runs on no machine of this cluster")
         kill_session(machine)
 

@@ -18,7 +18,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
 from teacup.kafka.records.record import TimeOf
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def produce(

@@ -44,7 +44,7 @@ def server_here(folder: Path, port: int = 0, **settings: Any) -> Iterator[str]:
     """The same with the same token, for tests that do not kill it: no process has to start."""
     config = StorageServeConfig.model_validate(_config(folder, **settings))
     token = Token("test", frozenset({"read", "write"}), sha256(TOKEN.encode()).hexdigest())
-    backend = open_backend(config.store, [one.namespace for one in config.namespaces])
+    backend = open_backend(config.store, [namespace.namespace for namespace in config.namespaces])
     with served(create_app(backend, Tokens((token,)), config, wall_ms), config, port) as url:
         yield url
 

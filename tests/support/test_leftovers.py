@@ -94,7 +94,7 @@ def test_a_test_run_that_is_interrupted_leaves_no_process_behind(tmp_path: Path,
 
     def started(processes: dict[int, str]) -> bool:
         said = list(processes.values())
-        return sum("stand_in.py" in one for one in said) == 3 and any("java" in one for one in said)
+        return sum("stand_in.py" in command for command in said) == 3 and any("java" in command for command in said)
 
     interrupted(command, number, started)
 

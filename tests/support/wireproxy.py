@@ -161,7 +161,8 @@ class WireProxy(BrokerProxy):
             self.swallowed += side is Side.REQUEST
             return False
         fault = next(
-            (one for one in self._faults if (one.api, one.side) == (api, side) and one.fired < one.times), None
+            (fault for fault in self._faults if (fault.api, fault.side) == (api, side) and fault.fired < fault.times),
+            None,
         )
         if fault is None:
             return True

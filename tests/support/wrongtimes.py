@@ -64,8 +64,8 @@ def simulated(partitions: list[DrawnTimes], outliers: int, *, payload: bool, now
     events = tuple(
         tuple(
             Event(partition=p, offset=i, time_ms=at, key=None, value=None, appended_ms=when, readable_ms=when)
-            for i, (at, when) in enumerate(zip(one.times_ms, one.appended_ms, strict=True))
+            for i, (at, when) in enumerate(zip(drawn.times_ms, drawn.appended_ms, strict=True))
         )
-        for p, one in enumerate(partitions)
+        for p, drawn in enumerate(partitions)
     )
     return SimulatedLog(TopicHistory("t", events), Clock(now_ms), exact_index=not payload, outliers=outliers)

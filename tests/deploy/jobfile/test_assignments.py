@@ -107,7 +107,7 @@ def test_a_fault_is_reported_as_in_the_file() -> None:
     for assignment, problem in FAULTS:
         with pytest.raises(SettingsInvalid) as raised:
             _loaded(assignment)
-        if [one[: len(problem)] for one in raised.value.problems] != [problem]:
+        if [fault[: len(problem)] for fault in raised.value.problems] != [problem]:
             wrong.append((assignment, raised.value.problems))
 
     assert wrong == []
@@ -140,6 +140,6 @@ def test_the_commands_take_it() -> None:
     bad = [runner.invoke(app, [name, str(MINIMAL), "--set", "log=xml"]) for name in ("run", "check", "unjoined")]
 
     assert good.exit_code == 0
-    assert {(one.exit_code, "--set log: 'xml' is not allowed: give text or json" in one.stderr) for one in bad} == {
-        (ExitCode.BAD_JOB_FILE, True)
-    }
+    assert {
+        (result.exit_code, "--set log: 'xml' is not allowed: give text or json" in result.stderr) for result in bad
+    } == {(ExitCode.BAD_JOB_FILE, True)}

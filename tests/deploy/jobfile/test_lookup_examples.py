@@ -41,7 +41,9 @@ def test_the_feeder_stores_what_the_join_looks_up() -> None:
 def test_the_namespace_keeps_right_longer_than_the_window() -> None:
     """Otherwise the join stops at its first batch."""
     join = example_join()
-    namespaces = {one.name: one for one in StorageServeConfig.load(JOBS / "storage.yaml", {}).namespaces}
+    namespaces = {
+        namespace.name: namespace for namespace in StorageServeConfig.load(JOBS / "storage.yaml", {}).namespaces
+    }
 
     retention_ms = namespaces[join.storage.namespace].retention_ms
     assert retention_ms is not None
@@ -54,7 +56,7 @@ def test_the_collector_reports_to_the_join_how_far_the_feeder_is(monkeypatch: py
     monkeypatch.setenv("TEACUP_DELAY_WRITE_TOKEN", "w" * 16)
     config = CollectorConfig.load(JOBS / "collector.yaml")
 
-    (consumer,) = (one for one in config.consumers if one.consumer == join.delay.consumer)
+    (consumer,) = (consumer for consumer in config.consumers if consumer.consumer == join.delay.consumer)
     (topic,) = consumer.topics
     assert consumer.positions.model_dump(by_alias=True) == {"from": "group", "group": feeder.name}
     assert (topic.topic, topic.time, topic.disorder_ms) == (join.right.topic, join.right.time, join.right.disorder_ms)

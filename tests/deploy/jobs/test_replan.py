@@ -173,5 +173,5 @@ def test_a_feeders_batch_that_retention_has_overtaken_is_forgotten_if_it_is_to_c
 
     plan(1, replace(planned, spans={0: FedRange(0, 21), 1: FedRange(6, 15)}), committed=False)
     for job in (stops, continues):
-        with pytest.raises(DataLoss, match=f"right partition {topic}-0 ends at offset 20.* was truncated"):
+        with pytest.raises(DataLoss, match=f"{topic}-0 .*offset 20.*truncated"):
             forget_lost_feed(job)

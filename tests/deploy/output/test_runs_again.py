@@ -80,7 +80,7 @@ def test_a_batch_that_is_in_completely_and_ends_elsewhere_is_refused(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """The next one begins where it ends: records would be missing, or come twice."""
-    with pytest.raises(ReceiptRefused, match=rf"all of them, for left up to 0:37; now it is left up to 0:{count}\."):
+    with pytest.raises(ReceiptRefused, match=rf" 0:37; .* 0:{count}\."):
         delivered(monkeypatch, WrittenSoFar(37, True, {"out": 37}, "left up to 0:37"), count)
 
 

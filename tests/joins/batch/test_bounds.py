@@ -109,10 +109,10 @@ def test_thinned_bounds_are_few(some, needed_from_ms, spacing_ms):
     """Two neighbours together span less than a spacing only if times from the future keep them apart."""
     kept = thinned(some, needed_from_ms, spacing_ms)
 
-    for before, one, other in zip(kept, kept[1:], kept[2:], strict=False):
-        together_ms = max(one.below_ms, other.below_ms)
+    for before, bound, other in zip(kept, kept[1:], kept[2:], strict=False):
+        together_ms = max(bound.below_ms, other.below_ms)
         if together_ms - before.below_ms <= spacing_ms:
-            assert together_ms > min(one.future_ms, other.future_ms)
+            assert together_ms > min(bound.future_ms, other.future_ms)
 
 
 def test_bounds_stay_few_though_each_batch_has_late_records():

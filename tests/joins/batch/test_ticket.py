@@ -27,7 +27,7 @@ def test_each_ticket_says_below_which_time_no_left_record_of_the_batch_lies(befo
     tickets = Ticket.all_of(batch_plan(*before_ms))
 
     assert [ticket.left_since_ms for ticket in tickets] == [since_ms] * len(before_ms)
-    assert {(one.number, one.buckets, one.listed_ms, one.skew_ms) for one in tickets} == {
+    assert {(ticket.number, ticket.buckets, ticket.listed_ms, ticket.skew_ms) for ticket in tickets} == {
         (1, len(before_ms), 1_000, 70)
     }
     assert [Ticket.from_json(json.loads(json.dumps(ticket.to_json()))) for ticket in tickets] == tickets

@@ -47,7 +47,7 @@ def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_again(wor
         after, logged = chain.look(caplog)
         assert after == {}
         assert f"feeds a store of generation {known}, but the store here has {chain.generation()}" in logged
-        with pytest.raises(StoreWiped, match="feed again with a new checkpoint"):
+        with pytest.raises(StoreWiped, match="new checkpoint"):
             feeding.feed()
         chain.join = replace(chain.join, accepted_generations=(chain.generation(),))
         assert chain.look(caplog)[0] == {}
@@ -120,5 +120,5 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
 
     assert gone == [1, 1, 2]
     assert held == still_held
-    assert "1 left records in partitions [0] wait for right; 'feeder' has stored" in logged
+    assert "1 left records in partitions [0]" in logged
     assert "does the feeder run?" in logged

@@ -44,9 +44,7 @@ def test_where_only_the_latest_is_kept_a_newer_record_may_hide_the_one_looked_fo
     """The join stops with the remedy, or by choice gives its own reason; without a newer one there is no doubt."""
     latest = StoredRight(RIGHT, 0, latest_only=True)
 
-    with pytest.raises(
-        DataLoss, match=r"1 left records, the first at left-0 offset 1, .*Feed a namespace with `keep: all`"
-    ):
+    with pytest.raises(DataLoss, match=r"1 left records.*left-0 offset 1.*`keep: all`"):
         outcomes(LEFT, latest)
     assert outcomes(LEFT, latest, on_expired="unmatched") == [
         (b"a", "matched", None),
@@ -64,5 +62,5 @@ def test_where_all_are_kept_a_newer_record_hides_nothing():
 def test_the_first_time_that_is_kept_is_enough():
     """A window that starts at `retained_from` is complete, one a millisecond earlier is not; null keys need none."""
     assert outcomes(LEFT, StoredRight(RIGHT, 900))[2] == (b"c", "unmatched", "no_candidate")
-    with pytest.raises(DataLoss, match=r"3 left records, .*left-0 offset 0, .*longer"):
+    with pytest.raises(DataLoss, match=r"3 left records.*left-0 offset 0"):
         outcomes(LEFT, StoredRight(RIGHT, 901))

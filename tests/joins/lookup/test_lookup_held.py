@@ -98,7 +98,7 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
 
     assert look(spec, {})[0] == {}
     assert "holds since 20" in look(spec, {})[1]
-    assert "the Data Delay API knows no such consumer yet" in look(spec, {})[1]
+    assert "no such consumer" in look(spec, {})[1]
     world.publish("stored", None, "the broker does not answer")
     assert "the delay of 'feeder' in 'stored' is unknown since 20" in look(spec, {})[1]
     assert look(spec, {})[1].endswith("the broker does not answer")
@@ -106,11 +106,11 @@ def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, l
     backend.before = unavailable
     after, said = look(spec, {})
     assert after == {}
-    assert "the storage API does not answer: " in said
+    assert "storage API does not answer" in said
     backend.before = lambda operation: None
     after, said = look(without_delays, {})
     assert after == {}
-    assert f"the Data Delay API does not answer: GET {dead}" in said
+    assert f"does not answer: GET {dead}" in said
     world.delays.clock.now_ms = wall_ms() + 60 * MINUTE_MS
     assert "is stale since 20" in look(spec, {})[1]
 
@@ -129,7 +129,7 @@ def test_a_feeder_that_makes_no_progress_is_reported_if_left_waits_for_it(world,
     after, said = look(spec, begun)
 
     assert after == begun
-    assert "1 left records in partitions [0] wait for right; 'feeder' has stored 'stored' only up to 20" in said
+    assert "'feeder' has stored 'stored' only up to 20" in said
     assert "does the feeder run?" in said
 
 
@@ -143,14 +143,14 @@ def test_other_generations_hold_everything_and_name_the_remedy(world, spec, look
     world.publish("stored", wall_ms() - 1_000, generation="feeder-2")
     after, said = look(spec, begun)
     assert after == begun
-    assert "has generation feeder-2, this checkpoint began with feeder-1" in said
+    assert "generation feeder-2, this checkpoint began with feeder-1" in said
     world.publish("stored", wall_ms() - 900)
     backend.wipe()
     backend.raise_retained_from(Namespace("right"), 0)
     after, said = look(spec, begun)
     assert after == begun
     assert "the store has generation " in said
-    assert "Start a new checkpoint at a time (`start: TIME`), or" in said
+    assert "`start: TIME`" in said
     assert "`accept_generations`" in said
 
 
@@ -247,7 +247,7 @@ def is_waited_for(spec, server):
     patient = replace(spec, storage=replace(spec.storage, unreachable_for_s=0.5))
     store = RightStore(patient, lookup_client(patient))
     server.clock.now_ms = wall_ms() + 120 * MINUTE_MS
-    with pytest.raises(StoreUnreachable, match=r"clock of the storage API is 7\d\d\d s ahead of the clock of th"):
+    with pytest.raises(StoreUnreachable, match=r"storage API is 7\d\d\d s ahead"):
         store.look_up(pl.Series([b"k"]), ())
     server.clock.now_ms = wall_ms()
     found = store.look_up(pl.Series([b"k"]), ())

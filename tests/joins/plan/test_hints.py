@@ -72,7 +72,7 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
     rebased = ahead.rebased(run.between())
 
     (bucket,), (state,), (hint,) = (
-        one.buckets.values() for one in (rebased.batch_plan, run.between(), ahead.batch_plan)
+        plan.buckets.values() for plan in (rebased.batch_plan, run.between(), ahead.batch_plan)
     )
     for side in SIDES:
         now, known = bucket.side(side)[0], state.side(side)[0]

@@ -33,10 +33,10 @@ def held(spec: JoinSpec, left: Any, right: Any, at_ms: int) -> Held:
 def test_an_open_transaction_is_named() -> None:
     """With the partition, and the offset at which it holds the end."""
     spec = join_spec()
-    (one,) = held(spec, [(1_000, b"a")], [(1_000, b"b"), (1_001, b"a", 60_000)], 2_000).waits
+    (wait,) = held(spec, [(1_000, b"a")], [(1_000, b"b"), (1_001, b"a", 60_000)], 2_000).waits
 
-    assert (one.cause, one.waiting) == (Cause.OPEN_TRANSACTION, {0: 1})
-    assert for_people(spec, 0, [one]) == (
+    assert (wait.cause, wait.waiting) == (Cause.OPEN_TRANSACTION, {0: 1})
+    assert for_people(spec, 0, [wait]) == (
         "holds since 1970-01-01T00:00:00.000Z: 1 left records in partitions [0] wait for right; "
         "right-0: an open transaction holds its end at offset 1"
     )
@@ -45,19 +45,19 @@ def test_an_open_transaction_is_named() -> None:
 def test_a_held_idle_partition_is_named() -> None:
     """And the setting that makes it hold."""
     spec = join_spec(idle=Idle.HOLD)
-    (one,) = held(spec, [(5_000, b"a")], [(1_000, b"a")], 86_400_000).waits
+    (wait,) = held(spec, [(5_000, b"a")], [(1_000, b"a")], 86_400_000).waits
 
-    assert one.cause is Cause.IDLE_HOLD
-    assert "right-0: it is read to its end, and by `idle: hold`" in for_people(spec, 0, [one])
+    assert wait.cause is Cause.IDLE_HOLD
+    assert "`idle: hold`" in for_people(spec, 0, [wait])
 
 
 def test_left_that_only_waits_for_time_to_pass_says_so() -> None:
     """Right is read to its end; its next record may still belong to left's last one."""
     spec = join_spec(producer_delay_ms=1_000)
-    (one,) = held(spec, [(1_000, b"a")], [(1_000, b"a")], 1_000).waits
+    (wait,) = held(spec, [(1_000, b"a")], [(1_000, b"a")], 1_000).waits
 
-    assert one.cause is Cause.CLOCK
-    assert "right-0: it is read to its end, offset 1" in for_people(spec, 0, [one])
+    assert wait.cause is Cause.CLOCK
+    assert "right-0: it is read to its end, offset 1" in for_people(spec, 0, [wait])
 
 
 def test_a_lookup_join_waits_for_the_feeder() -> None:
@@ -66,7 +66,7 @@ def test_a_lookup_join_waits_for_the_feeder() -> None:
     run = Simulation(History(topic("left", [(1_000, b"a")]), right, 1_000), spec)
     listing = list_ends(run.left, run.right, run.clock.now_ms)
     state = run.between()
-    state = replace(state, buckets={n: replace(one, right={}) for n, one in state.buckets.items()})
+    state = replace(state, buckets={n: replace(bucket, right={}) for n, bucket in state.buckets.items()})
 
     bolt = SyncBolt(spec, {"left": run.left}, Watch(0))
     found = bolt.plan_left(state, listing, 500)
@@ -77,10 +77,10 @@ def test_a_lookup_join_waits_for_the_feeder() -> None:
         found = bolt.plan_left(state, listing, 500)
 
     assert isinstance(found, Held)
-    (one,) = found.waits
-    assert (one.cause, one.stored_ms) == (Cause.DATA_DELAY, 500)
+    (wait,) = found.waits
+    assert (wait.cause, wait.stored_ms) == (Cause.DATA_DELAY, 500)
     assert "'feeder' has stored 'right' only up to 1970-01-01T00:00:00.500Z" in for_people(
-        spec, 0, [replace(one, detail="feeder")]
+        spec, 0, [replace(wait, detail="feeder")]
     )
 
 

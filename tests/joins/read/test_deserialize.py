@@ -113,7 +113,9 @@ def test_a_window_read_again_is_without_records_whose_schema_came_later(
     """They were dead letters, and left records went without them."""
     monkeypatch.setattr(teacup.kafka.records.registry, "UNKNOWN_FOR_S", 0.0)
     old, later = registry.register("clicks", CLICK), 2
-    values = [avro(one, CLICK, {"seen": "i", "at": START_MS + i}) for i, one in enumerate((old, later, old))]
+    values = [
+        avro(schema_id, CLICK, {"seen": "i", "at": START_MS + i}) for i, schema_id in enumerate((old, later, old))
+    ]
     at = {"url": registry.url}
     spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r", **LEFT), before_ms=9, registry=at)
 
@@ -131,7 +133,7 @@ def test_a_window_read_again_is_without_records_whose_schema_came_later(
     kept, came_from = restore(spec, ticket, None, MemoryStore(), read)
 
     assert came_from == "log"
-    assert [int(time) for one in kept.window.slices for time in one.times] == entered == [START_MS, START_MS + 2]
+    assert [int(time) for slice_ in kept.window.slices for time in slice_.times] == entered == [START_MS, START_MS + 2]
 
 
 def test_a_schema_that_another_task_has_met_is_asked_for_at_once(registry: RegistryServer) -> None:
@@ -144,7 +146,7 @@ def test_a_schema_that_another_task_has_met_is_asked_for_at_once(registry: Regis
         expect_schemas(spec.right, at, Bucket(0, {}, {0: partition_range}).schemas("right"))
         decode = decoder(spec.right, at, UNREACHABLE_FOR_S)
         assert decode is not None
-        return [one for one, why in enumerate(decode(batch(values))[UNREADABLE].to_pylist()) if why is None]
+        return [number for number, why in enumerate(decode(batch(values))[UNREADABLE].to_pylist()) if why is None]
 
     before = PartitionRange.starting_at(0)
     assert entered(before) == []

@@ -246,8 +246,8 @@ def test_a_store_that_is_down_is_a_warning(tmp_path: Path, caplog: pytest.LogCap
     assert found == []
     assert Broken.puts == 2
     assert covered(machine.store.slices({0: (0, 3)})) == [(0, 3)]
-    assert "the window's slices are not copied there (RuntimeError: 503 Slow Down)" in caplog.text
-    assert "what the window needs is read from Kafka: RuntimeError: 503 Slow Down" in caplog.text
+    assert "not copied there (RuntimeError: 503 Slow Down)" in caplog.text
+    assert "read from Kafka: RuntimeError: 503 Slow Down" in caplog.text
 
 
 def test_what_a_killed_worker_began_to_write_is_removed(tmp_path: Path) -> None:

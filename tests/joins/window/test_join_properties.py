@@ -175,7 +175,7 @@ def check_watermarks(run):
 
 
 @pytest.mark.canary
-def test_canary_with_progress_that_is_forgotten_a_watermark_goes_back(monkeypatch):
+def test_canary_with_reports_that_are_forgotten_a_watermark_goes_back(monkeypatch):
     """Each batch says only what it has found out by itself, and the watermark is not held where it was."""
     facts, watermark = range_gate.RangeGate.facts, rules.watermark
 

@@ -162,11 +162,11 @@ def test_a_clock_behind_the_records_holds_the_feeder(
     assert goes_on["number"] == start["number"] + 1
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(reader.latestOffset, goes_on, ReadAllAvailable())
-        wait_until(lambda: held.done() or "holds: 33 of the last 33 records of partition 0" in caplog.text)
+        wait_until(lambda: held.done() or "33 records of partition 0" in caplog.text)
         stop_file.touch()
         assert held.result() == goes_on
     reader.stop()
-    assert "holds: 33 of the last 33 records of partition 0" in caplog.text
+    assert "33 records of partition 0" in caplog.text
 
 
 def steps(spec: FeedSpec, stop_file: Path, monkeypatch: pytest.MonkeyPatch, hours: int) -> list[Any]:
@@ -216,7 +216,7 @@ def test_a_clock_that_is_behind_at_the_start_holds_the_feeder(
     reader.stop()
 
     assert held == {}
-    assert "holds: 33 of the last 33 records of partition 0" in caplog.text
+    assert "33 records of partition 0" in caplog.text
 
 
 def test_canary_without_the_monotonic_clock_a_feeder_plans_by_the_wrong_one(
@@ -254,7 +254,7 @@ def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spec: FeedSpe
     now_ms = wall_ms()
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"future", now_ms + HOUR_MS)])
 
-    with pytest.raises(TaskEnded, match=r"NoDeadLetterTopic: right .*-0 offset 0 .*future_time"):
+    with pytest.raises(TaskEnded, match=r"NoDeadLetterTopic: .*-0 offset 0 .*future_time"):
         Feeding(spec).feed()  # the task itself reports it, because Spark would retry one that raises
 
 

@@ -250,7 +250,7 @@ def test_a_compacted_topic_is_refused_unless_configured_to_continue(
 
     refusal = look(compacted)
     assert refusal.startswith("DataLoss: topic ")
-    assert "records would be removed that the feeder still needs. Set it to 86400000 or more" in refusal
+    assert "86400000 or more" in refusal
     assert look(patient).startswith("StoreUnreachable")
     assert look(compacted, on_data_loss="continue").startswith("StoreUnreachable")
 
@@ -298,7 +298,7 @@ def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, p
 
     with (
         server_here(tmp_path / "store", port, namespaces=[{"name": "right"}]),
-        pytest.raises(NoRetention, match=r"'right' has no retention:.* one of another name with `retention`"),
+        pytest.raises(NoRetention, match=r"'right'.*`retention`"),
     ):
         reader.latestOffset({}, ReadAllAvailable())
     reader.stop()

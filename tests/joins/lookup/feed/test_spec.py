@@ -85,7 +85,7 @@ def test_a_partition_that_was_truncated_and_has_grown_again_stops_the_feeder() -
     ends = {0: Ends(0, 30, 30, 4), 1: Ends(0, 30, 30, 4)}
     after = FED.after(SPEC, ends, 2_000)
 
-    with pytest.raises(DataLoss, match="right-0 was truncated below offset 10"):
+    with pytest.raises(DataLoss, match=r"right-0 .*truncated.* 10"):
         FED.check_leaders(SPEC, ends, CutOff())
     assert after is not None
     assert after.epochs == (4, 4)
@@ -103,9 +103,9 @@ def test_a_request_in_another_generation_than_the_one_that_is_fed_stops_the_feed
 
         assert store.write(records, 3_600_000, fed).result().num_rows == 0
         store.check_generation(fed)
-        with pytest.raises(StoreWiped, match=r"became another one while it was fed .*not g1.*new checkpoint"):
+        with pytest.raises(StoreWiped, match=r"while it was fed .*not g1"):
             store.write(records, 3_600_000, "g1").result()
-        with pytest.raises(StoreWiped, match=r"its generation is .*, not g1"):
+        with pytest.raises(StoreWiped, match=r"generation is .*, not g1"):
             store.check_generation("g1")
         store.close()
 
@@ -130,7 +130,7 @@ def test_what_retention_deleted_can_be_skipped_and_is_counted() -> None:
 
 def test_another_store_another_topic_and_another_feeder_are_refused() -> None:
     """Each with its remedy."""
-    with pytest.raises(StoreWiped, match=r"generation g2 now, and g1 was fed.*new checkpoint"):
+    with pytest.raises(StoreWiped, match=r"g2 .*g1 .*checkpoint"):
         FED.check_store("n", "g2")
     with pytest.raises(DataLoss, match="recreated"):
         FED.check_topic(SPEC, "other")
@@ -191,5 +191,5 @@ def test_a_clock_that_is_behind_most_records_is_noticed(ahead: int, held: bool) 
         check_clock(lasts, 16, 2_000, 1_500)
         return
 
-    with pytest.raises(ClockBehind, match=rf"{ahead} of the last 33 records of partition 1 .*8 s"):
+    with pytest.raises(ClockBehind, match=rf"{ahead} of .* 33 .*partition 1 .*8 s"):
         check_clock(lasts, 16, 2_000, 1_500)

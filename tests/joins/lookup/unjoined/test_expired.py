@@ -186,7 +186,7 @@ def test_rows_that_retention_has_deleted_are_never_taken_for_missing():
     _, judging = judged([(50, b"a"), (52, b"a"), (90, b"b"), (91, b"b")], [(45, b"a"), (46, b"a")])
     judging.output.start[0] = 1
 
-    with pytest.raises(DataLoss, match=r"'out', in partition 0 below offset 1.*--start TIME"):
+    with pytest.raises(DataLoss, match=r"'out'.*offset 1.*--start"):
         judging.judge()
     judging.start = 3_000_000
     assert not judging.judge()
@@ -213,7 +213,7 @@ def test_right_records_that_retention_has_deleted_stop_it_or_are_counted(choice)
     run.right.delete_before(0, 2)
 
     if choice == "stop":
-        with pytest.raises(DataLoss, match=r"right-0 below offset 2: 1 offsets from 1 "):
+        with pytest.raises(DataLoss, match=r"right-0 .* 2: 1 offsets from 1 "):
             judging.judge()
     else:
         assert judging.drain() == [(0, 2)]
@@ -230,7 +230,7 @@ def test_a_right_partition_that_was_truncated_and_has_grown_again_stops_it(end):
     if end == 1:
         judging.drain()
         return
-    with pytest.raises(DataLoss, match="right-0 was truncated below offset 1"):
+    with pytest.raises(DataLoss, match=r"right-0 .*truncated.* 1"):
         judging.judge()
 
 
@@ -245,7 +245,7 @@ def test_another_checkpoint_of_the_join_and_another_topic_are_refused():
         judging.judge()
     judging.saved = saved
     run.state = replace(run.state, generation="another")
-    with pytest.raises(SpecChanged, match="its checkpoint is of generation another"):
+    with pytest.raises(SpecChanged, match="generation another"):
         judging.judge()
 
 
@@ -274,5 +274,5 @@ def test_a_slice_is_whole_while_the_log_holds_its_right_records(choice, start, w
     state = Verdicts("g", "j", {}, 0, {0: 3}, {0: 1}, (), under_way)
 
     assert slice_is_whole(spec, state, {0: Ends(start, 9, 9)}) == whole
-    with pytest.raises(DataLoss, match=r"right-0 ends at offset 7.* up to 8"):
+    with pytest.raises(DataLoss, match=r"right-0 .*offset 7.* 8"):
         slice_is_whole(spec, state, {0: Ends(start, 7, 7)})

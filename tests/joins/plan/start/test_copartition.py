@@ -94,7 +94,7 @@ def test_different_partitioners_show_without_a_common_key():
     reason = disagreement(of(placed(murmur2, KEYS[:30]), placed(zlib.crc32, KEYS[30:])), 4)
 
     assert reason is not None
-    assert reason.startswith("of the sampled keys, 30 of 30 of left and ")
+    assert reason.startswith("of the sampled keys, 30 of 30 ")
     assert reason.endswith(" of 30 of right are where murmur2 (Java) puts them in 4 partitions")
 
 
@@ -164,7 +164,7 @@ def test_no_pair_is_missed_without_a_reason(partitioner, before, more, grown, be
     ]
     whole = [{p: [key for q, key in log if q == p] for p in range(now)} for log in logs]
     first, newest = slice(SAMPLED), slice(-SAMPLED, None)
-    taken = [[{p: keys[part] for p, keys in one.items()} for part in (first, newest)] for one in whole]
+    taken = [[{p: keys[part] for p, keys in topic.items()} for part in (first, newest)] for topic in whole]
 
     reason = disagreement(dict(zip(("left", "right"), taken, strict=True)), now)
 

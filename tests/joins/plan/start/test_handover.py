@@ -37,7 +37,7 @@ def test_the_join_as_it_was_has_the_identity_and_the_path_of_its_checkpoint(was,
 
 
 def moved(**changes):
-    one = Handover(
+    handover = Handover(
         checkpoint="/old",
         generation="g",
         number=7,
@@ -47,7 +47,7 @@ def moved(**changes):
         topic_id="t",
         left={0: 5, 1: 6},
     )
-    return replace(one, **changes)
+    return replace(handover, **changes)
 
 
 def test_it_survives_its_json():

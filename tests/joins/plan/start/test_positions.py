@@ -179,7 +179,7 @@ def test_other_numbers_of_partitions_are_refused():
     """Both are in the message."""
     left, right = logs(topic("left", steps(1), steps(1)), topic("right", steps(1)))
 
-    with pytest.raises(NotCoPartitioned, match="'left' has 2 partitions, right topic 'right' has 1"):
+    with pytest.raises(NotCoPartitioned, match=r"'left' has 2 .*'right' has 1"):
         starts(join_spec(), left, right)
 
 
@@ -297,7 +297,7 @@ def test_records_before_given_offsets_that_retention_has_deleted_are_lost():
     left, right = logs(topic("left", steps(100, 200, 300)), topic("right", steps(90, 190)))
     left.delete_before(0, 2)
 
-    with pytest.raises(DataLoss, match=r"1 offsets of left partition left-0, from 1 "):
+    with pytest.raises(DataLoss, match=r"1 offsets .*left-0, from 1 "):
         starts(join_spec(start={0: 1}), left, right)
     spec = join_spec(start={0: 1}, on_data_loss="continue")
     assert starts(spec, left, right)[0] == {0: 2}

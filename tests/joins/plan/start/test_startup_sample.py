@@ -24,9 +24,9 @@ def test_keys_that_name_different_things_are_shown():
     warning = nothing_in_common(SPEC, sample(named(b"user", 50)), sample(named(b"imp", 500)))
 
     assert warning is not None
-    assert "no key of left occurs in right: 50 keys of left 'clicks', such as b'user-0'" in warning
+    assert "50 keys of left 'clicks', such as b'user-0'" in warning
     assert "such as b'imp-0'" in warning
-    assert "with `left.key` or `right.key` (a field `$.path`, `header:NAME`)" in warning
+    assert "`left.key` or `right.key`" in warning
 
 
 def test_one_common_key_is_enough():
@@ -45,7 +45,7 @@ def test_records_without_keys_are_named():
     """Whichever side they are on."""
     warning = nothing_in_common(SPEC, sample([None] * 3), sample(named(b"b", 3)))
     assert warning is not None
-    assert "left 'clicks' has a join key at 'kafka': they match nothing; correct left.key" in warning
+    assert "left 'clicks' has a join key at 'kafka'" in warning
     left, right = (Side(topic=topic, key=("$.user", "header:h"), format="json") for topic in ("clicks", "impressions"))
     spec = JoinSpec(name="j", left=left, right=right, before_ms=1_000)
     warning = nothing_in_common(spec, sample(named(b"b", 3)), sample([None]))

@@ -155,7 +155,7 @@ def test_topics_that_were_given_more_partitions_take_the_shuffled_path(
         left=dict.fromkeys(range(4), 200),
     )
     assert with_path(replace(spec, start=after_ms), None, moved).path is JoinPath.SHUFFLED
-    assert "had 4 partitions before the move, and now 6" in caplog.text
+    assert "had 4 partitions" in caplog.text
 
 
 def test_a_job_delivers_every_row_once(

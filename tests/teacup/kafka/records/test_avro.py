@@ -84,7 +84,7 @@ def test_a_value_nested_too_deep_is_null() -> None:
 
 def test_fastavros_reader_in_python_is_there_and_can_be_trusted() -> None:
     """It is private, so a new fastavro may drop or change it. The public one ends the process on such a record."""
-    lacks = "fastavro._read_py.schemaless_reader has changed: see where teacup.kafka/avrojson.py imports it"
+    lacks = "fastavro._read_py.schemaless_reader has changed: see where teacup/kafka/records/avro.py imports it"
     counted = {"type": "int", "logicalType": INT32}
     tree = record({"name": "n", "type": counted}, {"name": "next", "type": ["null", "Click"]})
     parsed = fastavro.parse_schema(tree, {})

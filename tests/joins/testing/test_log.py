@@ -274,7 +274,7 @@ def test_an_open_transaction_hides_what_follows_until_its_marker() -> None:
         query = TimeQuery(15, lo=0, hi=hi)
         assert log.first_at_or_after({0: query}, CEILING_MS) == {0: TimeAnswer(hi, 15, False)}
     assert log.newest({0: 3}, CEILING_MS) == {0: 10}
-    with pytest.raises(ValueError, match="end: 2 is above the last stable offset 1 of t-0"):
+    with pytest.raises(ValueError, match=r"end: 2 .* 1 of t-0"):
         log.fetch(0, 0, 2)
 
     log.clock.advance(7)

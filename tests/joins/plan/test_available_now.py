@@ -88,7 +88,7 @@ def test_with_max_wait_it_waits_until_left_has_waited_long_enough() -> None:
 
 
 def outcomes(run: Simulation) -> list[tuple[int, str]]:
-    return [(one.left_offset, one.outcome) for one in run.run.sorted_results()]
+    return [(result.left_offset, result.outcome) for result in run.run.sorted_results()]
 
 
 @given(histories(SPEC, co_partitioned=True), st.integers(1, 30))
