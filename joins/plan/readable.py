@@ -43,7 +43,7 @@ class Answers:
 Asking = Generator[Ask, Answers, T]
 
 
-def in_lockstep(plans: Mapping[int, Asking[T]], logs: Mapping[str, TopicLog], ceiling_ms: int) -> dict[int, T]:
+def with_batched_lookups(plans: Mapping[int, Asking[T]], logs: Mapping[str, TopicLog], ceiling_ms: int) -> dict[int, T]:
     """Returns what each plan returns, after rounds of merged look-ups; times above `ceiling_ms` are ignored."""
 
     def answers_to(asks: Mapping[int, Ask]) -> dict[int, Answers]:

@@ -17,7 +17,7 @@ is never read further than left needs it. The plan of a bucket is a generator (`
 run in lockstep.
 
 Where nothing is to be read, that stays so while the topics end where they do, until a time that is known
-(`quiet_until`):
+(`next_look_at`):
 
     left waits      its next record goes once the clock proves right beyond it: time + after + producer delay
     the window      expires once the clock proves left beyond its oldest record: time + before + producer delay; batches
@@ -49,7 +49,7 @@ from joins.batch.facts import BucketFacts
 from joins.batch.rules import latest_left, latest_right
 from joins.batch.state import BatchPlan, Bucket
 from joins.plan.bucket_plan import BucketPlan, BucketPlanner, rebased
-from joins.plan.readable import Asking, Listing, in_lockstep
+from joins.plan.readable import Asking, Listing, with_batched_lookups
 from joins.plan.wait_reasons import Held, unread_left, why_left_waits
 from joins.spec import JoinSpec
 from teacup.base.times import LONGEST_MS
@@ -120,7 +120,7 @@ class SyncBolt:
         A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
         """
         spec = self.spec
-        made = in_lockstep(plans, self.logs, listing.listed_ms + spec.max_future_skew_ms)
+        made = with_batched_lookups(plans, self.logs, listing.listed_ms + spec.max_future_skew_ms)
         self.watch.saw(state.buckets, made, listing.listed_ms)
         reads = any(plan.bucket.reads for plan in made.values())
         waited_ms = listing.listed_ms - state.listed_ms
@@ -142,7 +142,7 @@ class SyncBolt:
 
     def _held(self, state: BatchPlan, listing: Listing, made: Mapping[int, BucketPlan]) -> Held:
         waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
-        until_ms = quiet_until(self.spec, listing, made.values(), state.listed_ms + self.spec.watermark_every_ms)
+        until_ms = next_look_at(self.spec, listing, made.values(), state.listed_ms + self.spec.watermark_every_ms)
         return Held(listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing))
 
 
@@ -169,7 +169,7 @@ class Watch:
                 self._moved[number] = (plan.expected.watermark_ms, now_ms)
 
 
-def quiet_until(spec: JoinSpec, listing: Listing, plans: Iterable[BucketPlan], expires_from_ms: int) -> int:
+def next_look_at(spec: JoinSpec, listing: Listing, plans: Iterable[BucketPlan], expires_from_ms: int) -> int:
     """Returns until when planning would find nothing to read, as these plans did; at least the listing's time.
 
     expires_from_ms   when the next batch that only expires the window may run

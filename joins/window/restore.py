@@ -27,10 +27,10 @@ from joins.batch.ticket import Ticket
 from joins.read.batch_reader import Read
 from joins.read.parse import as_first_read, parse
 from joins.read.summary import Deleted
+from joins.rows.buckets import buckets_of
 from joins.rows.frames import I64, RECORD
 from joins.spec import JoinSpec
 from joins.window.covering import gaps, in_order
-from joins.window.shuffle.pieces import buckets_of
 from joins.window.slices import SLICE_BYTES, Covers, Slice
 from joins.window.window import Window
 from teacup.base.times import EARLIEST_MS, LATEST_MS

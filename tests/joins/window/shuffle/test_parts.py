@@ -11,10 +11,11 @@ from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss
 from joins.plan.source import PrefetchedPlan
 from joins.plan.sync_bolt import Planned
+from joins.rows.buckets import buckets_of
 from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation
-from joins.window.shuffle.pieces import Content, Piece, buckets_of, failure_pieces, parts_of
+from joins.window.shuffle.pieces import Content, Piece, failure_pieces, parts_of
 from teacup.spark.crossing import TaskEnded
 
 BASE_MS = 1_000_000_000

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from joins.plan.start import copartition
-from joins.window.shuffle.pieces import LONG, buckets_of, murmur2
+from joins.rows.buckets import LONG, buckets_of, murmur2
 
 
 @given(st.lists(st.binary(max_size=LONG)))
