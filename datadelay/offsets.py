@@ -43,6 +43,7 @@ from typing import Any
 
 from datadelay.errors import ConfigInvalid, PositionsRefused
 from datadelay.positions import WritablePositions
+from teacup.base.times import DISORDER_MS, MAX_FUTURE_SKEW_MS
 from teacup.kafka.log.time_search import Timed, TimeFound, block_size, look_back
 from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog
 from teacup.kafka.records.record import typical
@@ -83,8 +84,8 @@ def offsets_at(
     time_ms: int,
     *,
     now_ms: int,
-    disorder_ms: int = 1_000,
-    max_future_skew_ms: int = 60_000,
+    disorder_ms: int = DISORDER_MS,
+    max_future_skew_ms: int = MAX_FUTURE_SKEW_MS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[OffsetAt, ...]:
     """Returns the offset of `time_ms` in each partition, in their order. Raises `teacup.kafka.errors.KafkaIOError`."""

@@ -30,7 +30,6 @@ import fsspec
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from dedup.errors import ResultsUnreadable
 from dedup.identity import Identity
@@ -163,11 +162,13 @@ class LakeResults:
             total += self._rows_of(path)
             chosen.append(path)
         log.info("loads recent results of %s: %d rows in %d files", self._root, total, len(chosen))
+        from pyarrow import parquet
+
         read, report = 0, Every(SAY_EVERY_S)
         for path in chosen:
             with self._files.open(path) as file:
                 columns = [self._id] if self._time is None else [self._id, self._time]
-                for batch in pq.ParquetFile(file).iter_batches(columns=columns):
+                for batch in parquet.ParquetFile(file).iter_batches(columns=columns):
                     read += len(batch)
                     if self._time is not None and bounds.since_ms is not None:
                         batch = batch.filter(pc.greater_equal(batch.column(self._time), bounds.since_ms))
@@ -197,9 +198,11 @@ class LakeResults:
 
     def _rows_of(self, path: str) -> int:
         """Returns how many rows a file has; also checks that it has the columns needed."""
+        from pyarrow import parquet
+
         try:
             with self._files.open(path) as file:
-                metadata = pq.read_metadata(file)
+                metadata = parquet.read_metadata(file)
         except pa.ArrowInvalid as error:
             raise ResultsUnreadable(
                 f"{path} is not a complete Parquet file ({error}): its writer was killed. Delete it, and "

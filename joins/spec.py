@@ -17,7 +17,7 @@ from datadelay.watermark import Idle
 from joins.errors import SpecError
 from joins.spec_base import REQUIRED, DurationArgs, identity_of
 from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
-from teacup.base.times import LONGEST_MS
+from teacup.base.times import DISORDER_MS, LONGEST_MS, MAX_FUTURE_SKEW_MS, PRODUCER_DELAY_MS
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.json_fields import TimeUnit
 from teacup.kafka.records.record import KAFKA, OUTLIERS, KeyOf, Projection, TimeOf
@@ -125,7 +125,7 @@ class Side(DurationArgs):
     keep: tuple[str, ...] | None = None
     time: str = "kafka"
     time_unit: TimeUnit = TimeUnit.MS
-    disorder_ms: Millis = 1_000
+    disorder_ms: Millis = DISORDER_MS
     disorder: InitVar[str | None] = None
     format: Format = Format.BYTES
 
@@ -256,9 +256,9 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     after_ms: Millis = 0
     after: InitVar[str | None] = None
     policy: Policy = Policy.NEAREST
-    producer_delay_ms: Millis = 10_000
+    producer_delay_ms: Millis = PRODUCER_DELAY_MS
     producer_delay: InitVar[str | None] = None
-    max_future_skew_ms: Millis = 60_000
+    max_future_skew_ms: Millis = MAX_FUTURE_SKEW_MS
     max_future_skew: InitVar[str | None] = None
     idle: Idle = Idle.ADVANCE
     max_wait_ms: Wait | None = None

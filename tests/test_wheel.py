@@ -36,3 +36,10 @@ def test_the_wheel_has_five_packages_and_what_they_need(tmp_path: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == set(MAY_IMPORT)
     assert names >= NEEDED
+
+
+def test_nothing_that_was_built_is_in_the_repository() -> None:
+    """A library of another machine would be taken for one that is up to date."""
+    listed = subprocess.run(["git", "ls-files", "*.so", "*.pyc"], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert listed.stdout == ""

@@ -8,8 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from datadelay.api.databases import check_url
 from datadelay.publish import SkewLimits
-from teacup.base.config.keys import as_written
-from teacup.base.times import Duration
+from teacup.base.config.keys import Duration, as_written
 from teacup.http.server.config import BODY, BURST, HELD, RATE, ServerKeys, Within
 
 READ_TOKEN_VARIABLE = "TEACUP_DELAY_READ_TOKEN"

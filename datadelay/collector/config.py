@@ -17,8 +17,8 @@ from datadelay.collector.reports import Rules
 from datadelay.model import NAME_MAX, NAME_PATTERN
 from datadelay.watermark import Idle
 from teacup.base.config.document import CaBundle, Document
-from teacup.base.config.keys import ApiUrl, Keys, Properties, Text, Where, as_written, at_keys
-from teacup.base.times import Duration, Seconds
+from teacup.base.config.keys import ApiUrl, Duration, Keys, Properties, Seconds, Text, Where, as_written, at_keys
+from teacup.base.times import DISORDER_MS, MAX_FUTURE_SKEW_MS, PRODUCER_DELAY_MS, written
 from teacup.kafka import client
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.json_fields import TimeUnit
@@ -44,18 +44,20 @@ class TopicSettings(Keys):
     )
     time_unit: TimeUnit = Field(default=TimeUnit.MS, description="what a number under `time` counts since the epoch")
     disorder_ms: Duration = Field(
-        default=as_written("1s"),
+        default=as_written(written(DISORDER_MS)),
         alias="disorder",
         description="how far below the largest time before it in its partition a record's time may lie; of a feeder's "
         "topic: the same as in its job file",
     )
     producer_delay_ms: Duration = Field(
-        default=as_written("10s"),
+        default=as_written(written(PRODUCER_DELAY_MS)),
         alias="producer_delay",
         description="the longest time between a record's event time and when it can be read",
     )
     max_future_skew_ms: Duration = Field(
-        default=as_written("1m"), alias="max_future_skew", description="records further ahead of the clock are skipped"
+        default=as_written(written(MAX_FUTURE_SKEW_MS)),
+        alias="max_future_skew",
+        description="records further ahead of the clock are skipped",
     )
     idle: Idle = Field(
         default=Idle.ADVANCE,

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 
 from datadelay.model import TIME_MAX_MS, TIME_MIN_MS, Delay, PartitionReport, Submission, fitted
 from datadelay.watermark import UNKNOWN, Idle, partition_watermark, unread_watermark, watermark
+from teacup.base.times import DISORDER_MS, MAX_FUTURE_SKEW_MS, PRODUCER_DELAY_MS
 from teacup.kafka.log.topic_log import Ends
 from teacup.kafka.records.record import OUTLIERS, proven
 
@@ -40,9 +41,9 @@ NO_GENERATION = "unknown"
 class Rules:
     """What is known of a topic's times, in the terms of `datadelay.watermark`."""
 
-    disorder_ms: int = 1_000
-    producer_delay_ms: int = 10_000
-    max_future_skew_ms: int = 60_000
+    disorder_ms: int = DISORDER_MS
+    producer_delay_ms: int = PRODUCER_DELAY_MS
+    max_future_skew_ms: int = MAX_FUTURE_SKEW_MS
     idle: Idle = Idle.ADVANCE
     outliers: int = OUTLIERS
 

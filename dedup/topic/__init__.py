@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dedup.identity import Identity
-from dedup.replay_range import DedupConfig, ReplayRange
+if TYPE_CHECKING:
+    from dedup.identity import Identity
+    from dedup.replay_range import DedupConfig, ReplayRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
 from dedup.errors import DedupConfigInvalid, PartitionsDiffer, RecordsGone, SourceChanged
-from dedup.identity import Identity
 from teacup.kafka.client import committed_only
 from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
@@ -37,6 +36,9 @@ from teacup.kafka.log.point_reader import PointReader
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 from teacup.spark.crossing import SUMMARY_SCHEMA
 from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
+
+if TYPE_CHECKING:
+    from dedup.identity import Identity
 
 log = logging.getLogger("teacup.dedup.topic.source")
 

@@ -1,4 +1,4 @@
-"""The files of the services: of which one a file is, and everything that is wrong with it. Connects to nothing.
+"""The files of the services: whose a file is, and all that is wrong with it. Connects to nothing.
 
 What a service needs is imported once it is known that the file is its own: it may be an extra that is not installed.
 """

@@ -19,7 +19,7 @@ from teacup.base.config.document import Document
 from teacup.base.config.keys import Properties
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.now import wall_ms
-from teacup.base.times import iso, millis_of
+from teacup.base.times import DISORDER_MS, iso, millis_of
 from teacup.kafka.errors import KafkaIOError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def at_command(
     bootstrap_servers: Bootstrap = "",
     kafka_config: KafkaFile = None,
     payload_time: PayloadTime = None,
-    disorder_ms: Disorder = 1_000,
+    disorder_ms: Disorder = DISORDER_MS,
 ) -> None:
     """Print each partition's offset at a time; past the end of a partition that is its end.
     Exit code 9 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
@@ -105,7 +105,7 @@ def set_command(
     bootstrap_servers: Bootstrap = "",
     kafka_config: KafkaFile = None,
     payload_time: PayloadTime = None,
-    disorder_ms: Disorder = 1_000,
+    disorder_ms: Disorder = DISORDER_MS,
 ) -> None:
     """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes only with --apply."""
     log_each_line_once(logging.WARNING)

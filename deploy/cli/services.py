@@ -16,6 +16,7 @@ from datadelay.errors import DelayError
 from deploy.cli.commands import log_each_line_once
 from deploy.errors import DeployError
 from teacup.base.errors import OF_COLLECTOR, SettingsInvalid, listed
+from teacup.spark.errors import SparkError
 
 delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
 storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
@@ -84,6 +85,6 @@ def broker_command(
 
     try:
         run_broker(folder, port)
-    except DeployError as error:
+    except (DeployError, SparkError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(error.exit_code) from error

@@ -12,8 +12,7 @@ from dedup.replay_range import DedupConfig
 from deploy.job import DedupJob
 from deploy.jobfile.job_keys import JobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec
-from teacup.base.config.keys import Keys, Properties, as_written
-from teacup.base.times import Duration
+from teacup.base.config.keys import Duration, Keys, Properties, as_written
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.headers import LEFT, RIGHT
 from teacup.kafka.records.record import HEADER, KAFKA, KeyOf
@@ -94,7 +93,7 @@ class DedupKeys(JobKeys):
 
     @property
     def looks_back(self) -> bool:
-        """Always: what it wrote before a restart would be written again."""
+        """Returns True: without a look at the output, what was written before a restart would be written again."""
         return True
 
     def to_job(self) -> DedupJob:

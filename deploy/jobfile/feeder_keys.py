@@ -10,8 +10,7 @@ from deploy.job import FeederJob
 from deploy.jobfile.job_keys import RightKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.values import Topic, from_spec
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from teacup.base.config.keys import Keys
-from teacup.base.times import Seconds
+from teacup.base.config.keys import Keys, Seconds
 
 
 class FeedStorageKeys(StorageKeys):

@@ -35,8 +35,7 @@ from deploy.jobfile.values import (
 from joins.lookup.spec import StoreAddress
 from joins.spec import Format, JoinSpec, OnDataLoss, Side
 from teacup.base.config.document import CaBundle
-from teacup.base.config.keys import ApiUrl, Keys, Properties, Text, Where, at_keys
-from teacup.base.times import Duration, Seconds
+from teacup.base.config.keys import ApiUrl, Duration, Keys, Properties, Seconds, Text, Where, at_keys
 from teacup.kafka.records.json_fields import TimeUnit
 from teacup.spark.conf import DEFAULT_MASTER, speculation_problems
 

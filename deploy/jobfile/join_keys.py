@@ -20,9 +20,9 @@ from deploy.jobfile.values import Topic, from_spec, like
 from joins.lookup.spec import DelayApi, LookupSpec, OnExpired, StorageApi
 from joins.spec import JoinPath, JoinSpec, Policy, Wait
 from joins.spec_base import Wording
-from teacup.base.config.keys import Keys, Properties, Text, at_keys
+from teacup.base.config.keys import Duration, Keys, Properties, Seconds, Text, at_keys
 from teacup.base.fields import Count
-from teacup.base.times import Duration, Seconds, written
+from teacup.base.times import written
 from teacup.kafka.headers import PREFIX
 
 
@@ -46,7 +46,7 @@ class MatchKeys(Keys):
 
 
 class WindowMatchKeys(MatchKeys):
-    """Also how records reach the task that joins them."""
+    """The keys under `join` of an in-memory join: how records reach the task that joins them, too."""
 
     path: JoinPath | None = from_spec(
         JoinSpec,
@@ -243,12 +243,12 @@ class JoinKeys(TimedJobKeys):
 
     @property
     def in_transactions(self) -> bool:
-        """With exactly-once delivery only."""
+        """Returns whether rows are written in transactions: under exactly-once delivery."""
         return self.output.delivery == "exactly-once"
 
     @property
     def looks_back(self) -> bool:
-        """With deduplication only."""
+        """Returns whether a start reads recent output: if it deduplicates."""
         return self.output.deduplicate is not None
 
     def to_spec(self) -> JoinSpec:

@@ -6,7 +6,7 @@ Where a key becomes a field of a spec, default, bounds and unit are declared the
 
     producer_delay_ms: Duration = from_spec(JoinSpec, "producer_delay_ms", description="...")
 
-is the key `producer_delay`, with `10s` as its default, because `JoinSpec` says `producer_delay_ms: Millis = 10_000`.
+is the key `producer_delay`, with `10s` as its default, because `JoinSpec` has it, in milliseconds.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class BatchReport:
         return parts
 
     def for_machines(self) -> dict[str, Any]:
-        """Returns all of it."""
+        """Returns every figure of the batch."""
         return {
             "event": "batch",
             "number": self.number,

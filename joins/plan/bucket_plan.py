@@ -1,8 +1,8 @@
 """One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns a `BucketPlan`.
 
-A plan says how far to read. Which records may go is found by the task that reads them (`joins.window.bolt`). A search
-of the log may be wrong; the cost is only a batch that reads too little or too much. Everything worth reading is read in
-the end, because every planned range makes at least one more record known.
+A plan says how far to read. Which records may go is found by the task that reads them (`joins.read.batch_reader`).
+A search of the log may be wrong; the cost is only a batch that reads too little or too much. Everything worth reading
+is read in the end, because every planned range makes at least one more record known.
 
 Where both sides together have more to read than the batch's share of records, right is read up to a target time H, and
 left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the share.

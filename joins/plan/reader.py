@@ -29,10 +29,11 @@ from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import ClockBehind, DataLoss
+from joins.plan.available_now import AvailableNow, of_available_now
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.log_checks import REMEDY, check_compaction
 from joins.plan.readable import Listing
-from joins.plan.sync_bolt import AvailableNow, Planned, Watch, of_available_now
+from joins.plan.sync_bolt import Planned, Watch
 from joins.plan.wait_reasons import Held, Waited, for_people
 from joins.read.batch_reader import find_facts
 from joins.read.deserialize import SideReader, expect_schemas, times_as_json

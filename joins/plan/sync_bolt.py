@@ -8,9 +8,9 @@ One bucket, one batch, with H a target time and D the disorder of a side:
     left              goes up to the limit that this watermark allows: each partition up to its first record at or above
     left watermark    of the records from there on: no timely one has a smaller time. The expiry follows from it
 
-`joins.batch.rules` has the formulas, and why they prevent the deadlock. The driver plans ranges by asking the log
+`joins.batch.rules` has the formulas, and why they prevent the deadlock. Ranges are planned by asking the log
 where times begin. That is a hint. The watermarks, the expiry and where left stops are what the task finds in the
-records (`joins.window.bolt`); they come back as facts, and the next plan starts from them.
+records (`joins.read.batch_reader`); they come back as facts, and the next plan starts from them.
 
 H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
 is never read further than left needs it. The plan of a bucket is a generator (`joins.plan.bucket_plan`); all of them
@@ -26,17 +26,6 @@ Where nothing is to be read, that stays so while the topics end where they do, u
 
 Where more than the clock decides, each look makes a plan: right is not read to its end, a transaction is open, left's
 next record is not known, `max_wait` runs, another system says how far right is stored.
-
-A run under `availableNow` (`AvailableNow`) reads, and so ends when it has read:
-
-    left   up to the ends that the first look found; records after them count as not yet readable
-    right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
-           look, so that retention does not overtake a right topic whose left is silent
-
-With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
-a line (`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. No batch is
-made that reads nothing and only expires the window. Right records that have not expired when the run ends stay in the
-window, and the next run matches them or reports them unjoined.
 """
 
 from __future__ import annotations
@@ -50,10 +39,9 @@ from joins.batch.rules import latest_left, latest_right
 from joins.batch.state import BatchPlan, Bucket
 from joins.plan.bucket_plan import BucketPlan, BucketPlanner, rebased
 from joins.plan.readable import Asking, Listing, with_batched_lookups
-from joins.plan.wait_reasons import Held, unread_left, why_left_waits
+from joins.plan.wait_reasons import Held, why_left_waits
 from joins.spec import JoinSpec
-from teacup.base.times import LONGEST_MS
-from teacup.kafka.log.topic_log import Ends, ListedEnds, TopicLog, fair_shares
+from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 
 PLAN_EVERY_MS = 1_000
 RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the offsets of groups for seven days
@@ -203,29 +191,3 @@ def _due(spec: JoinSpec, listing: Listing, plan: BucketPlan, expires_from_ms: in
         expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + clock_ms
         due.append(max(expires_ms, expires_from_ms))
     return due
-
-
-class AvailableNow:
-    """Remembers the ends of both topics at the first look."""
-
-    def __init__(self) -> None:
-        self._left, self._right = ListedEnds(), ListedEnds()
-
-    def cut(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
-        """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
-        left, right = self._left.cut(listing.left), self._right.cut(listing.right)
-        cut = replace(listing, left=left)
-        buckets = () if state is None else state.buckets.values()
-        if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
-            return cut
-        read = {p: partition_range.end for bucket in buckets for p, partition_range in bucket.right.items()}
-        beyond = {
-            p: replace(ends, stable=min(max(right[p].stable, read.get(p, 0)), ends.stable))
-            for p, ends in listing.right.items()
-        }
-        return replace(cut, right=beyond)
-
-
-def of_available_now(spec: JoinSpec) -> JoinSpec:
-    """Returns the join without batches that only expire the window."""
-    return replace(spec, watermark_every_ms=LONGEST_MS)

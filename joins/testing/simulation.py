@@ -20,10 +20,11 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
+from joins.plan.available_now import AvailableNow, of_available_now
 from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
 from joins.plan.readable import list_ends
 from joins.plan.start.positions import begin
-from joins.plan.sync_bolt import AvailableNow, Planned, SyncBolt, Watch, of_available_now
+from joins.plan.sync_bolt import Planned, SyncBolt, Watch
 from joins.plan.wait_reasons import Held, Waited
 from joins.read.batch_reader import OpenRange, find_facts
 from joins.read.summary import BucketSummary

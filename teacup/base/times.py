@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
-
-from pydantic import BeforeValidator, WithJsonSchema
 
 EARLIEST_MS = -(2**62)
 """Before every time: as a lower bound it excludes nothing."""
@@ -27,6 +24,11 @@ UNLIMITED_MS = 2**62
 
 LONGEST_MS = 3_650 * 86_400_000
 """Ten years: a longer duration in a configuration is a mistake, and sums of absurd ones would overflow 64 bits."""
+
+DISORDER_MS = 1_000
+PRODUCER_DELAY_MS = 10_000
+MAX_FUTURE_SKEW_MS = 60_000
+"""What joins, collectors and searches assume of a topic's times unless they are told otherwise."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -54,15 +56,14 @@ def iso(time_ms: int) -> str:
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
-_DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
+DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
 _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
-_SCHEMA = WithJsonSchema({"type": "string", "pattern": _DURATION, "examples": ["250ms", "10s", "1m 30s", "2h"]})
 
 
 def duration_ms(value: object) -> int:
     """Returns the milliseconds of `1m 30s`: 90000. Raises ValueError if it is not a duration or has no unit."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if not re.match(_DURATION, text):
+    if not re.match(DURATION, text):
         raise ValueError(_HOW_LONG)
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text)
     total = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
@@ -85,7 +86,3 @@ def written(milliseconds: int) -> str:
 def duration_s(value: object) -> float:
     """Returns the seconds of `1m 30s`: 90.0. Raises as `duration_ms`."""
     return duration_ms(value) / 1000
-
-
-Duration = Annotated[int, BeforeValidator(duration_ms), _SCHEMA]
-Seconds = Annotated[float, BeforeValidator(duration_s), _SCHEMA]

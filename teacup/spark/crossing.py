@@ -20,13 +20,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
-from pydantic import TypeAdapter
-from pydantic_core import to_json
 
 from teacup.base.errors import ExitCode
+
+if TYPE_CHECKING:  # processes that ask only for a schema need no pydantic
+    from pydantic import TypeAdapter
 
 MARK = "teacup-error: "
 
@@ -143,6 +144,8 @@ def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterat
 
     final   errors of ours that no further attempt could avoid: instead of being raised they are reported
     """
+    from pydantic_core import to_json
+
     try:
         for summary in summaries:
             yield _row(to_json(summary).decode(), None)
@@ -163,6 +166,8 @@ def summaries_in(rows: Iterable[tuple[str | None, str | None]], kind: type[S]) -
 
 @cache
 def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(cast("Any", kind))
 
 

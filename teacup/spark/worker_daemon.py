@@ -107,8 +107,6 @@ if __name__ == "__main__":
     from pyspark import daemon
     from pyspark.serializers import read_int
 
-    from teacup.spark.worker_daemon import KilledWorkers
-
     workers = KilledWorkers()
     workers.watch()
     daemon.read_int = workers.asked(read_int)  # type: ignore[attr-defined]

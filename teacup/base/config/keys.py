@@ -14,16 +14,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from teacup.base.fields import MASK, is_secret, property_text, shortened, without_password
+from teacup.base.times import DURATION, duration_ms, duration_s
 
 Where = tuple[str | int, ...]
 """A place in a file: keys and list indexes from the top."""
 
 Problems = list[tuple[Where, str]]
 """Where and what."""
+
+_WRITTEN = WithJsonSchema({"type": "string", "pattern": DURATION, "examples": ["250ms", "10s", "1m 30s", "2h"]})
+Duration = Annotated[int, BeforeValidator(duration_ms), _WRITTEN]
+"""Milliseconds; in a file with a unit."""
+Seconds = Annotated[float, BeforeValidator(duration_s), _WRITTEN]
+"""The same in seconds."""
 
 
 class Keys(BaseModel):

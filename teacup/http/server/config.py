@@ -11,8 +11,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from teacup.base.config.document import Document
-from teacup.base.config.keys import Keys, as_written, at_keys
-from teacup.base.times import Seconds
+from teacup.base.config.keys import Keys, Seconds, as_written, at_keys
 from teacup.http.server.auth import Scope, Tokens, load_tokens
 
 Within = Annotated[Seconds, Field(gt=0)]

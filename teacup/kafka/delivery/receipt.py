@@ -206,7 +206,8 @@ def check_start(
         raise OutputTaken(
             f"{who}: a job of this name on another checkpoint (generation {receipt.generation}) writes to this output, "
             f"is at batch {receipt.number}, and may still run; this checkpoint is new. Nothing was touched. Use that "
-            "checkpoint; or give this job another `name` or another output topic; or, if this checkpoint is to "
+            "checkpoint; or give this job another output topic (with another `name` alone it writes its rows "
+            "beside those that are there); or, if this checkpoint is to "
             "replace the other one, stop that job and start with `teacup run --take-over`: rows from `start` on are "
             "then written again, and the other checkpoint can never continue"
         )

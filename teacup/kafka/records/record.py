@@ -43,15 +43,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from teacup.base.times import UNLIMITED_MS
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.json_fields import PATH, TimeUnit, json_fields
+
+if TYPE_CHECKING:  # whoever only reads times needs no polars
+    import polars as pl
 
 KAFKA = "kafka"
 LOG_APPEND_TIME = 2
@@ -247,6 +250,8 @@ class Projection:
 
     def headers(self, headers: pl.Series) -> pl.Series:
         """Returns the headers (list of structs with a key) that are kept; null where none is."""
+        import polars as pl
+
         names = [part.removeprefix(HEADER) for part in self.parts if part.startswith(HEADER)]
         if not names or headers.null_count() == len(headers):
             return pl.Series(headers.name, [None], dtype=headers.dtype).new_from_index(0, len(headers))

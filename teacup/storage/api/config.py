@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from teacup.base.config.keys import Keys, as_written
-from teacup.base.times import Duration
+from teacup.base.config.keys import Duration, Keys, as_written
 from teacup.http.server.auth import Scope
 from teacup.http.server.config import BODY, BURST, HELD, RATE, ServerKeys, Within
 from teacup.storage.model import Keep, Namespace

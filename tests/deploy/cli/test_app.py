@@ -51,6 +51,17 @@ def test_every_command_has_help_and_is_documented() -> None:
     assert missing == []
 
 
+def test_the_development_broker_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In one line: it is a newcomer's first command."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+
+    done = CliRunner().invoke(app, ["dev", "broker"])
+
+    assert done.exit_code == ExitCode.BAD_JOB_FILE
+    assert "Java" in done.output
+
+
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_no_help_text_is_cut_off(columns: str) -> None:
     """Of no command and no group of commands: neither by rich (`…`) nor by typer (`word...`)."""

@@ -19,9 +19,8 @@ from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.spec import JoinSpec, Side, Wait
 from joins.spec_base import REQUIRED
-from teacup.base.config.keys import Keys
+from teacup.base.config.keys import Duration, Keys, Seconds
 from teacup.base.fields import Between, Count
-from teacup.base.times import Duration, Seconds
 
 JOBS = (CommonJob, JoinJob, DedupJob, FeederJob, Output, Select, Deduplicate, DedupConfig)
 SPECS = (Side, JoinSpec, LookupSpec, StorageApi, DelayApi, FeedSpec, FeedStorage)

@@ -11,7 +11,7 @@
 #include "export.h"
 #include "utf8.h"
 
-/* As in avroskip.py. What follows an operation: */
+/* As in records/avro_check.py. What follows an operation: */
 enum {
         FIXED,    /* how many bytes */
         INT,      /* nothing */

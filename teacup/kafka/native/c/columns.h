@@ -1,4 +1,4 @@
-/* Arrow columns that are read: those of teacup.kafka/native/columns.py, borrowed for the length of a call. */
+/* Arrow columns that are read: those of teacup/kafka/native/columns.py, borrowed for the length of a call. */
 #ifndef TC_COLUMNS_H
 #define TC_COLUMNS_H
 

@@ -1,4 +1,4 @@
-/* Texts that are made of pieces, one text per row: those of teacup.kafka/texts.py. */
+/* Texts that are made of pieces, one text per row: those of teacup/kafka/write/templates.py. */
 #ifndef TC_TEXT_H
 #define TC_TEXT_H
 

@@ -1,0 +1,50 @@
+"""What a run under `availableNow` reads, and so when it ends. Pure.
+
+It reads, and ends when it has read:
+
+    left   up to the ends that the first look found; records after them count as not yet readable
+    right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
+           look, so that retention does not overtake a right topic whose left is silent
+
+With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
+a line (`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. No batch is
+made that reads nothing and only expires the window. Right records that have not expired when the run ends stay in the
+window, and the next run matches them or reports them unjoined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from joins.batch.state import BatchPlan
+from joins.plan.readable import Listing
+from joins.plan.wait_reasons import unread_left
+from joins.spec import JoinSpec
+from teacup.base.times import LONGEST_MS
+from teacup.kafka.log.topic_log import ListedEnds
+
+
+class AvailableNow:
+    """Remembers the ends of both topics at the first look."""
+
+    def __init__(self) -> None:
+        self._left, self._right = ListedEnds(), ListedEnds()
+
+    def cut(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
+        """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
+        left, right = self._left.cut(listing.left), self._right.cut(listing.right)
+        cut = replace(listing, left=left)
+        buckets = () if state is None else state.buckets.values()
+        if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
+            return cut
+        read = {p: partition_range.end for bucket in buckets for p, partition_range in bucket.right.items()}
+        beyond = {
+            p: replace(ends, stable=min(max(right[p].stable, read.get(p, 0)), ends.stable))
+            for p, ends in listing.right.items()
+        }
+        return replace(cut, right=beyond)
+
+
+def of_available_now(spec: JoinSpec) -> JoinSpec:
+    """Returns the join without batches that only expire the window."""
+    return replace(spec, watermark_every_ms=LONGEST_MS)
