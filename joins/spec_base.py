@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from joins.errors import SpecChanged, SpecError
 from teacup.base.fields import declared, takes
+from teacup.base.times import duration_ms
 
 REQUIRED: Any = ...
 """Stands where a duration has no default: the number or the text must be given."""
@@ -69,8 +70,6 @@ def _durations(spec: type[Any]) -> list[tuple[str, str]]:
 
 def _parsed(spec: type[Any], name: str, given: str) -> float:
     """Returns the number that a text means for a field. Raises `ValueError` with what to give."""
-    from teacup.base.times import duration_ms  # on first use: pydantic is slow to import, and workers need no texts
-
     duration = duration_ms(given)
     number = duration if name.endswith(_MS) else duration / 1_000
     if not takes(declared(spec, name), number):
