@@ -46,7 +46,7 @@ STATE_TEXT = {"ok": "ok", "caught_up": "caught up", "unknown": "unknown", "stale
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
+def chromium() -> Iterator[webdriver.Chrome]:
     """Runs a headless Chromium, which `tests/install-browser.sh` installs."""
     binary, driver = shutil.which("chromium"), shutil.which("chromedriver")
     assert binary, "chromium is missing: run tests/install-browser.sh"
@@ -59,6 +59,14 @@ def browser() -> Iterator[webdriver.Chrome]:
     with webdriver.Chrome(options=options, service=Service(driver)) as started:
         started.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": HASTE})
         yield started
+
+
+@pytest.fixture
+def browser(chromium: webdriver.Chrome) -> webdriver.Chrome:
+    """Leaves the page of the test before: it would go on asking a server that is gone, and log that."""
+    chromium.get("about:blank")
+    chromium.get_log("browser")
+    return chromium
 
 
 @pytest.fixture
@@ -248,7 +256,6 @@ def test_loads_nothing_from_elsewhere_and_logs_no_error(
 ) -> None:
     """It works in an isolated network; its policy forbids everything else."""
     open_server.client().submit(submission())
-    browser.get_log("browser")
     browser.get(open_server.url)
     wait(browser, lambda: cards(browser).get("impressions", {}).get("label"))
 
