@@ -1,4 +1,4 @@
-"""What a test run prints: one line per file, the slowest ten tests, and what passed only the second time.
+"""What a test run prints: one line per file, the slowest ten tests, and what passed only the second time, with why.
 
     tests/joins/window/test_match.py                          41 passed                    1.2 s
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 SLOWEST = 10
+REASON_LINES, REASON_WIDTH = 12, 300
 _VERBOSE = 1
 _Status = tuple[str, str, Any]
 
@@ -34,7 +35,7 @@ class Reporting:
         self._of_files: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._seconds: Counter[str] = Counter()
         self._of_tests: Counter[str] = Counter()
-        self._reran: set[str] = set()
+        self._reran: dict[str, str] = {}
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Without xdist, which does not print the name of a file before its tests."""
@@ -61,7 +62,7 @@ class Reporting:
         self._seconds[_file(test)] += report.duration
         self._of_tests[test] += report.duration
         if report.outcome == "rerun":
-            self._reran.add(test)
+            self._reran[test] = _reason(report)
             self._outcomes.pop(test, None)
         elif report.when == "call" or report.outcome != "passed":
             self._outcomes[test] = report.outcome
@@ -87,12 +88,18 @@ class Reporting:
         late = sorted(test for test in self._reran if self._outcomes.get(test) == "passed")
         if self._reran:
             self._terminal.section("passed only the second time")
-            self._terminal.write_line("\n".join(late) or "none")
+            self._terminal.write_line("\n".join(f"{test}{self._reran[test]}" for test in late) or "none")
 
     @property
     def _terminal(self) -> pytest.TerminalReporter:
         found: pytest.TerminalReporter = self._config.pluginmanager.get_plugin("terminalreporter")
         return found
+
+
+def _reason(report: pytest.TestReport) -> str:
+    """Returns the lines of a failure that say why, each cut; nobody sees the rest of a test that passes later."""
+    said = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
+    return "".join(f"\n{line[:REASON_WIDTH]}" for line in said[:REASON_LINES])
 
 
 def _file(test: str) -> str:

@@ -43,4 +43,5 @@ def test_each_file_has_a_line_and_a_test_that_passed_the_second_time_is_named(tm
     assert re.search(r"^test_one.py +1 failed, 3 passed, 1 skipped +[\d.]+ s$", printed, re.MULTILINE), printed
     assert re.search(r"^test_other.py +1 passed ", printed, re.MULTILINE)
     assert re.search(r"slowest 10 =+\n +[\d.]+ s  test_", printed)
-    assert re.search(r"passed only the second time =+\ntest_one.py::test_passes_the_second_time\n===", printed)
+    assert re.search(r"passed only the second time =+\ntest_one.py::test_passes_the_second_time\nE ", printed)
+    assert "E           AssertionError: the first time" in printed
