@@ -38,7 +38,7 @@ from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, valu
 from deploy.dev.broker.broker import Broker
 from deploy.job import JoinJob, Output
 from deploy.jobs.join import JoinJobKind
-from deploy.jobs.lines import Lines
+from deploy.watch.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 from joins.spec import Format, JoinSpec, Side

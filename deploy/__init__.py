@@ -6,6 +6,7 @@ dev/                the demos, and a broker for development
 jobfile/            the keys of job files
 jobs/               one runner, and a module for each kind of job
 output/             which rows are written where, and how
+watch/              what a running job tells: lines, metrics
 checkpoint_lock.py  one process per checkpoint
 errors.py           what is refused or given up (pure)
 job.py              jobs as plain, validated data (pure)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from dedup.identity import Identity
 from dedup.replay_range import DedupConfig
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
 from joins.spec import JoinSpec, OnDataLoss, Wait
-from teacup.base.fields import Count, local_folder
+from teacup.base.fields import Between, Count, local_folder
+
+Port = Annotated[int, Between("a port, from 0 to 65535", least=0, most=65_535)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,14 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricsAt:
+    """Where a running job shows its numbers, and whether it lives. port: 0 is any free one, which the log names."""
+
+    port: Port = 9464
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CommonJob:
     """What jobs of every kind have in common.
 
@@ -67,6 +78,7 @@ class CommonJob:
                 is read to its present end, then stop
     spark       `master` and any Spark property
     json_log    JSON lines instead of text
+    metrics     None: it shows nothing
     """
 
     kind: str
@@ -74,6 +86,7 @@ class CommonJob:
     trigger_ms: int | None = 0
     spark: Mapping[str, str] = field(default_factory=dict)
     json_log: bool = False
+    metrics: MetricsAt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,10 +83,20 @@ def run(
             "never continue; rows from `start` on are written again",
         ),
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            metavar="PORT",
+            help="serve /metrics, /livez and /readyz at this port of this machine, like the key `metrics.port`; 0: "
+            "any free one, which the log names",
+        ),
+    ] = None,
     assignments: Assignments = None,
 ) -> None:
     """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
-    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or (), stop=context.obj))
+    given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
+    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -196,12 +206,14 @@ def run_file(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log)
-    from deploy.jobs.lines import Lines
     from deploy.jobs.runner import run
     from deploy.kinds import kind_of
+    from deploy.watch.lines import Lines
+    from deploy.watch.watched import watched
 
-    with closing(Lines(as_json=job.json_log)) as lines:
-        return run(kind_of(job, take_over=take_over), lines, stop)
+    kind = kind_of(job, take_over=take_over)
+    with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
+        return run(kind, listener, stop)
 
 
 def unjoined_of(
@@ -230,7 +242,7 @@ def unjoined_of(
     except ValueError as error:
         typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
         return ExitCode.BAD_JOB_FILE
-    from deploy.jobs.lines import Lines
+    from deploy.watch.lines import Lines
     from deploy.jobs.unjoined.run import run_unjoined
 
     with closing(Lines(as_json=job.json_log)) as lines:

@@ -19,6 +19,8 @@ from deploy.job import DedupJob
 from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
+from deploy.watch import measures
+from deploy.watch.measures import Sample
 from teacup.base.times import written
 from teacup.kafka.headers import BATCH
 from teacup.spark.stream_reader import ReaderControl, rows_of
@@ -26,7 +28,7 @@ from teacup.spark.stream_reader import ReaderControl, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.lines import Positions
+    from deploy.watch.backlog import Positions
 
 _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped")
 
@@ -127,6 +129,10 @@ class DedupReport:
 
     def for_machines(self) -> dict[str, Any]:
         return {"event": "batch", "number": self.number, "seconds": round(self.seconds, 6), **self.counts}
+
+    def samples(self) -> Iterator[Sample]:
+        """Yields the numbers of the batch."""
+        yield measures.READ(self.records, side="source")
 
 
 def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -> DedupReport:

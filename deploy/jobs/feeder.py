@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,8 @@ from deploy.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
+from deploy.watch import measures
+from deploy.watch.measures import Sample
 from joins.lookup.feed.source import commit_fed, feed_source
 from joins.lookup.feed.spec import Fed
 from joins.lookup.feed.stage import FeedSummary
@@ -27,7 +29,7 @@ from teacup.spark.stream_reader import ReaderControl, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.lines import Positions
+    from deploy.watch.backlog import Positions
 
 _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
 
@@ -132,6 +134,10 @@ class FeedReport:
             "newest_ms": self.newest_ms,
             "behind_ms": self.behind_ms,
         }
+
+    def samples(self) -> Iterator[Sample]:
+        """Yields the numbers of the batch."""
+        yield measures.READ(self.records, side="right")
 
 
 def gathered(summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:

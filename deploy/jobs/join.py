@@ -59,7 +59,7 @@ from teacup.spark.errors import SessionRefused
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.lines import Positions
+    from deploy.watch.backlog import Positions
 
 
 class JoinJobKind(JobKind):

@@ -6,13 +6,15 @@ A join that matches nothing says so once (`NothingMatched`): a wrong key, interv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from datadelay.watermark import UNKNOWN
 from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, check_whole
+from deploy.watch import measures
+from deploy.watch.measures import Sample
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
@@ -125,6 +127,11 @@ class BatchReport:
             "deduplicator": self._deduplicator(),
             "warnings": self.warnings,
         }
+
+    def samples(self) -> Iterator[Sample]:
+        """Yields the numbers of the batch."""
+        for side, records in self.read.items():
+            yield measures.READ(records, side=side)
 
     def _deduplicator(self) -> dict[str, Any]:
         """Returns counts and changes of state in any worker; nothing while it is off."""

@@ -20,6 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,10 @@ from typing import TYPE_CHECKING, Any
 from deploy.check.connect import Checks, Named, check_topics
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
-from deploy.jobs.lines import Backlog, Lines, Positions, Report
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
+from deploy.watch.backlog import Backlog, Positions
+from deploy.watch.listener import About, Listener, Moment, Phase, Report
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
 from teacup.base.logs import worker_environment
@@ -112,9 +114,18 @@ class JobKind(ABC):
         """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
 
-def run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
-    """Runs until stopped, or until all is read; one line per batch; returns the exit code."""
-    return with_lock(kind.common.checkpoint, lambda: _run(kind, lines, stop))
+def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
+    """Runs until stopped, or until all is read; the listener is told each batch; returns the exit code."""
+    code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop))
+    listener.moment(Moment(at_ms=wall_ms(), phase=Phase.ENDED))
+    listener.ended(code)
+    return code
+
+
+def about(kind: JobKind) -> About:
+    """Returns what listeners are told of a job first."""
+    sides = {named.topic: named.key.removesuffix(".topic") for named in kind.topics() if not named.written}
+    return About(name=kind.name, kind=kind.common.kind, version=_version(), does=kind.opening(), sides=sides)
 
 
 def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
@@ -128,15 +139,17 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
         return ExitCode.DONE
 
 
-def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stop: Stop) -> bool:
+def ready(
+    wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stopped: Callable[[], bool]
+) -> bool:
     """Returns whether the job may begin: what is read from answers (`wait`), the topics exist.
 
     False if the job is asked to stop meanwhile. Raises `TopicsMissing`, and what `wait` raises.
     """
-    wait(lambda: stop.asked)
-    if not stop.asked:
+    wait(stopped)
+    if not stopped():
         check_topics(topics)
-    return not stop.asked
+    return not stopped()
 
 
 def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
@@ -144,16 +157,28 @@ def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType(
     return {**ours, **worker_environment(as_json=job.json_log), **job.spark}
 
 
-def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
+def _version() -> str:
+    try:
+        return version("teacup-joins")
+    except PackageNotFoundError:  # run from its sources, without being installed
+        return "unknown"
+
+
+def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
-    lines.opening(kind.opening())
+    listener.opening(about(kind))
+
+    def stopped() -> bool:  # asked a few times a second
+        listener.moment(Moment(at_ms=wall_ms(), phase=Phase.CONNECTING))
+        return stop.asked
+
     kind.read_checkpoint()
     check_java()
     properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
-        if ready(kind.wait, kind.topics(), stop):
+        if ready(kind.wait, kind.topics(), stopped):
             kind.prepare()
         if stop.asked:
             return ExitCode.DONE
@@ -161,13 +186,13 @@ def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
         if stop.asked:
             return ExitCode.DONE
         try:
-            _query(kind, session, lines, stop)
+            _query(kind, session, listener, stop)
         except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
             return failed(session.ended() or error)
     return ExitCode.DONE
 
 
-def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
+def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> None:
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         with crossing():
@@ -176,7 +201,7 @@ def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
             if summaries:  # there are none if the job was stopped before anything was planned
                 report = kind.report(summaries, time.monotonic() - began, wall_ms())
                 kind.keep(summaries)
-                lines.batch(report)
+                listener.batch(report)
                 session.end_planners()
 
     writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
@@ -187,12 +212,15 @@ def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
     stop.at_once(query.stop)
     positions = CommittedPositions(kind, query)
     backlog = Backlog(positions.newest, kind.kafka)
-    if lines.live:
+    if listener.watches:
         backlog.start()
     asked, look = False, Every(POSITIONS_EVERY_S)
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
-            lines.tick(backlog.shown())
+            phase = Phase.STOPPING if stop.asked else Phase.RUNNING
+            listener.moment(
+                Moment(at_ms=wall_ms(), phase=phase, lag=backlog.lag, unreachable=backlog.unreachable)
+            )
             if look.due():
                 positions.commit_when_idle()
             if asked and not in_progress(query):

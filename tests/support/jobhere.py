@@ -24,7 +24,7 @@ import yaml
 
 from deploy.job import JoinJob
 from deploy.jobs import runner
-from deploy.jobs.lines import Lines
+from deploy.watch.lines import Lines
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import run as verdicts
 from deploy.kinds import kind_of

@@ -14,7 +14,7 @@ import yaml
 
 from datadelay.model import PartitionReport, Submission
 from deploy.checkpoint_lock import checkpoint_lock
-from deploy.jobs.lines import Lines
+from deploy.watch.lines import Lines
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined.look import Logs, folder_of, load, look, save
 from deploy.jobs.unjoined.run import run_unjoined

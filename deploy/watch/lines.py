@@ -5,7 +5,6 @@ line, and so does the last batch: otherwise a short run would look as if it had 
 in full.
 
 On a terminal the last line shows that the job is alive, how much it still has to read, and when it will have caught up.
-The ends of the topics are asked for in a thread of their own, so that an unreachable broker does not hold the job up.
 """
 
 from __future__ import annotations
@@ -13,56 +12,23 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.status import Status
 
+from deploy.watch.listener import About, Lag, Moment, Report
+from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
-from teacup.kafka.errors import KafkaIOError
-from teacup.kafka.log.broker_log import BrokerLog
 
 log = logging.getLogger("teacup")
 
 WIDTH = 100
 EVERY_S = 1.0
-LOOK_EVERY_S = 3.0
-_WITHIN_S = 60.0
 _INDENT = " " * 10
-
-Positions = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset that is read next"""
-
-
-class Report(Protocol):
-    """One batch, as a job reports it."""
-
-    @property
-    def records(self) -> int:
-        """How many records it read."""
-        ...
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What the operator should do something about."""
-        ...
-
-    def usual(self) -> Sequence[str]:
-        """Returns what matters of every batch, most important first, as text."""
-        ...
-
-    def rare(self) -> Sequence[str]:
-        """Returns what happened that does not happen in most batches."""
-        ...
-
-    def for_machines(self) -> dict[str, Any]:
-        """Returns all of it; times in milliseconds, unknown ones null."""
-        ...
 
 
 class Lines:
@@ -79,8 +45,12 @@ class Lines:
         if not as_json and self._out.isatty():
             self._status = Status("", console=Console(file=self._out), spinner="line")
 
-    def opening(self, line: str) -> None:
+    def opening(self, about: About) -> None:
         """Prints what the job does; machines know it."""
+        self.does(about.does)
+
+    def does(self, line: str) -> None:
+        """Prints what is begun; machines know it."""
         if not self._json:
             self._write(f"{_now()}  {line}; Spark starts, Ctrl-C stops")
 
@@ -102,21 +72,25 @@ class Lines:
         """Says that nothing was to do: machines get the report, a terminal the line, others, like cron, nothing."""
         if self._json:
             self._write(json.dumps(report, sort_keys=True))
-        elif self.live:
+        elif self.watches:
             self._print([line])
 
     @property
-    def live(self) -> bool:
+    def watches(self) -> bool:
         """Whether there is a terminal, whose last line changes."""
         return self._status is not None
 
-    def tick(self, shown: str = "") -> None:
-        """Shows on a terminal that the job runs, and what else is `shown`; to be called a few times a second."""
+    def moment(self, now: Moment) -> None:
+        """Shows on a terminal that the job runs, and how much is left."""
         if self._status is not None:
+            shown = left(now.lag)
             spent_s = int(self._clock() - self._began_s)
             self._status.start()
             running = f"running for {spent_s // 3600}:{spent_s // 60 % 60:02}:{spent_s % 60:02}"
             self._status.update(f"{running}, {shown}" if shown else running)
+
+    def ended(self, code: ExitCode) -> None:
+        """Says nothing: the log has said why."""
 
     def close(self) -> None:
         """Prints the last batch, if it has no line yet, and leaves the terminal as it was."""
@@ -154,75 +128,12 @@ def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
         yield line
 
 
-class Backlog:
-    """Looks at the topics every few seconds, from `start` to `close`."""
-
-    def __init__(self, positions: Callable[[], Positions], kafka: Mapping[str, str]) -> None:
-        """`positions`: where the job is now; empty as long as that is not known."""
-        self._positions, self._kafka = positions, kafka
-        self._pace, self._left = Pace(), 0
-        self._closed = threading.Event()
-
-    def start(self) -> None:
-        """Begins to look, in a thread."""
-        threading.Thread(target=self._run, name="backlog", daemon=True).start()
-
-    def close(self) -> None:
-        """Ends the looks; returns at once."""
-        self._closed.set()
-
-    def shown(self) -> str:
-        """Says what is left, in a few words; empty if nothing is left, or if it is not known."""
-        if not self._left:
-            return ""
-        through_s = self._pace.through_in_s()
-        return f"{self._left:,} records left" + (f", through in {shown_s(through_s)}" if through_s is not None else "")
-
-    def _run(self) -> None:
-        logs: dict[str, BrokerLog] = {}
-        try:
-            while not self._closed.wait(LOOK_EVERY_S):
-                try:
-                    self._look(logs)
-                except KafkaIOError as error:
-                    log.debug("the backlog is not known: %s", error)  # the job itself reports what concerns it
-        finally:
-            for topic_log in logs.values():
-                topic_log.close()
-
-    def _look(self, logs: dict[str, BrokerLog]) -> None:
-        positions = self._positions()
-        if not positions:
-            return
-        left = 0
-        for topic in {topic for topic, _ in positions}:
-            topic_log = logs.setdefault(topic, BrokerLog(topic, self._kafka))
-            ends = topic_log.ends()
-            left += sum(max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends.items())
-        self._left = left
-        self._pace.see(time.monotonic(), left)
-
-
-class Pace:
-    """How fast the backlog shrinks, over the last minute."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def see(self, at_s: float, left: int) -> None:
-        """Notes that `left` records are still to be read at `at_s`; times never fall."""
-        self._seen.append((at_s, left))
-        while at_s - self._seen[0][0] > _WITHIN_S:
-            self._seen.popleft()
-
-    def through_in_s(self) -> float | None:
-        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
-        if len(self._seen) < 2:
-            return None
-        (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]
-        if first <= last or last_s <= first_s:
-            return None
-        return last * (last_s - first_s) / (first - last)
+def left(lag: Lag | None) -> str:
+    """Says what is left to read, in a few words; empty if nothing is left, or if it is not known."""
+    if lag is None or not lag.total:
+        return ""
+    through = "" if lag.through_in_s is None else f", through in {shown_s(lag.through_in_s)}"
+    return f"{lag.total:,} records left{through}"
 
 
 def shown_s(seconds: float) -> str:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.jobs.lines import WIDTH, Lines, Pace, fitted, shown_s
+from deploy.watch.lines import WIDTH, Lines, Pace, fitted, shown_s
 
 
 @dataclass
