@@ -27,10 +27,10 @@ import polars as pl
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from deploy.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import JoinJobKind
-from deploy.watch.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 from deploy.output.routing import outgoing_results
+from deploy.watch.lines import Lines
 from joins.items import Batches, End, Item, Rows
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path

@@ -242,8 +242,8 @@ def unjoined_of(
     except ValueError as error:
         typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
         return ExitCode.BAD_JOB_FILE
-    from deploy.watch.lines import Lines
     from deploy.jobs.unjoined.run import run_unjoined
+    from deploy.watch.lines import Lines
 
     with closing(Lines(as_json=job.json_log)) as lines:
         return run_unjoined(job, lines, stop, begin)

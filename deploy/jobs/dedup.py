@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from deploy.watch import measures
-from deploy.watch.measures import Sample
+from deploy.watch.measures import Effort, Measured
 from teacup.base.times import written
 from teacup.kafka.headers import BATCH
 from teacup.spark.stream_reader import ReaderControl, rows_of
@@ -107,6 +107,7 @@ class DedupReport:
     seconds: float
     counts: Mapping[str, int]
     warnings: tuple[str, ...] = ()
+    effort: Effort = field(default_factory=Effort)
 
     @property
     def records(self) -> int:
@@ -128,11 +129,25 @@ class DedupReport:
         return [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
 
     def for_machines(self) -> dict[str, Any]:
-        return {"event": "batch", "number": self.number, "seconds": round(self.seconds, 6), **self.counts}
+        return {
+            "event": "batch",
+            "number": self.number,
+            "seconds": round(self.seconds, 6),
+            **self.counts,
+            "stage_seconds": self.effort.for_machines(),
+        }
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[Measured]:
         """Yields the numbers of the batch."""
-        yield measures.READ(self.records, side="source")
+        counts = self.counts
+        yield measures.READ(counts["read"], side="source")
+        yield measures.ROWS(counts["written"] - counts["without_id"], outcome="written", reason="")
+        yield measures.ROWS(counts["without_id"], outcome="written", reason="without_id")
+        yield measures.DROPPED(counts["dropped"])
+        yield measures.KNOWN_IDS(counts["known"])
+        yield measures.FORGOTTEN(counts["forgotten"])
+        yield measures.SKIPPED(counts["skipped"])
+        yield from self.effort.samples()
 
 
 def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -> DedupReport:
@@ -141,7 +156,8 @@ def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -
     counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     number = summaries[0].number
     warnings = (forgotten_ids(counts, job), without_any_id(counts, number, job))
-    return DedupReport(number, seconds, counts, tuple(warning for warning in warnings if warning is not None))
+    effort = Effort.of([summary.seconds for summary in summaries], [summary.task for summary in summaries])
+    return DedupReport(number, seconds, counts, tuple(w for w in warnings if w is not None), effort)
 
 
 def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:

@@ -14,12 +14,12 @@ from datadelay.watermark import UNKNOWN
 from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, check_whole
 from deploy.watch import measures
-from deploy.watch.measures import Sample
+from deploy.watch.measures import Effort, Measured
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
-from teacup.kafka.headers import NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
+from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
 
 SIDES = ("left", "right")
 RANGES = 3
@@ -35,6 +35,9 @@ class BatchReport:
     """One batch over all its buckets: counts by outcome and reason, and the smallest watermarks.
 
     right_is_stored   a lookup join: right is neither read nor kept in a window
+    newest_ms         the watermark of each side's fastest partition; slowest: the partition that has the smallest
+    replayed          rows that receipts named, so that they were not written again
+    presumed          right records in the window that count as joined because nobody knows
     """
 
     job: str
@@ -55,6 +58,12 @@ class BatchReport:
     right_is_stored: bool = False
     refused: dict[str, int] = field(default_factory=dict)
     deduplicator: FilterReport = field(default_factory=FilterReport)
+    generation: str = ""
+    newest_ms: dict[str, int | None] = field(default_factory=dict)
+    slowest: dict[str, int] = field(default_factory=dict)
+    replayed: int = 0
+    presumed: int = 0
+    effort: Effort = field(default_factory=Effort)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -121,6 +130,7 @@ class BatchReport:
             "behind_ms": self.behind_ms,
             "window_records": self.window_records,
             "window_bytes": self.window_bytes,
+            "stage_seconds": self.effort.for_machines(),
             "sent": self.sent,
             "restored": self.restored,
             "refused": self.refused,
@@ -128,10 +138,50 @@ class BatchReport:
             "warnings": self.warnings,
         }
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[Measured]:
         """Yields the numbers of the batch."""
-        for side, records in self.read.items():
-            yield measures.READ(records, side=side)
+        sides = ("left",) if self.right_is_stored else SIDES
+        for side in sides:
+            yield measures.READ(self.read[side], side=side)
+            yield measures.LATE(self.late[side], side=side)
+            yield measures.DISORDER(self.disorder_ms[side] / 1000, side=side)
+        for side in SIDES:
+            if (watermark_ms := self.watermark_ms[side]) is not None:
+                yield measures.WATERMARK(watermark_ms / 1000, side=side)
+            if (newest_ms := self.newest_ms.get(side)) is not None:
+                yield measures.FASTEST(newest_ms / 1000, side=side)
+            if side in self.slowest:
+                yield measures.SLOWEST(self.slowest[side], side=side)
+        for outcome, reason, rows in self._by_reason():
+            yield measures.ROWS(rows, outcome=outcome, reason=reason)
+        dead = Counter({reason: rows for outcome, reason, rows in self._by_reason() if outcome == "dead_letter"})
+        for reason, rows in (dead + Counter(self.refused)).items():
+            yield measures.DEAD(rows, reason=measures.word(reason))
+        for topic, records in self.sent.items():
+            yield measures.SENT(records, topic=topic)
+        if not self.right_is_stored:
+            yield measures.WINDOW_RECORDS(self.window_records)
+            yield measures.WINDOW_BYTES(self.window_bytes)
+            yield measures.PRESUMED(self.presumed)
+            for source, windows in self.restored.items():
+                yield measures.RESTORED(windows, source=source)
+        yield measures.REPLAYED(self.replayed)
+        yield measures.DROPPED(self.deduplicator.dropped)
+        yield measures.FILTERING(self.deduplicator.filtering)
+        yield from self.effort.samples()
+
+    def _by_reason(self) -> Iterator[tuple[str, str, int]]:
+        """Yields rows by outcome and reason. Only `null_key` is the reason of several outcomes; see `REASONS`."""
+        reasons, unjoined = Counter(self.reasons), self.rows.get("unjoined", 0)
+        keyless_right = unjoined - reasons[EXPIRED]
+        for outcome in ("matched", "late"):
+            yield outcome, "", self.rows.get(outcome, 0)
+        yield "unjoined", EXPIRED, reasons[EXPIRED]
+        yield "unjoined", NULL_KEY, keyless_right
+        for reason in REASONS:
+            yield "unmatched", reason, reasons[reason] - (keyless_right if reason == NULL_KEY else 0)
+        for reason in reasons.keys() - {EXPIRED, *REASONS}:
+            yield "dead_letter", measures.word(reason), reasons[reason]
 
     def _deduplicator(self) -> dict[str, Any]:
         """Returns counts and changes of state in any worker; nothing while it is off."""
@@ -163,6 +213,15 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         restored=dict(Counter(summary.restored for summary in summaries)),
         right_is_stored=isinstance(spec, LookupSpec),
         sent=_total(batch.sent for batch in batches),
+        generation=summaries[0].generation,
+        newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
+        slowest=_slowest(summaries, SIDES[:1] if isinstance(spec, LookupSpec) else SIDES),
+        replayed=sum(batch.delivered_before for batch in batches),
+        presumed=sum(summary.presumed for summary in summaries),
+        effort=Effort.of(
+            [batch.seconds for batch in batches] + [summary.seconds for summary in summaries],
+            [batch.task for batch in batches],
+        ),
         refused=_total(batch.refused for batch in batches),
         deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
     )
@@ -174,8 +233,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
                 f"{written(report.disorder_ms[side])}: {_late(report.late[side])}; set {side}.disorder higher"
             )
     deleted = sorted({gap for summary in summaries for gap in summary.deleted})
-    presumed = sum(summary.presumed for summary in summaries)
-    if presumed:
+    if presumed := report.presumed:
         ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
         more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
         report.warnings.append(
@@ -240,6 +298,12 @@ def _late(records: int) -> str:
     if not records:
         return "none of its records was late this time, but such records can be"
     return f"{records} record{'s were' if records > 1 else ' was'} late"
+
+
+def _slowest(summaries: Sequence[BucketSummary], sides: Iterable[str]) -> dict[str, int]:
+    """Returns by side the partition of the smallest watermark, where it is known."""
+    found = {side: min(summaries, key=lambda of: of.watermark_ms.get(side, UNKNOWN)) for side in sides}
+    return {side: summary.slowest[side] for side, summary in found.items() if side in summary.slowest}
 
 
 def _known(time_ms: int) -> int | None:

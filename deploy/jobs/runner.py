@@ -31,7 +31,7 @@ from deploy.job import CommonJob
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
 from deploy.watch.backlog import Backlog, Positions
-from deploy.watch.listener import About, Listener, Moment, Phase, Report
+from deploy.watch.listener import About, JobState, Listener, Phase, Report, WaitingFor
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
 from teacup.base.logs import worker_environment
@@ -42,6 +42,7 @@ from teacup.kafka.log.admin import wait_for_brokers
 from teacup.spark.conf import of_checkpoint
 from teacup.spark.crossing import crossing
 from teacup.spark.java import check_java
+from teacup.spark.planner_notes import BROKERS, PlannerNote, ReadNotes, notes_file
 from teacup.spark.session import Session
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class JobKind(ABC):
 def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     """Runs until stopped, or until all is read; the listener is told each batch; returns the exit code."""
     code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop))
-    listener.moment(Moment(at_ms=wall_ms(), phase=Phase.ENDED))
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
     listener.ended(code)
     return code
 
@@ -139,9 +140,7 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
         return ExitCode.DONE
 
 
-def ready(
-    wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stopped: Callable[[], bool]
-) -> bool:
+def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stopped: Callable[[], bool]) -> bool:
     """Returns whether the job may begin: what is read from answers (`wait`), the topics exist.
 
     False if the job is asked to stop meanwhile. Raises `TopicsMissing`, and what `wait` raises.
@@ -168,8 +167,12 @@ def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
     listener.opening(about(kind))
 
-    def stopped() -> bool:  # asked a few times a second
-        listener.moment(Moment(at_ms=wall_ms(), phase=Phase.CONNECTING))
+    unanswered = ""
+
+    def stopped() -> bool:  # asked before each attempt to reach a broker
+        nonlocal unanswered
+        listener.moment(JobState(at_ms=wall_ms(), phase=Phase.CONNECTING, unreachable=unanswered))
+        unanswered = "none has answered since the job was started"
         return stop.asked
 
     kind.read_checkpoint()
@@ -193,6 +196,12 @@ def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
 
 
 def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> None:
+    notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
+
+    def now() -> JobState:
+        phase = Phase.STOPPING if stop.asked else Phase.RUNNING
+        return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest())
+
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         with crossing():
@@ -201,9 +210,11 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
             if summaries:  # there are none if the job was stopped before anything was planned
                 report = kind.report(summaries, time.monotonic() - began, wall_ms())
                 kind.keep(summaries)
+                listener.moment(now())
                 listener.batch(report)
                 session.end_planners()
 
+    backlog: Backlog | None = None
     writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
     trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
     if kind.common.trigger_ms is None:
@@ -211,16 +222,13 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
     query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
     stop.at_once(query.stop)
     positions = CommittedPositions(kind, query)
-    backlog = Backlog(positions.newest, kind.kafka)
     if listener.watches:
+        backlog = Backlog(positions.newest, kind.kafka)
         backlog.start()
     asked, look = False, Every(POSITIONS_EVERY_S)
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
-            phase = Phase.STOPPING if stop.asked else Phase.RUNNING
-            listener.moment(
-                Moment(at_ms=wall_ms(), phase=phase, lag=backlog.lag, unreachable=backlog.unreachable)
-            )
+            listener.moment(now())
             if look.due():
                 positions.commit_when_idle()
             if asked and not in_progress(query):
@@ -228,8 +236,25 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
             asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
     finally:
         stop.at_once(None)
-        backlog.close()
+        if backlog is not None:
+            backlog.close()
         positions.commit()
+
+
+def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobState:
+    """Returns what listeners are told a few times a second."""
+    unreachable = "" if backlog is None else backlog.unreachable
+    if note.reason == BROKERS:
+        unreachable = unreachable or note.text
+    return JobState(
+        at_ms=wall_ms(),
+        phase=phase,
+        waiting=WaitingFor(note.reason, note.since_ms, note.text) if note.reason else None,
+        lag=None if backlog is None else backlog.lag,
+        unreachable=unreachable,
+        waited_s=note.waited_s,
+        plan_s=note.plan_s,
+    )
 
 
 class CommittedPositions:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from deploy.watch.listener import Lag
+from deploy.watch.listener import TopicLag
 from teacup.base.now import wall_ms
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.broker_log import BrokerLog
@@ -34,7 +34,7 @@ class Backlog:
         self._positions, self._kafka = positions, kafka
         self._pace = Pace()
         self._closed = threading.Event()
-        self.lag: Lag | None = None
+        self.lag: TopicLag | None = None
         self.unreachable = ""
 
     def start(self) -> None:
@@ -68,7 +68,7 @@ class Backlog:
             left[topic] = sum(max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends.items())
         if left:
             self._pace.see(time.monotonic(), sum(left.values()))
-            self.lag = Lag(wall_ms(), left, self._pace.through_in_s())
+            self.lag = TopicLag(wall_ms(), left, self._pace.through_in_s())
 
 
 class Pace:

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.status import Status
 
-from deploy.watch.listener import About, Lag, Moment, Report
+from deploy.watch.listener import About, JobState, Report, TopicLag
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -80,7 +80,7 @@ class Lines:
         """Whether there is a terminal, whose last line changes."""
         return self._status is not None
 
-    def moment(self, now: Moment) -> None:
+    def moment(self, now: JobState) -> None:
         """Shows on a terminal that the job runs, and how much is left."""
         if self._status is not None:
             shown = left(now.lag)
@@ -128,7 +128,7 @@ def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
         yield line
 
 
-def left(lag: Lag | None) -> str:
+def left(lag: TopicLag | None) -> str:
     """Says what is left to read, in a few words; empty if nothing is left, or if it is not known."""
     if lag is None or not lag.total:
         return ""

@@ -5,7 +5,7 @@
                                                     ...        whatever is added: a listener touches no job
 
 There is one source of numbers: the report of a batch (`Report`), which the kind of job makes of what its tasks count,
-and a `Moment` a few times a second: what the job waits for, and how much is left to read. A listener that fails is
+and a `JobState` a few times a second: what the job waits for, and how much is left to read. A listener that fails is
 logged once and called again; it never harms the job. All methods are called by the runner's threads, one at a time, and
 must return at once.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from deploy.watch.measures import Sample
+from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
 
 log = logging.getLogger("teacup")
@@ -55,7 +55,7 @@ class Report(Protocol):
         """Returns all of it; times in milliseconds, unknown ones null."""
         ...
 
-    def samples(self) -> Iterable[Sample]:
+    def samples(self) -> Iterable[Measured]:
         """Returns its numbers as metrics (`deploy.watch.measures`)."""
         ...
 
@@ -100,7 +100,7 @@ class WaitingFor:
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class TopicLag:
     """What is left to read, at a look at the topics.
 
     records       by topic
@@ -117,21 +117,23 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class JobState:
     """How a job is now.
 
     waiting      what its plan waits for; None: it does not wait
     lag          None: not known (yet)
     unreachable  why the brokers do not answer; empty: they do, as far as is known
     waited_s     for how long the run has waited so far, by reason
+    plan_s       how long the plan of the newest batch took; `moment` is called right before `batch`
     """
 
     at_ms: int
     phase: Phase
     waiting: WaitingFor | None = None
-    lag: Lag | None = None
+    lag: TopicLag | None = None
     unreachable: str = ""
     waited_s: Mapping[str, float] = field(default_factory=dict)
+    plan_s: float = 0.0
 
 
 class Listener(Protocol):
@@ -145,7 +147,7 @@ class Listener(Protocol):
     def opening(self, about: About) -> None:
         """Takes what does not change; called once, first."""
 
-    def moment(self, now: Moment) -> None:
+    def moment(self, now: JobState) -> None:
         """Takes how the job is; called a few times a second from then on, unless a call of ours hangs."""
 
     def batch(self, report: Report) -> None:
@@ -163,7 +165,7 @@ class Quiet:
     def opening(self, about: About) -> None:
         pass
 
-    def moment(self, now: Moment) -> None:
+    def moment(self, now: JobState) -> None:
         pass
 
     def batch(self, report: Report) -> None:
@@ -187,7 +189,7 @@ class Listeners:
     def opening(self, about: About) -> None:
         self._tell("opening", about)
 
-    def moment(self, now: Moment) -> None:
+    def moment(self, now: JobState) -> None:
         self._tell("moment", now)
 
     def batch(self, report: Report) -> None:
@@ -201,7 +203,7 @@ class Listeners:
             for listener in self._listeners:
                 try:
                     getattr(listener, what)(told)
-                except Exception as error:  # noqa: BLE001 - whatever a listener raises, the job goes on
+                except Exception as error:
                     if id(listener) not in self._failed:
                         self._failed.add(id(listener))
                         log.warning(

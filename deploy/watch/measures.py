@@ -11,8 +11,12 @@ sides, outcomes, reasons, stages, the topics of the job. Partitions, keys and ba
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from teacup.base.stage_times import longest
+from teacup.spark.crossing import TaskRun, restarts, retries
 
 PREFIX = "teacup_"
 
@@ -45,18 +49,54 @@ class Metric:
         """The name that Prometheus knows."""
         return f"{PREFIX}{self.name}"
 
-    def __call__(self, value: float, **labels: str) -> Sample:
+    def __call__(self, value: float, **labels: str) -> Measured:
         """Returns a sample. Raises `KeyError` for a label that is missing."""
-        return Sample(self, value, tuple(labels[name] for name in self.labels))
+        return Measured(self, value, tuple(labels[name] for name in self.labels))
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Measured:
     """A value of a metric, with the values of its labels in their order."""
 
     metric: Metric
     value: float
     labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a batch took, beside its numbers.
+
+    stages    seconds by stage, each of the task or bucket in which it took longest
+    retries   attempts of tasks that had failed
+    restarts  workers that took the place of one in which an attempt failed
+    """
+
+    stages: Mapping[str, float] = field(default_factory=dict)
+    retries: int = 0
+    restarts: int = 0
+
+    @classmethod
+    def of(cls, times: Iterable[Mapping[str, float]], runs: Iterable[TaskRun]) -> Effort:
+        """Puts together what several summaries say."""
+        of_tasks = list(runs)
+        return cls(longest(times), retries(of_tasks), restarts(of_tasks))
+
+    def samples(self) -> Iterator[Measured]:
+        """Yields them as metrics."""
+        yield TASK_RETRIES(self.retries)
+        yield WORKER_RESTARTS(self.restarts)
+        for stage, seconds in self.stages.items():
+            yield STAGE_SECONDS(seconds, stage=stage)
+
+    def for_machines(self) -> dict[str, float]:
+        """Returns the seconds of each stage, rounded."""
+        return {stage: round(seconds, 6) for stage, seconds in self.stages.items()}
+
+
+def word(reason: str) -> str:
+    """Returns the reason of a dead letter without what is added to it for people: a label has few values."""
+    return reason.partition(":")[0]
 
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -95,7 +135,9 @@ BATCH_SECONDS = _seconds("batch_duration", "Duration of a batch, without its pla
 STAGE_SECONDS = _seconds(
     "batch_stage_duration", "Duration of a stage of a batch, of the bucket in which it took longest", "stage"
 )
-STAGES = ("plan", "fetch", "index", "match", "produce", "commit")
+STAGES = ("plan", "fetch", "index", "match", "look_up", "store", "produce", "commit")
+"""Of a join: plan, fetch (waits for records), index (right into the window), match, produce, commit. A lookup join
+looks up instead of indexing; a feeder stores; a deduplication matches ids. What else a batch takes is Spark's."""
 WAITING = _counter(
     "waiting_seconds", "How long nothing was read although there was something to read, by what was missing", "reason"
 )
@@ -122,6 +164,9 @@ LAG = _gauge("lag_records", "Records that are readable and not read yet", "side"
 # What goes out
 ROWS = _counter("rows", "Rows, or records that were stored or passed on, by what became of them", "outcome", "reason")
 SENT = _counter("sent_records", "Records in the output, by topic", "topic")
+EXPIRED = _counter(
+    "expired_records", "Records that a namespace no longer keeps when they are fed, which are sent as well"
+)
 DEAD = _counter("dead_letters", "Records that could be neither used nor written", "reason")
 REPLAYED = _counter("receipt_rows", "Rows that a receipt named, so that a repeated batch did not write them again")
 DROPPED = _counter("duplicates_dropped", "Rows and records that were in the output already")

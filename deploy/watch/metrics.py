@@ -21,8 +21,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from deploy.watch import measures
-from deploy.watch.listener import About, Moment, Phase, Quiet, Report
-from deploy.watch.measures import METRICS, Metric, Sample, Type
+from deploy.watch.listener import About, JobState, Phase, Quiet, Report
+from deploy.watch.measures import METRICS, Measured, Metric, Type
 from deploy.watch.server import Answer, Asked, Routes
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -52,7 +52,7 @@ class Numbers:
         self._counted: dict[Metric, dict[tuple[str, ...], Counted]] = {}
         self._lock = threading.Lock()
 
-    def take(self, samples: Iterable[Sample]) -> None:
+    def take(self, samples: Iterable[Measured]) -> None:
         """Puts samples to what is known: added up, replaced, or counted."""
         with self._lock:
             for sample in samples:
@@ -85,7 +85,7 @@ class Metrics(Quiet):
         self.numbers = Numbers()
         self._clock, self._turned_s = clock, clock()
         self._about: About | None = None
-        self._now = Moment(at_ms=wall_ms(), phase=Phase.STARTING)
+        self._now = JobState(at_ms=wall_ms(), phase=Phase.STARTING)
         self._waited: dict[str, float] = {}
 
     def opening(self, about: About) -> None:
@@ -93,7 +93,7 @@ class Metrics(Quiet):
         build = measures.BUILD(1, version=about.version, python=platform.python_version())
         self.numbers.take([build, measures.JOB(1, kind=about.kind)])
 
-    def moment(self, now: Moment) -> None:
+    def moment(self, now: JobState) -> None:
         self._now, self._turned_s = now, self._clock()
         for reason, seconds in now.waited_s.items():
             self.numbers.take([measures.WAITING(seconds - self._waited.get(reason, 0.0), reason=reason)])
@@ -105,6 +105,7 @@ class Metrics(Quiet):
             [
                 measures.BATCHES(1),
                 measures.BATCH_SECONDS(report.seconds),
+                measures.STAGE_SECONDS(self._now.plan_s, stage="plan"),
                 measures.LAST_BATCH(wall_ms() / 1000),
                 measures.WARNINGS(len(report.warnings)),
             ]
@@ -136,7 +137,7 @@ class Metrics(Quiet):
                 simple.add_metric((job, *values), value)
             yield simple
 
-    def _at_this_moment(self) -> Iterator[Sample]:
+    def _at_this_moment(self) -> Iterator[Measured]:
         """Yields what is known at each moment, whether or not there are batches."""
         now, about = self._now, self._about
         yield measures.RUNNING(now.phase is Phase.RUNNING)

@@ -133,13 +133,13 @@ class _Server(ThreadingHTTPServer):
         if not self.room.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)  # type: ignore[arg-type]
+        super().process_request(request, client_address)
 
     def process_request_thread(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            super().process_request_thread(request, client_address)
         finally:
             self.room.release()
 
@@ -182,7 +182,7 @@ class _Request(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
             return route(Asked(asked.path, dict(parse_qsl(asked.query)), headers))
-        except Exception as error:  # noqa: BLE001 - whatever a route raises, the job goes on
+        except Exception as error:
             log.warning("%s failed: %s: %s", asked.path, type(error).__name__, error, exc_info=error)
             return Answer.text("failed; the job's log says how", HTTPStatus.INTERNAL_SERVER_ERROR)
 

@@ -139,6 +139,9 @@ class JoinReader(StreamReader):
         """
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
+    def held_by(self, error: Exception) -> str:
+        return "wrong_clock" if isinstance(error, ClockBehind) else super().held_by(error)
+
     def tasks(self, end: dict[str, Any]) -> list[str]:
         batch_plan = BatchPlan.from_json(end)
         batch_plan.check_belongs_to(self._spec)
@@ -196,6 +199,14 @@ class JoinReader(StreamReader):
         since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
             self.say(for_people(self._spec, since_ms, waits))
+        if held.left_waits:
+            self.notes.waits(held.main_cause.name.lower(), lambda: self._why(held))
+        else:
+            self.notes.nothing_to_read()
+
+    def _why(self, held: Held) -> tuple[int, str]:
+        since_ms, waits = self._waited.unusual(held, all_causes=True)
+        return since_ms, for_people(self._spec, since_ms, waits)
 
 
 def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> BatchPlan:

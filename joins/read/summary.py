@@ -30,12 +30,15 @@ class BucketSummary:
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
     watermark_ms  by side: every record still unread has at least this time; slowest: the partition that holds it back
+    newest_ms   by side: the watermark of the fastest partition
     held_by     what bounds left, if it is not right's slowest partition
     window_*    of the window after the batch
     buckets     how many summaries the batch has
     deleted     what the marks of a restored window needed, and retention has deleted
     presumed    how many right records of that window count as joined for that reason
     facts       what the next batch plan starts from; ticket: the digest of the ticket that they belong to
+    seconds     by stage: `fetch` waits for records, `index` makes the window, `match` makes rows; `look_up` waits for a
+                store
     is_part     of a ticket that was divided: only the facts of part 0 are about the partitions
     """
 
@@ -49,6 +52,7 @@ class BucketSummary:
     rows: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     watermark_ms: dict[str, int] = field(default_factory=dict)
+    newest_ms: dict[str, int] = field(default_factory=dict)
     slowest: dict[str, int] = field(default_factory=dict)
     held_by: str = ""
     window_records: int = 0
@@ -59,6 +63,7 @@ class BucketSummary:
     facts: BucketFacts = field(default_factory=BucketFacts)
     ticket: str = ""
     is_part: bool = False
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, ticket: Ticket) -> Self:
@@ -102,4 +107,5 @@ class BucketSummary:
             if partitions:
                 self.slowest[side] = min(partitions, key=lambda p: partitions[p].watermark_ms)
                 self.watermark_ms[side] = partitions[self.slowest[side]].watermark_ms
+                self.newest_ms[side] = max(of.watermark_ms for of in partitions.values())
         self.facts = BucketFacts(oldest_ms=facts.oldest_ms) if self.is_part and self.bucket else facts

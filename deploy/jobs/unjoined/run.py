@@ -40,7 +40,7 @@ from deploy.jobs.unjoined.look import (
 from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
 from deploy.output.accounts import check_whole
 from deploy.watch.lines import Lines
-from deploy.watch.measures import Sample
+from deploy.watch.measures import Measured
 from joins.lookup.unjoined.expired import (
     Verdicts,
     after_slice,
@@ -258,7 +258,7 @@ class SliceReport:
             "dead": dict(self.dead),
         }
 
-    def samples(self) -> Iterator[Sample]:
+    def samples(self) -> Iterator[Measured]:
         """Yields nothing: a run by cron is over before anybody asks."""
         return iter(())
 

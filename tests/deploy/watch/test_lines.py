@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.watch.lines import WIDTH, Lines, Pace, fitted, shown_s
+from deploy.watch.backlog import Pace
+from deploy.watch.lines import WIDTH, Lines, fitted, shown_s
+from deploy.watch.listener import JobState, Phase, TopicLag
+from deploy.watch.measures import Measured
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Batch:
     records: int = 10
     events: list[str] = field(default_factory=list)
     warnings: Sequence[str] = ()
+    seconds: float = 0.1
 
     def usual(self) -> list[str]:
         return ["batch 7", f"read {self.records}"]
@@ -34,6 +38,9 @@ class Batch:
 
     def for_machines(self) -> dict[str, Any]:
         return {"event": "batch", "read": self.records}
+
+    def samples(self) -> list[Measured]:
+        return []
 
 
 class Clock:
@@ -74,9 +81,9 @@ def test_on_a_terminal_the_last_line_is_alive_and_the_others_stay_whole() -> Non
     shown = ""
     with os.fdopen(slave, "w") as out:
         lines = Lines(as_json=False, out=out)
-        assert lines.live
+        assert lines.watches
         while "records left" not in shown:  # the line is drawn again a few times a second
-            lines.tick("1,000 records left, through in 5 s")
+            lines.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left": 1_000}, 5.0)))
             shown += written(master)
         lines.batch(Batch())
         lines.idle("nothing to do", {})
