@@ -144,6 +144,8 @@ class FeedReport:
         yield measures.DISORDER(self.disorder_ms / 1000, side="right")
         if self.newest_ms is not None:
             yield measures.FASTEST(self.newest_ms / 1000, side="right")
+        if self.behind_ms is not None:
+            yield measures.BEHIND(self.behind_ms / 1000)
         for outcome in ("stored", "conflict", "null_key"):
             yield measures.ROWS(self.counts[outcome], outcome=outcome, reason="")
         for reason, records in self.dead.items():

@@ -5,6 +5,7 @@
     lines.py      a listener: what a job prints
     backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds
     metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`
+    manifests.py  the Grafana dashboard and the alert rules, made from the metrics
     server.py     a small HTTP server inside the job
     watched.py    puts them together: what `teacup run` opens around the runner
 

@@ -19,6 +19,8 @@ from teacup.base.stage_times import longest
 from teacup.spark.crossing import TaskRun, restarts, retries
 
 PREFIX = "teacup_"
+JOB_LABEL = "teacup_job"
+"""A label of every series, the name of the job: `job` is Prometheus' own."""
 
 
 class Type(StrEnum):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from deploy.watch import measures
 from deploy.watch.listener import About, JobState, Phase, Quiet, Report
-from deploy.watch.measures import METRICS, Measured, Metric, Type
+from deploy.watch.measures import JOB_LABEL, METRICS, Measured, Metric, Type
 from deploy.watch.server import Answer, Asked, Routes
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 STANDS_STILL_S = 60.0
 """The loop turns twice a second; a call to brokers that do not answer may take half a minute."""
-JOB_LABEL = "teacup_job"
-"""A label of every series, the name of the job: `job` is Prometheus' own."""
 
 
 @dataclass(slots=True)
@@ -119,7 +117,7 @@ class Metrics(Quiet):
         """Yields the families of all metrics that have values: what `prometheus-client` asks of a collector."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        self.numbers.take(self._at_this_moment())
+        self.numbers.take(list(self._at_this_moment()))
         job = "" if self._about is None else self._about.name
         for metric in METRICS:
             labels = (JOB_LABEL, *metric.labels)
@@ -146,6 +144,11 @@ class Metrics(Quiet):
             for topic, records in now.lag.records.items():
                 if topic in about.sides:
                     yield measures.LAG(records, side=about.sides[topic])
+        left_s = self.numbers.simple(measures.WATERMARK).get(("left",))
+        if left_s is not None:
+            lag = {} if now.lag is None or about is None else now.lag.records
+            all_read = any(about.sides.get(topic) == "left" and not records for topic, records in lag.items())
+            yield measures.BEHIND(0.0 if all_read else max(wall_ms() / 1000 - left_s, 0.0))
 
     def _metrics(self, asked: Asked) -> Answer:
         from prometheus_client import CollectorRegistry
