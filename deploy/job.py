@@ -88,6 +88,11 @@ class CommonJob:
     json_log: bool = False
     metrics: MetricsAt | None = None
 
+    @property
+    def job_name(self) -> str:
+        """Returns the job's name."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True, kw_only=True)
 class JoinJob(CommonJob):
@@ -101,6 +106,10 @@ class JoinJob(CommonJob):
     output: Output
     window_folder: Path | None = None
     window_backup: bool | None = None
+
+    @property
+    def job_name(self) -> str:
+        return self.spec.name
 
     @property
     def window_backup_folder(self) -> str | None:
@@ -145,9 +154,17 @@ class DedupJob(CommonJob):
     on_data_loss: OnDataLoss = JoinSpec.on_data_loss
     max_records: Count = JoinSpec.max_records
 
+    @property
+    def job_name(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True, kw_only=True)
 class FeederJob(CommonJob):
     """A job that stores right's records for lookup joins."""
 
     spec: FeedSpec
+
+    @property
+    def job_name(self) -> str:
+        return self.spec.name

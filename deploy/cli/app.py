@@ -205,7 +205,7 @@ def run_file(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log)
+    log_job(as_json=job.json_log, job=job.job_name)
     from deploy.jobs.runner import run
     from deploy.kinds import kind_of
     from deploy.watch.lines import Lines
@@ -226,7 +226,7 @@ def unjoined_of(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
+    log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails what is printed
     from deploy.job import JoinJob
     from deploy.jobfile.values import start_at
     from joins.lookup.spec import LookupSpec
@@ -254,7 +254,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log)
+    log_job(as_json=job.json_log, job=job.job_name)
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, TextIO
@@ -13,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from teacup.base.errors import ExitCode
-from teacup.base.logs import Sparse, formatter
+from teacup.base.logs import Sparse, formatter, mention
 
 DISTRIBUTION = "teacup-joins"
 
@@ -48,14 +49,20 @@ def extra_of(module: str) -> str | None:
     return None
 
 
-def log_job(*, as_json: bool, progress: bool = True) -> None:
-    """Logs what needs a look, and of our own code also progress."""
+def log_job(*, as_json: bool, job: str = "", progress: bool = True) -> None:
+    """Logs what needs a look, and of our own code also progress; job: its name, for JSON lines."""
     handler = StandardError()
-    handler.setFormatter(formatter(as_json=as_json))
+    if job:
+        mention(job=job)
+    handler.setFormatter(formatter(as_json=as_json, width=_columns if sys.stderr.isatty() else None))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
     handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's, too: it logs what it then raises
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def log_each_line_once(level: int) -> None:

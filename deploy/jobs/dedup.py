@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +94,9 @@ class DedupJobKind(JobKind):
 
     def report(self, summaries: Sequence[TopicSummary], seconds: float, at_ms: int) -> DedupReport:
         return gathered(self._job, summaries, seconds)
+
+    def zeros(self) -> Iterable[Measured]:
+        return (measures.ROWS(0, outcome="written", reason=reason) for reason in ("", "without_id"))
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
         return {(self._job.source, int(p)): until for p, (_, until) in end["ranges"].items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -85,6 +85,9 @@ class FeederJobKind(JobKind):
 
     def report(self, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
         return gathered(summaries, seconds, at_ms)
+
+    def zeros(self) -> Iterable[Measured]:
+        return measures.zeros(("right",), [(outcome, "") for outcome in ("stored", "conflict", "null_key")])
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
         return {(self._spec.right.topic, p): span.end for p, span in Fed.from_json(end).spans.items()}

@@ -28,7 +28,7 @@ from deploy.check.samples import of_join, unread_left
 from deploy.errors import CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
-from deploy.jobs.join_report import BatchReport, NothingMatched, gather
+from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
 from deploy.jobs.move import started
 from deploy.jobs.replan import forget_lost_plan
 from deploy.jobs.runner import JobKind
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deploy.watch.backlog import Positions
+    from deploy.watch.measures import Measured
 
 
 class JoinJobKind(JobKind):
@@ -192,6 +193,9 @@ class JoinJobKind(JobKind):
         if (warning := self._nothing_matched.warning(report.rows, report.reasons)) is not None:
             report.warnings.append(warning)
         return report
+
+    def zeros(self) -> Iterable[Measured]:
+        return zeros(self._job.spec)
 
     def keep(self, summaries: Sequence[DeliveredBatch[BucketSummary]]) -> None:
         keep_facts(self._job.facts_folder, self.name, [batch.summary for batch in summaries])

@@ -117,6 +117,7 @@ class BatchReport:
         return {
             "event": "batch",
             "number": self.number,
+            "generation": self.generation,
             "at_ms": self.at_ms,
             "seconds": round(self.seconds, 6),
             "read": self.read,
@@ -243,6 +244,17 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
             "+ after, and right longer than twice that"
         )
     return report
+
+
+def zeros(spec: JoinSpec) -> Iterator[Measured]:
+    """Yields the counters that the reports of a join may have, as 0."""
+    stored = isinstance(spec, LookupSpec)
+    unmatched = [reason for reason in REASONS if stored or reason != NO_LONGER_STORED]
+    outcomes = [("matched", ""), *(("unmatched", reason) for reason in unmatched)]
+    if not stored:
+        outcomes += [("late", ""), ("unjoined", EXPIRED), ("unjoined", NULL_KEY)]
+        yield from (measures.RESTORED(0, source=source) for source in ("memory", "files", "log"))
+    yield from measures.zeros(SIDES[:1] if stored else SIDES, outcomes)
 
 
 class NothingMatched:

@@ -18,7 +18,7 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +32,7 @@ from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
 from deploy.watch.backlog import Backlog, Positions
 from deploy.watch.listener import About, JobState, Listener, Phase, Report, WaitingFor
+from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
 from teacup.base.logs import worker_environment
@@ -107,6 +108,10 @@ class JobKind(ABC):
     def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - nor to keep
         """Keeps what the next plan needs of a batch that was carried out."""
 
+    def zeros(self) -> Iterable[Measured]:
+        """Returns the counters with labels that a report may have, as 0."""
+        return ()
+
     @abstractmethod
     def positions(self, end: Mapping[str, Any]) -> Positions:
         """Returns up to where a batch has read; `end` is its offset in Spark's log."""
@@ -126,7 +131,16 @@ def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
 def about(kind: JobKind) -> About:
     """Returns what listeners are told of a job first."""
     sides = {named.topic: named.key.removesuffix(".topic") for named in kind.topics() if not named.written}
-    return About(name=kind.name, kind=kind.common.kind, version=_version(), does=kind.opening(), sides=sides)
+    ends = kind.common.trigger_ms is None
+    return About(
+        name=kind.name,
+        kind=kind.common.kind,
+        ends=ends,
+        version=_version(),
+        does=kind.opening(),
+        sides=sides,
+        zeros=tuple(kind.zeros()),
+    )
 
 
 def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
@@ -153,7 +167,7 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
 
 def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Returns the properties of a job's Spark session: `ours` and those of its log, which the job file overrides."""
-    return {**ours, **worker_environment(as_json=job.json_log), **job.spark}
+    return {**ours, **worker_environment(as_json=job.json_log, job=job.job_name), **job.spark}
 
 
 def _version() -> str:

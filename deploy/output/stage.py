@@ -36,6 +36,7 @@ from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
+from teacup.base.logs import mention
 from teacup.base.now import wall_ms
 from teacup.base.process import begun, no_garbage_collection
 from teacup.base.stage_times import StageTimes
@@ -60,6 +61,7 @@ def deliver_stage(
         try:
             for item in items:
                 if isinstance(item, Begin):
+                    mention(generation=item.generation)
                     bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
                 elif bucket is None:
                     raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")

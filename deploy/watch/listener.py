@@ -66,6 +66,8 @@ class About:
 
     does    in one line, for people
     sides   what each topic that is read is to the job: `left`, `right`, `source`
+    ends    whether it ends by itself, once it has read what was there
+    zeros   counters before the first batch: one that appears with its first count would hide that count from a rate
     """
 
     name: str
@@ -73,6 +75,8 @@ class About:
     version: str
     does: str
     sides: Mapping[str, str] = field(default_factory=dict)
+    ends: bool = False
+    zeros: Sequence[Measured] = ()
 
 
 class Phase(StrEnum):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from teacup.base.stage_times import longest
+from teacup.kafka.headers import DEAD_REASONS
 from teacup.spark.crossing import TaskRun, restarts, retries
 
 PREFIX = "teacup_"
@@ -94,6 +95,17 @@ class Effort:
     def for_machines(self) -> dict[str, float]:
         """Returns the seconds of each stage, rounded."""
         return {stage: round(seconds, 6) for stage, seconds in self.stages.items()}
+
+
+def zeros(sides: Iterable[str], outcomes: Iterable[tuple[str, str]]) -> Iterator[Measured]:
+    """Yields the counters of these sides, and of outcomes with their reasons, as 0; and dead letters of any reason."""
+    for side in sides:
+        yield READ(0, side=side)
+        yield LATE(0, side=side)
+    for outcome, reason in outcomes:
+        yield ROWS(0, outcome=outcome, reason=reason)
+    for reason in DEAD_REASONS:
+        yield DEAD(0, reason=reason)
 
 
 def word(reason: str) -> str:

@@ -89,7 +89,8 @@ class Metrics(Quiet):
     def opening(self, about: About) -> None:
         self._about = about
         build = measures.BUILD(1, version=about.version, python=platform.python_version())
-        self.numbers.take([build, measures.JOB(1, kind=about.kind)])
+        self.numbers.take([build, measures.JOB(1, kind=about.kind), *about.zeros])
+        self.numbers.take(metric(0) for metric in METRICS if metric.type is Type.COUNTER and not metric.labels)
 
     def moment(self, now: JobState) -> None:
         self._now, self._turned_s = now, self._clock()
@@ -146,8 +147,9 @@ class Metrics(Quiet):
                     yield measures.LAG(records, side=about.sides[topic])
         left_s = self.numbers.simple(measures.WATERMARK).get(("left",))
         if left_s is not None:
-            lag = {} if now.lag is None or about is None else now.lag.records
-            all_read = any(about.sides.get(topic) == "left" and not records for topic, records in lag.items())
+            sides = {} if about is None else about.sides
+            lag = {} if now.lag is None else now.lag.records
+            all_read = any(sides.get(topic) == "left" and not records for topic, records in lag.items())
             yield measures.BEHIND(0.0 if all_read else max(wall_ms() / 1000 - left_s, 0.0))
 
     def _metrics(self, asked: Asked) -> Answer:

@@ -39,6 +39,7 @@ from joins.read.batch_reader import find_facts
 from joins.read.deserialize import SideReader, expect_schemas, times_as_json
 from joins.read.facts_files import known_facts, own_folder
 from joins.spec import JoinSpec, Side
+from teacup.base.logs import mention
 from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets, LatestOffsets, Spot
@@ -164,6 +165,7 @@ class JoinReader(StreamReader):
         """Returns the state that a committed batch left; computed once while nothing new is planned."""
         if self._last is None or self._last[0] != batch_plan:
             batch_plan.check_belongs_to(self._spec)
+            mention(generation=batch_plan.generation)
             self._last = (batch_plan, state_after(self._spec, batch_plan, self._facts_folders))
         return self._last[1]
 

@@ -32,6 +32,16 @@ log = sparse("teacup.kafka.client")
 librdkafka = sparse("teacup.kafka.librdkafka")
 """What librdkafka says. Its INFO is not progress: it names each connection that is closed."""
 librdkafka.setLevel(logging.WARNING)
+librdkafka.addFilter(lambda record: not is_usual(record.getMessage()))
+
+
+def is_usual(message: str) -> bool:
+    """Returns whether librdkafka only says what happens at many starts, and what it tries again by itself.
+
+    A coordinator that loads its part of `__transaction_state`, or of the groups, answers so for a moment.
+    """
+    return "GETPID" in message and ("load in progress" in message or "Coordinator load" in message)
+
 
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0

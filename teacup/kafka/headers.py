@@ -99,3 +99,9 @@ TOO_LARGE = "too_large"
 
 SELECT_FAILED = "select_failed"
 """dead_letter: an expression of `output.select` fails on the row; the left record is copied."""
+
+DEAD_REASONS = (
+    *(NO_TIME, FUTURE_TIME, INVALID_JSON, INVALID_TEXT, INVALID_AVRO, INVALID_PROTOBUF, UNKNOWN_SCHEMA, INVALID_KEY),
+    *(REJECTED, TOO_LARGE, SELECT_FAILED),
+)
+"""Why a record, or a row, becomes a dead letter."""

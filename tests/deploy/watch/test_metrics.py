@@ -8,32 +8,17 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from deploy.watch import measures
-from deploy.watch.listener import About, JobState, Listeners, Phase, Quiet, Report, TopicLag, WaitingFor
+from deploy.watch.listener import JobState, Listeners, Phase, Quiet, Report, TopicLag, WaitingFor
 from deploy.watch.measures import METRICS, Measured, Type
 from deploy.watch.metrics import STANDS_STILL_S, Metrics
 from deploy.watch.server import Answer, JobServer, Routes
 from teacup.base.errors import ExitCode
-from tests.deploy.watch.test_lines import Batch, Clock
-
-ABOUT = About(
-    name="clicks", kind="window-join", version="1.2", does="joins", sides={"left-topic": "left", "right-topic": "right"}
-)
-
-
-@dataclass
-class Numbered(Batch):
-    """A report with these numbers."""
-
-    numbers: list[Measured] = field(default_factory=list)
-
-    def samples(self) -> list[Measured]:
-        return self.numbers
+from tests.deploy.watch.test_lines import ABOUT, Batch, Clock
 
 
 def one_of_each() -> list[Measured]:
@@ -69,7 +54,7 @@ def test_promtool_accepts_every_metric() -> None:
     metrics = Metrics()
     metrics.opening(ABOUT)
     metrics.moment(state(lag=TopicLag(0, {"left-topic": 3}), waited_s={"clock": 2.0}, plan_s=0.1))
-    metrics.batch(Numbered(numbers=one_of_each()))
+    metrics.batch(Batch(numbers=one_of_each()))
     with served(metrics.routes()) as server:
         status, text, headers = asked(server, "/metrics")
 
@@ -88,7 +73,7 @@ def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size()
     metrics.opening(ABOUT)
     for value in (3, 4):
         metrics.batch(
-            Numbered(
+            Batch(
                 seconds=0.2,
                 numbers=[
                     measures.READ(value, side="left"),
@@ -195,7 +180,7 @@ def test_a_listener_that_fails_harms_neither_the_job_nor_others(caplog: pytest.L
     listeners = Listeners(Failing(), metrics)
     listeners.opening(ABOUT)
     for _ in range(3):
-        listeners.batch(Numbered(numbers=[measures.READ(1, side="left")]))
+        listeners.batch(Batch(numbers=[measures.READ(1, side="left")]))
     listeners.ended(ExitCode.DONE)
 
     assert dict(metrics.numbers.simple(measures.READ)) == {("left",): 3.0}
