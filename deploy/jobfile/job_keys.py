@@ -144,8 +144,9 @@ class JobKeys(Keys):
     log: Literal["text", "json"] = Field(
         default="text", description="one line of text per batch, or one JSON object per line"
     )
-    metrics: MetricsKeys | None = Field(
-        default=None,
+    metrics: MetricsKeys | None = from_spec(
+        CommonJob,
+        "metrics",
         description="where a running job serves `/metrics` for Prometheus, `/livez` and `/readyz`; `{}` takes the "
         "defaults, null: nowhere",
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from deploy.watch import measures
 from deploy.watch.listener import About, JobState, Phase, Quiet, Report
-from deploy.watch.measures import JOB_LABEL, METRICS, Measured, Metric, Type
+from deploy.watch.measures import JOB_LABEL, METRICS, REASONS_TO_WAIT, Measured, Metric, Type
 from deploy.watch.server import Answer, Asked, Routes
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -91,6 +91,7 @@ class Metrics(Quiet):
         build = measures.BUILD(1, version=about.version, python=platform.python_version())
         self.numbers.take([build, measures.JOB(1, kind=about.kind), *about.zeros])
         self.numbers.take(metric(0) for metric in METRICS if metric.type is Type.COUNTER and not metric.labels)
+        self.numbers.take(measures.WAITING(0, reason=reason) for reason in REASONS_TO_WAIT)
 
     def moment(self, now: JobState) -> None:
         self._now, self._turned_s = now, self._clock()

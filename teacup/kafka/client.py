@@ -38,9 +38,12 @@ librdkafka.addFilter(lambda record: not is_usual(record.getMessage()))
 def is_usual(message: str) -> bool:
     """Returns whether librdkafka only says what happens at many starts, and what it tries again by itself.
 
-    A coordinator that loads its part of `__transaction_state`, or of the groups, answers so for a moment.
+    A coordinator that loads its part of `__transaction_state`, or that has just moved, answers so for a moment.
     """
-    return "GETPID" in message and ("load in progress" in message or "Coordinator load" in message)
+    return "GETPID" in message and any(why in message for why in _FOR_A_MOMENT)
+
+
+_FOR_A_MOMENT = ("Coordinator load in progress: retrying", "Not coordinator: retrying")
 
 
 REQUEST_TIMEOUT_S = 20.0

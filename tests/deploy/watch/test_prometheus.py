@@ -10,18 +10,27 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from deploy.jobs.join_report import gather, zeros
+from deploy.output.accounts import DeliveredBatch
+from deploy.watch.listener import JobState, Phase, TopicLag
 from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, anchor, expressions, texts
+from deploy.watch.metrics import Metrics
+from deploy.watch.server import JobServer
+from joins.read.summary import BucketSummary
+from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from tests.deploy.jobs.conftest import job, window_job
 from tests.deploy.jobs.filling import fill
+from tests.deploy.watch.test_lines import ABOUT
 from tests.support.jobhere import here
 from tests.support.packages import ROOT
 from tests.support.waiting import wait_until
@@ -86,30 +95,63 @@ def chosen(expression: str) -> str:
     return expression.replace("$job", ".*").replace("$__rate_interval", "1m")
 
 
-def test_every_query_of_the_dashboard_has_an_answer(kafka, job, here, tmp_path, caplog):
-    """Of a job that runs; alert rules are evaluated meanwhile."""
+def all_answered(server: str, batch: Callable[[], None]) -> None:
+    """Checks every query and every rule, once Prometheus has scraped before and after a batch."""
+    wait_until(lambda: bool(asked(server, "teacup_job_info")), lambda: "nothing is scraped", WITHIN_S)
+    batch()
+    counted = (
+        'sum(rate(teacup_rows_total{outcome="matched"}[1m])) > 0 and sum(teacup_lag_records) >= 0 '
+        "and sum(rate(teacup_batch_stage_duration_seconds_count[1m])) >= 0"
+    )
+    wait_until(lambda: bool(asked(server, counted)), lambda: "no match is counted, or no lag known", WITHIN_S)
+    answers = {expression: asked(server, chosen(expression)) for expression in expressions()}
+    for alert in ALERTS:
+        asked(server, alert.expression)
+    health = {rule["name"]: rule["health"] for rule in evaluated(server)}
+
+    assert [expression for expression, found in answers.items() if not found] == []
+    assert health == {alert.name: "ok" for alert in ALERTS}
+
+
+def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+    """From the numbers of a batch, without a job."""
+    spec = window_spec()
+    metrics = Metrics()
+    metrics.opening(replace(ABOUT, zeros=tuple(zeros(spec))))
+    metrics.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7, "right-topic": 0})))
+    summary = BucketSummary(0, 7, 1, read={"left": 100, "right": 50}, rows={"matched": 90, "unmatched": 10})
+    summary.watermark_ms = summary.newest_ms = {"left": 1_000, "right": 2_000}
+    summary.slowest, summary.restored = {"left": 0, "right": 0}, "memory"
+    summary.seconds = {"match": 0.1}
+    report = gather(spec, [DeliveredBatch(summary, {"out": 100}, {}, 0)], 0.5, 3_000)
+    with closing(JobServer("127.0.0.1", 0, metrics.routes())) as job_server:
+        job_server.start()
+        assert job_server.listens.wait(60)
+        with prometheus(tmp_path, job_server.url) as server:
+            all_answered(server, lambda: metrics.batch(report))
+
+
+@pytest.mark.slow
+def test_every_query_has_an_answer_from_a_job_that_runs(kafka, job, here, tmp_path, caplog):
+    """A window join of a few records, on a real broker."""
     caplog.set_level("INFO", "teacup")
     content = job(trigger={"every": "0s"}, metrics={"port": 0})
     with here.running(content) as running:
         running.until(lambda: "metrics at http://" in caplog.text, "metrics are served")
         (url,) = re.findall(r"metrics at (http://\S+)/metrics", caplog.text)
         with prometheus(tmp_path, url) as server:
-            wait_until(lambda: bool(asked(server, "teacup_job_info")), lambda: "nothing is scraped", WITHIN_S)
-            fill(kafka, content)
-            running.until(lambda: any(line["read"]["left"] for line in running.lines), "a batch is carried out")
-            counted = 'sum(rate(teacup_rows_total{outcome="matched"}[1m])) > 0'
-            wait_until(lambda: bool(asked(server, counted)), lambda: "no match is counted", WITHIN_S)
-            wait_until(lambda: bool(asked(server, "teacup_lag_records")), lambda: "no lag", WITHIN_S)
-            answers = {expression: asked(server, chosen(expression)) for expression in expressions()}
-            for alert in ALERTS:
-                asked(server, alert.expression)
-            healthy = all(rule["health"] == "ok" for rule in evaluated(server))
-            ready = urllib.request.urlopen(f"{url}/readyz", timeout=60).status
+            all_answered(server, lambda: fill(kafka, content))
+            with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
+                assert answer.status == 200
         assert running.stop() == ExitCode.DONE
 
-    assert [expression for expression, found in answers.items() if not found] == []
-    assert healthy
-    assert ready == 200
+
+def window_spec() -> JoinSpec:
+    """Of any window join."""
+    kafka = {"bootstrap.servers": "one:9092"}
+    return JoinSpec(
+        name="clicks", kafka=kafka, left=Side(topic="left-topic"), right=Side(topic="right-topic"), before_ms=1_000
+    )
 
 
 def evaluated(server: str) -> list[dict[str, Any]]:
