@@ -32,7 +32,7 @@ from deploy.dev.broker.broker import Broker
 
 SCRAPED_EVERY_S = 5.0
 AT_MOST = 1.02
-STARTS_WITHIN_S = 180.0
+STARTS_WITHIN_S = 400.0
 
 
 class LiveJob:

@@ -154,7 +154,8 @@ class BatchReport:
             if side in self.slowest:
                 yield measures.SLOWEST(self.slowest[side], side=side)
         for outcome, reason, rows in self._by_reason():
-            yield measures.ROWS(rows, outcome=outcome, reason=reason)
+            if rows:
+                yield measures.ROWS(rows, outcome=outcome, reason=reason)
         dead = Counter({reason: rows for outcome, reason, rows in self._by_reason() if outcome == "dead_letter"})
         for reason, rows in (dead + Counter(self.refused)).items():
             yield measures.DEAD(rows, reason=measures.word(reason))
