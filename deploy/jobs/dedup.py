@@ -47,6 +47,9 @@ class DedupJobKind(JobKind):
     def opening(self) -> str:
         return f"{self.name}: deduplicates {self._job.source} into {self._job.output}"
 
+    def settings(self) -> Mapping[str, Any]:
+        return {"output": self._job.output}
+
     def topics(self) -> list[Named]:
         job = self._job
         output = Named("output.topic", job.output, {**job.kafka, **job.producer}, written=True)

@@ -46,6 +46,9 @@ class FeederJobKind(JobKind):
     def opening(self) -> str:
         return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
 
+    def settings(self) -> Mapping[str, Any]:
+        return {"output": self._spec.storage.namespace}
+
     def wait(self, stopped: Callable[[], bool]) -> None:
         super().wait(stopped)
         wait_for_registry(self._spec.registry, [self._spec.right], stopped)

@@ -81,6 +81,20 @@ class JoinJobKind(JobKind):
         spec = self._job.spec
         return f"{self.name}: joins {spec.left.topic} with {spec.right.topic} into {self._job.output.topic}"
 
+    def settings(self) -> Mapping[str, Any]:
+        spec = self._job.spec
+        stored = {"storage": spec.storage.namespace} if isinstance(spec, LookupSpec) else {}
+        return {
+            "output": self._job.output.topic,
+            "before_ms": spec.before_ms,
+            "after_ms": spec.after_ms,
+            "left_disorder_ms": spec.left.disorder_ms,
+            "right_disorder_ms": spec.right.disorder_ms,
+            "producer_delay_ms": spec.producer_delay_ms,
+            "idle": str(spec.idle),
+            **stored,
+        }
+
     def topics(self) -> list[Named]:
         spec, output = self._job.spec, self._job.output
         written = {**spec.kafka, **output.kafka}

@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from datadelay.watermark import UNKNOWN
 from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, check_whole
 from deploy.watch import measures
 from deploy.watch.measures import Effort, Measured
+from joins.batch.wait_curve import BatchWaits
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
 from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
+
+T = TypeVar("T")
 
 SIDES = ("left", "right")
 RANGES = 3
@@ -38,6 +41,8 @@ class BatchReport:
     newest_ms         the watermark of each side's fastest partition; slowest: the partition that has the smallest
     replayed          rows that receipts named, so that they were not written again
     presumed          right records in the window that count as joined because nobody knows
+    late_by           by side: late records by how far they were below the watermark (`joins.batch.wait_curve`)
+    waits             what the wait curve learns from it; None in a lookup join
     """
 
     job: str
@@ -65,6 +70,8 @@ class BatchReport:
     presumed: int = 0
     effort: Effort = field(default_factory=Effort)
     warnings: list[str] = field(default_factory=list)
+    late_by: dict[str, dict[int, int]] = field(default_factory=dict)
+    waits: BatchWaits | None = None
 
     @property
     def records(self) -> int:
@@ -226,7 +233,9 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         ),
         refused=_total(batch.refused for batch in batches),
         deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
+        late_by={side: _total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
     )
+    report.waits = _waits(spec, summaries, report.watermark_ms["left"])
     for side in SIDES:
         topic = spec.side(side)
         if report.disorder_ms[side] > topic.disorder_ms:
@@ -295,8 +304,16 @@ class NothingMatched:
         )
 
 
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
+def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], left_ms: int | None) -> BatchWaits | None:
+    samples = [summary.waits for summary in summaries if summary.waits is not None]
+    if not samples:
+        return None
+    right_ends = {p: facts.end for summary in summaries for p, facts in summary.facts.right.items()}
+    return BatchWaits(spec.before_ms, spec.after_ms, samples, right_ends, left_ms)
+
+
+def _total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:
+    total: Counter[T] = Counter()
     for part in counts:
         total.update(part)
     return dict(total)

@@ -79,6 +79,10 @@ class JobKind(ABC):
     def opening(self) -> str:
         """Returns what the job does, in one line."""
 
+    def settings(self) -> Mapping[str, Any]:
+        """Returns what people want to know of the job file when they look at the job; `output`: where rows go."""
+        return {}
+
     @abstractmethod
     def topics(self) -> list[Named]:
         """Returns the topics that it reads or writes; each must exist."""
@@ -140,6 +144,7 @@ def about(kind: JobKind) -> About:
         does=kind.opening(),
         sides=sides,
         zeros=tuple(kind.zeros()),
+        settings=kind.settings(),
     )
 
 

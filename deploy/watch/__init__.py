@@ -4,6 +4,8 @@
     measures.py   the metrics: names, units, labels, meanings (pure)
     lines.py      a listener: what a job prints
     backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds
+    history.py    a listener: the last hour, as JSON
+    page/         shows it to people: `/`
     metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`
     manifests.py  the Grafana dashboard and the alert rules, made from the metrics
     server.py     a small HTTP server inside the job

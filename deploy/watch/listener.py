@@ -64,10 +64,11 @@ class Report(Protocol):
 class About:
     """What does not change while a job runs.
 
-    does    in one line, for people
-    sides   what each topic that is read is to the job: `left`, `right`, `source`
-    ends    whether it ends by itself, once it has read what was there
-    zeros   counters before the first batch: one that appears with its first count would hide that count from a rate
+    does      in one line, for people
+    sides     what each topic that is read is to the job: `left`, `right`, `source`
+    ends      whether it ends by itself, once it has read what was there
+    zeros     counters before the first batch: one that appears with its first count would hide that count from a rate
+    settings  what whoever looks at the job wants to know of its job file (`JobKind.settings`)
     """
 
     name: str
@@ -77,6 +78,7 @@ class About:
     sides: Mapping[str, str] = field(default_factory=dict)
     ends: bool = False
     zeros: Sequence[Measured] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Phase(StrEnum):

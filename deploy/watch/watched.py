@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from deploy.job import CommonJob
 from deploy.watch.lines import Lines
 from deploy.watch.listener import Listener, Listeners
+from teacup.base.now import wall_ms
 
 
 @contextmanager
@@ -20,13 +21,16 @@ def watched(job: CommonJob, name: str, lines: Lines) -> Iterator[Listener]:
     if job.metrics is None:
         yield Listeners(lines)
         return
+    from deploy.watch.history import LastHour
     from deploy.watch.metrics import Metrics
+    from deploy.watch.page import page_routes
     from deploy.watch.server import JobServer
 
-    metrics = Metrics()
-    server = JobServer(job.metrics.host, job.metrics.port, metrics.routes(), name)
+    metrics, hour = Metrics(), LastHour(wall_ms)
+    routes = {**metrics.routes(), **page_routes(hour)}
+    server = JobServer(job.metrics.host, job.metrics.port, routes, name)
     server.start()
     try:
-        yield Listeners(lines, metrics)
+        yield Listeners(lines, metrics, hour)
     finally:
         server.close()

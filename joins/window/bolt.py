@@ -32,6 +32,7 @@ from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
 from joins.window.restore import Joined, Kept, SliceStore, restore
 from joins.window.slices import Slice, Span
+from joins.window.wait_samples import WaitSampler
 from joins.window.window import JoinedRight, Window
 from teacup.base.stage_times import Clock, StageTimes, no_clock
 from teacup.kafka.headers import EXPIRED, NULL_KEY
@@ -143,6 +144,7 @@ class BatchJoin:
         self._bucket, self._window, self._reader = ticket.bucket, window, reader
         self._times = times or StageTimes()
         self._newest = {} if newest is None else newest
+        self._sampler = WaitSampler(window.spec, ticket)
         self.summary = BucketSummary.of(ticket)
         self.slice: Slice | None = None
         self.joined: dict[int, I64] = {}
@@ -156,6 +158,7 @@ class BatchJoin:
                 yield rows
         self.facts = self._reader.facts(self._window.oldest_ms)
         self.summary.note(self.facts)
+        self.summary.waits = self._sampler.done(self.facts.right)
         self.summary.window_records = len(self._window)
         self.summary.window_bytes = self._window.data_bytes
 
@@ -164,12 +167,14 @@ class BatchJoin:
         bucket, window, reader = self._bucket, self._window, self._reader
         entering: list[pl.DataFrame] = []
         for p, taken in reader.take_right():
-            self.summary.saw(taken, p, self._newest)
+            self.summary.saw(taken, p, self._newest, bucket.right[p].watermark_ms)
+            self._sampler.saw(taken)
             yield from self._enter(taken, entering)
         if entering:
             covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
             self.slice = Slice.build(pl.concat(entering, rechunk=True), covers, since_ms=bucket.expiry_ms)
             window.add(self.slice)
+            self._sampler.entered(self.slice)
 
     def _match(self) -> Iterator[pl.DataFrame]:
         """Reads left, which is matched and leaves; then expires what no later left record can match."""
@@ -177,7 +182,7 @@ class BatchJoin:
         stalled_from_ms = reader.limit.stalled_from_ms
         joined = JoinedRight()
         for p, taken in reader.take_left():
-            self.summary.saw(taken, p, self._newest)
+            self.summary.saw(taken, p, self._newest, bucket.left[p].watermark_ms)
             yield from in_chunks(taken.dead)
             if len(taken.records):
                 yield from window.join(
@@ -186,6 +191,7 @@ class BatchJoin:
                     expiry_ms=bucket.expiry_ms,
                     stalled_from_ms=stalled_from_ms,
                     joined=joined,
+                    seen=self._sampler.picked,
                 )
         self.joined = joined.since(reader.expiry_ms)
         yield from window.expire(reader.expiry_ms)
@@ -198,6 +204,8 @@ class BatchJoin:
             yield from in_chunks(rows_about("right", rows_where(records, taken.late), "late", None, late=True))
         no_key = is_null(records["key"])
         expired = (records["time"].to_numpy() < self._bucket.expiry_ms) & ~no_key
+        if expired.any():
+            self._sampler.came_too_late(records, expired)
         for leaving, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
             if leaving.any():
                 late = taken.late.filter(pl.Series(leaving))
