@@ -89,8 +89,7 @@ class BucketSink:
         self._accounts = Accounts(str(output_bucket(spec, output, begin)))
         self._reached = ""
         self._found: WrittenSoFar | None = None  # before this attempt wrote anything
-        tag = None if output.exactly_once else batch_tag(spec, begin)
-        limits = output_limits(spec, output)
+        limits, tag = output_limits(spec, output), batch_tag(spec, begin)
         self._router = Router(spec, output, limits, tag, writing.write, self._accounts, wall_ms)
 
     def take(self, rows: pl.DataFrame) -> None:
