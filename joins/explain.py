@@ -358,5 +358,5 @@ def alike(keys: pl.Series, key: bytes) -> np.typing.NDArray[np.bool_]:
     others = [*numbers(key), key]
     if len(key) in (4, 8):
         others += [b"%d" % int.from_bytes(key, order) for order in ("big", "little")]
-    found = same.fill_null(value=False) | keys.is_in(pl.Series(others, dtype=pl.Binary)).fill_null(value=False)
-    return found.to_numpy()
+    found = keys.is_in(pl.Series(others, dtype=pl.Binary).implode()) | same.fill_null(value=False)
+    return found.fill_null(value=False).to_numpy()

@@ -227,7 +227,7 @@ class Input:
 
 
 def _in(keys: pl.Series, some: pl.Series) -> Any:
-    return keys.is_in(some).fill_null(value=False).to_numpy()
+    return keys.is_in(some.implode()).fill_null(value=False).to_numpy()
 
 
 def _chunks(span: Span) -> Iterator[Span]:

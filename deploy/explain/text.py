@@ -61,7 +61,8 @@ class Words:
         if others:
             yield "older left records of this key:"
         for other in others:
-            yield f"  {self._record('left', other.record)}: {self._became(other)} (--left {_position(other.record)})"
+            where = _position(other.record)
+            yield f"  {self._record('left', other.record)}: {self._became(other)} (see --left {where})"
         if unread or others:
             oldest = answer.lefts[-1].record.time_ms
             if oldest is not None:
@@ -140,6 +141,7 @@ class Words:
         number, read = answer.number, answer.read
         if number is None or answer.outcome is Outcome.HELD:
             return
+        about_ms = answer.record.time_ms
         receipt = ""
         if answer.receipt is not None and answer.ours:
             covers = answer.receipt.number > number or (answer.receipt.number == number and answer.receipt.done)
@@ -153,22 +155,22 @@ class Words:
             )
             yield f"batch {number}{gone}{receipt}"
             return
-        yield f"batch {number}, planned {iso(read.plan.listed_ms)}{receipt}"
-        complete_ms = read.after.watermark_ms
-        right = self.spec.right.topic
-        known = f"{right} was {'stored' if isinstance(self.spec, LookupSpec) else 'read'} up to {_time(complete_ms)}"
-        goes = f"left before {_time(answer.limit.limit_ms)} could go"
+        yield f"batch {number}, planned {_time(read.plan.listed_ms, about_ms)}{receipt}"
+        if answer.record.dead is not None:
+            return
+        goes = f"left before {_time(answer.limit.limit_ms, about_ms)} could go"
         if answer.limit.stalled_from_ms is not None:
-            goes += f", from {_time(answer.limit.stalled_from_ms)} on without right (`max_wait`)"
+            goes += f", from {_time(answer.limit.stalled_from_ms, about_ms)} on without right (`max_wait`)"
         expired = read.before.expiry_ms if read.before is not None else UNKNOWN
-        yield f"then {known}, so {goes}" + (f"; right before {iso(expired)} had expired" if expired > UNKNOWN else "")
+        had_expired = f"; right before {_time(expired, about_ms)} had expired" if expired > UNKNOWN else ""
+        yield f"then right was complete up to {_time(read.after.watermark_ms, about_ms)}, so {goes}{had_expired}"
 
     def _waits(self, answer: LeftAnswer) -> str:
         record, state = answer.record, answer.read.after or answer.read.before
         if record.time_ms is None:
             return "its time is not known"
         needed_ms = latest_right(self.spec, record.time_ms)
-        until = f"it goes once right is complete beyond {iso(needed_ms)}"
+        until = f"it goes once right is complete beyond {_time(needed_ms, record.time_ms)}"
         if self.stored is not None:
             return f"{until}; {self.stored}"
         if state is None:
@@ -176,8 +178,8 @@ class Words:
         known = state.known_watermark_ms
         if known > needed_ms:
             return f"{until}, which it is: the next batch takes it. Is the job running?"
-        more = f", {_duration(needed_ms - known)} less" if known > UNKNOWN else ""
-        line = f"{until}; now it is complete up to {_time(known)}{more}"
+        more = f", {_duration(needed_ms - known)} less" if known > UNKNOWN // 2 else ""
+        line = f"{until}; now it is complete up to {_time(known, record.time_ms)}{more}"
         return line if answer.waits is None else f"{line}: {self._cause(answer)}"
 
     def _cause(self, answer: LeftAnswer) -> str:
@@ -203,13 +205,11 @@ class Words:
         left_out = f", {unread:,} not" if unread else ""
         same = [c for c in answer.candidates if c.record.key == record.key]
         count = "none" if not same else f"{len(same)} found"
-        yield (
-            f"  right records of this key in {spec.right.topic} match from {iso(low)} to {iso(high)}: {count} "
-            f"({read:,} read{left_out})"
-        )
+        interval = f"from {_time(low, record.time_ms)} to {_time(high, record.time_ms)}"
+        yield f"  right records of this key match {interval}: {count} ({read:,} records read{left_out})"
         for candidate in ranked(answer)[:SHOWN]:
             other = "" if candidate.record.key == record.key else f"  key {shown_key(candidate.record.key)}"
-            at = "no time" if candidate.record.time_ms is None else iso(candidate.record.time_ms)
+            at = "no time" if candidate.record.time_ms is None else _time(candidate.record.time_ms, record.time_ms)
             where = _at(spec.right.topic, candidate.record.position)
             yield f"    {where}  {at}{other}  {self._ruling(answer, candidate)}"
         if len(answer.candidates) > SHOWN:
@@ -337,8 +337,13 @@ def _because(reason: str | None) -> str:
     return "" if reason is None else f" ({reason})"
 
 
-def _time(time_ms: int) -> str:
-    return "an unknown time" if time_ms <= UNKNOWN // 2 else iso(time_ms)
+def _time(time_ms: int, about_ms: int | None = None) -> str:
+    """Returns a time for people; without its date if that is the one of the time that the answer is about."""
+    if time_ms <= UNKNOWN // 2:
+        return "an unknown time"
+    text, about = iso(time_ms), "" if about_ms is None else iso(about_ms)
+    date, _, clock = text.partition("T")
+    return clock if clock and about.startswith(date) else text
 
 
 def _duration(milliseconds: int | None) -> str:
