@@ -15,7 +15,7 @@ in this order, and the first that applies is its `Ruling`:
     expired          it was no candidate any more: only a late left record comes after its candidates have expired
     won, outdone     the policy's choice among all others (`joins.window.match`)
 
-Spark keeps the plans of the last batches only. So which batch read a record may be known as a range (`Batches`), and
+Spark keeps the plans of the last batches only. So which batch read a record may be known as a range (`BatchSpan`), and
 whether a right record was in the window at all may not be known. Then the row decides: it says which right record it
 holds.
 
@@ -24,7 +24,7 @@ holds.
     unknown          there is no row to tell
     contradicts_row  by all that is known it had to be in the row, and is not
 
-In a lookup join right is read from a store, not by batches: `Batches()` for all of it, unless the data delay proves
+In a lookup join right is read from a store, not by batches: `BatchSpan()` for all of it, unless the data delay proves
 that a record was stored (`THERE`).
 """
 
@@ -72,7 +72,7 @@ class Ruling(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchSpan:
     """Which batch read a record: one of [first, last]. `NOT_YET` for both: none has.
 
     skipped   none ever will: the join began behind it
@@ -83,7 +83,7 @@ class Batches:
     skipped: bool = False
 
     @classmethod
-    def one(cls, number: int) -> Batches:
+    def one(cls, number: int) -> BatchSpan:
         """Returns the batch of this number."""
         return cls(number, number)
 
@@ -97,14 +97,14 @@ class Batches:
         """Returns whether it is known that no batch has read it."""
         return self.first == NOT_YET
 
-    def by(self, other: Batches) -> bool | None:
+    def by(self, other: BatchSpan) -> bool | None:
         """Returns whether the record had been read when the other batch joined its left records; None: not known."""
         if self.last <= other.first:
             return True
         return False if self.first > other.last else None
 
 
-UNREAD, SKIPPED, THERE = Batches(NOT_YET, NOT_YET), Batches(skipped=True), Batches(0, 0)
+UNREAD, SKIPPED, THERE = BatchSpan(NOT_YET, NOT_YET), BatchSpan(skipped=True), BatchSpan(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class SideRecord:
     time_ms: int | None
     key: bytes | None
     dead: str | None = None
-    read: Batches = Batches()
+    read: BatchSpan = BatchSpan()
     watermark_ms: int | None = None
     value: str | None = None
 
@@ -149,7 +149,7 @@ class Passage:
     direct     the direct path
     """
 
-    batch: Batches
+    batch: BatchSpan
     expiry_ms: int | None = None
     late: bool | None = None
     direct: bool = False

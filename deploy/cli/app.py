@@ -161,7 +161,7 @@ def explain(
     job_file: JobFile,
     key: Annotated[
         str | None,
-        typer.Option("--key", help="a join key: its newest left records; base64:… for bytes that are no text"),
+        typer.Option("--key", help="a join key: its newest left records; base64:TEXT for bytes that are no text"),
     ] = None,
     left: Annotated[
         str | None, typer.Option("--left", metavar="PARTITION:OFFSET", help="the left record at this position")

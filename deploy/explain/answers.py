@@ -33,7 +33,7 @@ from deploy.jobs.unjoined.look import load
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import earliest_left, earliest_right, latest_left, latest_right
 from joins.errors import SpecChanged
-from joins.explain import UNREAD, Batches, Candidate, Passage, Position, Ruling, SideRecord, judge
+from joins.explain import UNREAD, BatchSpan, Candidate, Passage, Position, Ruling, SideRecord, judge
 from joins.lookup.spec import LookupSpec
 from joins.plan.readable import Listing
 from joins.plan.wait_reasons import LeftWaits, why_left_waits
@@ -145,7 +145,17 @@ class Explainer:
         return RightAnswer(record, outcome, reason, copies, read, expiry_ms, tuple(lefts), more, searched, tuple(notes))
 
     def _gone(self, side: str, position: Position, why: str) -> Gone:
-        return Gone(side, self.spec.side(side).topic, position, why)
+        """Says why there is no record. Rows of a left one may still be there; their time is not known any more."""
+        rows, topic = RowsFound(), self._topic(self.job.output.topic)
+        ends = self._inputs[side].ends.get(position[0])
+        if side == "left" and topic is not None and ends is not None and position[1] < ends.start:
+            number = self._inputs["left"].read(*position).batches.number
+            rows = topic.about("left", position, 0, ends=self._ended(position, number))
+        return Gone(side, self.spec.side(side).topic, position, why, rows)
+
+    def _ended(self, position: Position, number: int | None) -> Ended:
+        in_order = self.spec.path is not JoinPath.SHUFFLED and self.job.output.exactly_once
+        return Ended(self._origin, number, position, in_order)
 
     def _rows(self, record: SideRecord, read: BatchRead) -> RowsFound:
         """Finds the rows about a left record. One that no batch has read has none of this checkpoint's."""
@@ -154,8 +164,7 @@ class Explainer:
         topic = self._topic(self.job.output.topic)
         if topic is None:
             return RowsFound()
-        in_order = self.spec.path is not JoinPath.SHUFFLED and self.job.output.exactly_once
-        ends = Ended(self._origin, read.batches.number, record.position, in_order)
+        ends = self._ended(record.position, read.batches.number)
         listed_ms = LATEST_MS if read.plan is None else read.plan.listed_ms
         first = []
         if self.job.output.select is None and record.key is not None:
@@ -316,9 +325,9 @@ class Explainer:
 
     def _judged(self, answer: LeftAnswer, rights: Sequence[SideRecord]) -> list[Candidate]:
         record, read = answer.record, answer.read
-        batches = read.batches if answer.number is None or not answer.ours else Batches.one(answer.number)
+        batches = read.batches if answer.number is None or not answer.ours else BatchSpan.one(answer.number)
         if not answer.ours:
-            batches = Batches()
+            batches = BatchSpan()
         lookup = isinstance(self.spec, LookupSpec)
         judged = not lookup or self.spec.right_is_judged  # type: ignore[attr-defined]
         expiry_ms = read.before.expiry_ms if read.before is not None and answer.ours and judged else None

@@ -20,7 +20,13 @@ def for_machines(answer: Answer) -> dict[str, Any]:
     """Returns an answer as JSON has it."""
     match answer:
         case Gone():
-            return {"about": answer.side, "topic": answer.topic, "position": list(answer.position), "gone": answer.why}
+            return {
+                "about": answer.side,
+                "topic": answer.topic,
+                "position": list(answer.position),
+                "gone": answer.why,
+                "rows": [_written_json(row) for row in answer.rows.found],
+            }
         case KeyAnswer():
             return {
                 "about": "key",

@@ -18,7 +18,7 @@ import pyarrow as pa
 from datadelay.watermark import UNKNOWN
 from deploy.explain.model import BatchRead
 from deploy.explain.plans import Plans
-from joins.explain import Batches, SideRecord, alike
+from joins.explain import BatchSpan, SideRecord, alike
 from joins.read.deserialize import SideReader, times_as_json
 from joins.read.parse import as_first_read, parse
 from joins.spec import Format, Side
@@ -213,7 +213,7 @@ class Input:
     def read(self, partition: int, offset: int) -> BatchRead:
         """Returns the batch that read the record at a position; a lookup join reads no right."""
         if self.name not in join_kind_of(self._spec).inputs:
-            return BatchRead(Batches())
+            return BatchRead(BatchSpan())
         return self._plans.read(self.name, partition, offset)
 
     def _offsets_of(self, time_ms: int, at: Mapping[int, Ends], margin_ms: int | None = None) -> dict[int, int]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from dedup.identity import BatchTag
 from joins.batch.rules import Limit, left_limit
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
-from joins.explain import Batches, Candidate, Position, SideRecord
+from joins.explain import BatchSpan, Candidate, Position, SideRecord
 from joins.plan.wait_reasons import LeftWaits
 from joins.spec import JoinSpec
 from teacup.kafka.delivery.receipt import Receipt
@@ -51,7 +51,7 @@ class BatchRead:
     before, after   its bucket before and after the batch; None: the plan is gone, or the batch is not done
     """
 
-    batches: Batches
+    batches: BatchSpan
     plan: BatchPlan | None = None
     before: Bucket | None = None
     after: Bucket | None = None
@@ -86,12 +86,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A position at which there is no record to explain, and why."""
+    """A position at which there is no record to explain, and why; rows: of a left record, those that outlived it."""
 
     side: str
     topic: str
     position: Position
     why: str
+    rows: RowsFound = RowsFound()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class LeftAnswer:
     reason: str | None = None
     rows: RowsFound = RowsFound()
     copies: tuple[Written, ...] = ()
-    read: BatchRead = BatchRead(Batches())
+    read: BatchRead = BatchRead(BatchSpan())
     ours: bool = True
     limit: Limit | None = None
     bucket: int = 0
@@ -144,7 +145,7 @@ class RightAnswer:
     outcome: Outcome
     reason: str | None = None
     copies: tuple[Written, ...] = ()
-    read: BatchRead = BatchRead(Batches())
+    read: BatchRead = BatchRead(BatchSpan())
     expiry_ms: int | None = None
     lefts: tuple[tuple[LeftAnswer, Candidate], ...] = ()
     more: int = 0

@@ -15,7 +15,7 @@ from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
 from joins.batch.state import BatchPlan, Bucket
-from joins.explain import SKIPPED, UNREAD, Batches
+from joins.explain import SKIPPED, UNREAD, BatchSpan
 from joins.plan.reader import state_after
 from joins.read.facts_files import known_facts
 from joins.spec import JoinPath, JoinSpec
@@ -86,10 +86,10 @@ class Plans:
         assert before is not None
         if after is None:
             planned = offset < before.side(side)[partition].end
-            return BatchRead(Batches(plan.number) if planned else UNREAD, plan, before)
+            return BatchRead(BatchSpan(plan.number) if planned else UNREAD, plan, before)
         if offset >= after.side(side)[partition].start:
             return BatchRead(UNREAD, following, after)
-        return BatchRead(Batches.one(plan.number), plan, before, after)
+        return BatchRead(BatchSpan.one(plan.number), plan, before, after)
 
     def _last_from(self, side: str, partition: int, offset: int) -> int | None:
         """Returns the last plan that begins at or before an offset, by bisection: plans only go forward."""
@@ -113,7 +113,7 @@ class Plans:
         if oldest.number <= 1:
             return BatchRead(SKIPPED)
         still_needed = offset >= bucket.side(side)[partition].bounds[0].offset
-        return BatchRead(Batches(1, oldest.number - 1) if still_needed else Batches())
+        return BatchRead(BatchSpan(1, oldest.number - 1) if still_needed else BatchSpan())
 
     def _plan(self, at: int) -> BatchPlan | None:
         if at not in self._known:

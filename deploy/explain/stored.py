@@ -9,7 +9,7 @@ import polars as pl
 
 from datadelay.errors import DelayError
 from joins.errors import JoinError
-from joins.explain import THERE, Batches, SideRecord
+from joins.explain import THERE, BatchSpan, SideRecord
 from joins.lookup.key_lookup import delay_client, retained_from
 from joins.lookup.right_items import from_items
 from joins.lookup.source import lookup_client
@@ -56,7 +56,7 @@ def stored_now(spec: LookupSpec, key: bytes, complete_ms: int | None) -> StoredN
             offset=row["offset"],
             time_ms=row["time"],
             key=row["key"],
-            read=THERE if complete_ms is not None and row["time"] < complete_ms and not row["late"] else Batches(),
+            read=THERE if complete_ms is not None and row["time"] < complete_ms and not row["late"] else BatchSpan(),
         )
         for row in rows.to_dicts()
     )

@@ -39,12 +39,24 @@ class Words:
         match answer:
             case Gone():
                 yield f"{_at(answer.topic, answer.position)}: {answer.why}"
+                yield from self._outlived(answer)
             case LeftAnswer():
                 yield from self._left(answer)
             case RightAnswer():
                 yield from self._right(answer)
             case KeyAnswer():
                 yield from self._key(answer)
+
+    def _outlived(self, answer: Gone) -> Iterator[str]:
+        rows = answer.rows
+        for row in rows.found:
+            right = "no right record" if row.right is None else _at(self.spec.right.topic, row.right)
+            because = _because(row.reason)
+            where = _at(row.topic, (row.partition, row.offset))
+            yield f"  its row is still there, {where}: {row.outcome}{because}, {right}"
+        if rows.offsets and not rows.found:
+            rest = f"; {rows.unread:,} were not read (`--most`)" if rows.unread else ""
+            yield f"  no row about it is among the {rows.offsets:,} records of {self.output} that were read{rest}"
 
     def _key(self, answer: KeyAnswer) -> Iterator[str]:
         read, unread = answer.searched

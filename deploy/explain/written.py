@@ -122,15 +122,20 @@ class Ended:
 
     def behind(self, headers: pa.Array) -> bool:
         """Returns whether such a row is among these (list<struct<key, value>>)."""
-        tags = last_header(headers, BATCH).dictionary_encode().dictionary.to_pylist()
-        parsed = [tag for tag in map(BatchTag.parse, tags) if tag is not None and tag.origin == self.origin]
-        if self.number is not None and any(tag.number > self.number for tag in parsed):
-            return True
-        if not self.direct or not parsed:
+        tags = last_header(headers, BATCH)
+        if self.number is not None:
+            parsed = map(BatchTag.parse, tags.dictionary_encode().dictionary.to_pylist())
+            if any(tag is not None and tag.origin == self.origin and tag.number > self.number for tag in parsed):
+                return True
+        if not self.direct:
             return False
-        partition, offset = self.position
-        lefts = pc.cast(last_header(headers, LEFT), pa.string())
-        return any(at is not None and at[0] == partition and at[1] > offset for at in map(_position, lefts.to_pylist()))
+        lefts = last_header(headers, LEFT)
+        same = pc.fill_null(pc.starts_with(lefts, f"{self.position[0]}:"), False)
+        rows = np.flatnonzero(same.to_numpy(zero_copy_only=False))
+        if not len(rows):
+            return False
+        tag, last = BatchTag.parse(tags[int(rows[-1])].as_py()), _position(_text(lefts[int(rows[-1])].as_py()))
+        return tag is not None and tag.origin == self.origin and last is not None and last[1] > self.position[1]
 
 
 def _written(topic: str, row: pa.RecordBatch) -> Written:
@@ -162,8 +167,11 @@ def _reason(value: bytes | None) -> str | None:
 
 
 def _header(row: pa.RecordBatch, name: str) -> str | None:
-    value = last_header(row.column("headers"), name)[0].as_py()
-    return None if value is None else bytes(value).decode(errors="replace")
+    return _text(last_header(row.column("headers"), name)[0].as_py())
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
 
 
 def _position(text: str | None) -> Position | None:

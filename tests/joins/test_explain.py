@@ -13,7 +13,7 @@ from joins.explain import (
     SKIPPED,
     THERE,
     UNREAD,
-    Batches,
+    BatchSpan,
     Passage,
     Ruling,
     SideRecord,
@@ -41,7 +41,7 @@ def test_the_winner_is_the_row_of_the_brute_force(join):
     """If everything was read in time, whichever way it came."""
     spec, history = join
     rights = [record_of(event) for event in oracle.present(history.right, spec)]
-    passage = Passage(Batches.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
+    passage = Passage(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
     rows = oracle.join(history, spec)
 
     for left in oracle.present(history.left, spec):
@@ -70,11 +70,11 @@ class Recorded(Simulation):
             ranges = [b.side(side)[event.partition] for b in before.buckets.values() if event.partition in b.side(side)]
             ends = [b.side(side)[event.partition] for b in after.buckets.values() if event.partition in b.side(side)]
             if before.number >= known_from and ranges[0].start <= event.offset < ends[0].start:
-                return Batches.one(before.number)
+                return BatchSpan.one(before.number)
         if event.offset < self.started_at[side][event.partition]:
-            return SKIPPED if known_from <= 1 else Batches()
+            return SKIPPED if known_from <= 1 else BatchSpan()
         gone = any(event.offset < _start(after, side, event.partition) for _, after in self.plans[: known_from - 1])
-        return Batches(1, known_from - 1) if gone else UNREAD
+        return BatchSpan(1, known_from - 1) if gone else UNREAD
 
     def expiry_ms(self, partition, batches):
         """What had expired before the batch of a left record."""
@@ -133,27 +133,27 @@ def spec_of(policy=Policy.NEAREST):
 
 
 LEFT = SideRecord(0, 7, 1_000, b"k")
-WENT = Passage(Batches.one(5), expiry_ms=0, direct=True)
+WENT = Passage(BatchSpan.one(5), expiry_ms=0, direct=True)
 
 
 @pytest.mark.parametrize(
     ("right", "passage", "ruling", "by_ms"),
     [
-        (SideRecord(0, 1, 990, b"k", read=Batches.one(5)), WENT, Ruling.WON, None),
-        (SideRecord(0, 1, 900, b"k", read=Batches.one(1)), WENT, Ruling.WON, None),
-        (SideRecord(0, 1, 899, b"k", read=Batches.one(1)), WENT, Ruling.BEFORE_INTERVAL, 1),
-        (SideRecord(0, 1, 1_015, b"k", read=Batches.one(1)), WENT, Ruling.AFTER_INTERVAL, 5),
-        (SideRecord(0, 1, 990, b"k", read=Batches.one(6)), WENT, Ruling.READ_LATER, None),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(5)), WENT, Ruling.WON, None),
+        (SideRecord(0, 1, 900, b"k", read=BatchSpan.one(1)), WENT, Ruling.WON, None),
+        (SideRecord(0, 1, 899, b"k", read=BatchSpan.one(1)), WENT, Ruling.BEFORE_INTERVAL, 1),
+        (SideRecord(0, 1, 1_015, b"k", read=BatchSpan.one(1)), WENT, Ruling.AFTER_INTERVAL, 5),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(6)), WENT, Ruling.READ_LATER, None),
         (SideRecord(0, 1, 990, b"k", read=UNREAD), WENT, Ruling.UNREAD, None),
         (SideRecord(0, 1, 990, b"k", read=SKIPPED), WENT, Ruling.SKIPPED, None),
         (SideRecord(0, 1, 990, b"K", read=THERE), WENT, Ruling.OTHER_KEY, None),
         (SideRecord(0, 1, 990, None, read=THERE), WENT, Ruling.NULL_KEY, None),
         (SideRecord(0, 1, 990, b"k", "no_time", read=THERE), WENT, Ruling.DEAD_LETTER, None),
         (SideRecord(1, 1, 990, b"k", read=THERE), WENT, Ruling.OTHER_BUCKET, None),
-        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(Batches.one(5), 995, True), Ruling.EXPIRED, 5),
-        (SideRecord(0, 1, 990, b"k", read=Batches(1, 9)), WENT, Ruling.UNKNOWN, None),
-        (SideRecord(0, 1, 990, b"k", read=Batches(1, 4)), WENT, Ruling.WON, None),
-        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(Batches.one(5)), Ruling.UNKNOWN, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(BatchSpan.one(5), 995, True), Ruling.EXPIRED, 5),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 9)), WENT, Ruling.UNKNOWN, None),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 4)), WENT, Ruling.WON, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(BatchSpan.one(5)), Ruling.UNKNOWN, None),
         (SideRecord(0, 1, 990, b"k", read=THERE), Passage(UNREAD, 0), Ruling.WON, None),
     ],
 )
@@ -179,7 +179,7 @@ def test_the_policy_decides_and_names_the_rival(policy, winner):
 
 def test_a_row_says_what_plans_no_longer_tell():
     """What is preferred to the row's record was not there; what is not would have lost anyway."""
-    rights = [SideRecord(0, at, time_ms, b"k", read=Batches()) for at, time_ms in ((1, 950), (2, 999), (3, 960))]
+    rights = [SideRecord(0, at, time_ms, b"k", read=BatchSpan()) for at, time_ms in ((1, 950), (2, 999), (3, 960))]
 
     found = judge(spec_of(), LEFT, rights, WENT, {(0, 3)})
 
@@ -195,7 +195,7 @@ def test_a_row_that_the_plans_contradict_is_not_explained_away():
 
 def test_where_the_row_s_right_record_is_gone_nothing_is_said_of_the_others():
     """It cannot be compared with them."""
-    (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=Batches())], WENT, {(0, 3)})
+    (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=BatchSpan())], WENT, {(0, 3)})
 
     assert found.ruling is Ruling.UNKNOWN
 
