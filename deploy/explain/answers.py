@@ -109,7 +109,7 @@ class Explainer:
     def _left(self, record: SideRecord, *, brief: bool) -> LeftAnswer:
         read = self._inputs["left"].read(*record.position)
         rows = self._rows(record, read)
-        copies = self._copies("left", record, ("dead_letter", "late"), read)
+        copies = self._copies("left", record, _copied_left(record, rows), read)
         outcome, reason = self._outcome(record, read, rows, copies)
         answer = LeftAnswer(record, outcome, reason, rows, copies, read, self._is_ours(rows), limit_of(self.spec, read))
         answer = replace(answer, bucket=self._bucket(record))
@@ -130,7 +130,6 @@ class Explainer:
         notes: list[str] = []
         self._notes = notes
         read = self._inputs["right"].read(*record.position)
-        copies = self._copies("right", record, ("dead_letter", "late", "unjoined"), read)
         lefts: list[tuple[LeftAnswer, Candidate]] = []
         searched, more = (0, 0), 0
         if record.dead is None and record.key is not None and record.time_ms is not None:
@@ -141,6 +140,7 @@ class Explainer:
                 notes += [note for note in answer.notes if note not in notes]
                 candidate = self._judged(answer, [record, *self._winners(answer, record)])[0]
                 lefts.append((answer, candidate))
+        copies = self._copies("right", record, self._copied_right(record, lefts), read)
         outcome, reason, expiry_ms = self._outcome_of_right(record, read, copies, lefts, notes)
         return RightAnswer(record, outcome, reason, copies, read, expiry_ms, tuple(lefts), more, searched, tuple(notes))
 
@@ -174,20 +174,29 @@ class Explainer:
         return topic.about("left", record.position, min(record.time_ms, listed_ms), ends=ends, first=first)
 
     def _copies(self, side: str, record: SideRecord, names: Sequence[str], read: BatchRead) -> tuple[Written, ...]:
-        """Finds copies in the side topics that may have one; where no batch has read the record there are none."""
+        """Finds copies in these side topics; where no batch has read the record there are none."""
         if read.batches.unread:
             return ()
         found: list[Written] = []
         for name in names:
-            wanted = {"dead_letter": True, "late": record.late_by_ms != 0 and record.dead is None}.get(name, True)
-            topic_name = getattr(self.job.output, name)
-            if topic_name is None or not wanted or (record.time_ms is None and name != "dead_letter"):
-                continue
-            topic = self._topic(topic_name)
+            asked = getattr(self.job.output, name)
+            topic = None if asked is None else self._topic(asked)
             if topic is not None:
                 source = self.spec.side(side).topic
                 found += topic.about(side, record.position, self._copied_from(record, read), source=source).found
         return tuple(found)
+
+    def _copied_right(self, record: SideRecord, lefts: Sequence[tuple[LeftAnswer, Candidate]]) -> list[str]:
+        """Returns the side topics that may have a copy of a right record."""
+        if record.dead is not None:
+            return ["dead_letter"]
+        lookup = isinstance(self.spec, LookupSpec)
+        joined = any(candidate.ruling is Ruling.WON for _, candidate in lefts)
+        return [
+            *(["dead_letter"] if lookup and not joined else []),
+            *(["late"] if record.late_by_ms != 0 and not lookup else []),
+            *(["unjoined"] if not joined else []),
+        ]
 
     def _copied_from(self, record: SideRecord, read: BatchRead) -> int:
         listed_ms = 0 if read.plan is None else read.plan.listed_ms
@@ -463,6 +472,13 @@ class Explainer:
     def _note(self, note: str) -> None:
         if note not in self._notes:
             self._notes.append(note)
+
+
+def _copied_left(record: SideRecord, rows: RowsFound) -> list[str]:
+    """Returns the side topics that may have a copy of a left record; dead letters have no rows."""
+    if not rows.found:
+        return ["dead_letter"] if record.dead is not None or record.late_by_ms == 0 else ["dead_letter", "late"]
+    return ["late"] if any(row.late for row in rows.found) else []
 
 
 def _partition_of(record: SideRecord, partitions: int) -> int:

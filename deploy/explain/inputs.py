@@ -25,10 +25,13 @@ from joins.spec import Format, Side
 from joins.streaming import join_kind_of
 from teacup.base.now import wall_ms
 from teacup.kafka.client import committed_only
+from teacup.kafka.errors import TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import Ends, TimeQuery
 
 CHUNK = 50_000
+BESIDE = 1_000
+"""Offsets before and after those of a time that are read as well: some records are out of order."""
 SHOWN = 60
 
 Say = Callable[[str], None]
@@ -91,7 +94,16 @@ class Input:
         )
         self._reader = SideReader(self.side, kafka, spec.registry)
         self.now_ms = wall_ms()
-        self.ends: Mapping[int, Ends] = self.log.ends()
+        self.ends: Mapping[int, Ends] = self._listed()
+
+    def _listed(self) -> Mapping[int, Ends]:
+        """Lists the ends; a lookup join does without the topic that was fed."""
+        try:
+            return self.log.ends()
+        except TopicMissing:
+            if self.name in join_kind_of(self._spec).inputs:
+                raise
+            return {}
 
     def close(self) -> None:
         """Closes the clients."""
@@ -102,7 +114,7 @@ class Input:
         where = f"{self.side.topic}-{partition}"
         ends = self.ends.get(partition)
         if ends is None:
-            raise Missing(f"{self.side.topic} has {len(self.ends)} partitions, 0 to {len(self.ends) - 1}")
+            raise Missing(f"there is no such partition: {self.side.topic} has {len(self.ends)}")
         if offset < ends.start:
             raise Missing(f"retention has deleted it: {where} begins at offset {ends.start} now")
         if offset >= ends.high:
@@ -127,8 +139,9 @@ class Input:
         for rank, (from_ms, to_ms) in enumerate(zones):
             starts = self._offsets_of(from_ms, at)
             stops = self._offsets_of(to_ms + self.side.disorder_ms + 1, at, margin_ms=0)
-            for p in at:
-                for span in _without((starts[p], stops[p]), done[p]):
+            for p, ends in at.items():
+                around = (max(starts[p] - BESIDE, ends.start), min(stops[p] + BESIDE, ends.stable))
+                for span in _without(around, done[p]):
                     wanted += [(rank, abs(low - middle[p]), p, (low, high)) for low, high in _chunks(span)]
                     done[p].append(span)
         return self._read(sorted(wanted), lambda keys: alike(keys, key))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import TopicPartition
 
 from deploy.explain.answers import Explainer
 from deploy.explain.as_json import for_machines
@@ -18,9 +19,12 @@ from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.deploy.jobs.conftest import here, window_job
+from tests.joins.lookup.conftest import RETENTION_MS, world
+from tests.support.jobprocess import forget_last_commit
 from tests.support.sparkjoin import Put, produce
+from tests.support.storage_process import TOKEN
 
-__all__ = ["here", "window_job"]
+__all__ = ["here", "window_job", "world"]
 
 
 @pytest.fixture
@@ -170,3 +174,82 @@ def test_each_outcome_is_explained(kafka, admin, window_job, topic_factory, here
     assert ask(content, text=True, left="0:1")[-1].endswith(
         "`join.after: 2s 200ms` would match it, and every row would wait that much longer"
     )
+
+
+def test_what_is_gone_is_said_to_be_gone_and_rows_of_at_least_once_are_counted(
+    kafka, admin, window_job, here, tmp_path, ask
+):
+    """On the shuffled path, with a batch that was written twice; then retention deletes left, the row, and the plan."""
+    content = window_job(2, join={"before": "2s", "path": "shuffled", "buckets": 3})
+    content["output"]["delivery"] = "at-least-once"
+    left, right = (content[name]["topic"] for name in ("left", "right"))
+    produce(kafka, left, [Put(0, b"a", at(10)), Put(1, b"b", at(10)), Put(1, b"c", at(11))])
+    produce(kafka, right, [Put(1, b"a", at(9)), Put(0, b"b", at(10.5)), Put(0, b"b", at(9)), Put(0, b"b", at(9.5))])
+    assert here.run(content).code == ExitCode.DONE
+    forget_last_commit(tmp_path / "checkpoint")
+    assert here.run(content).code == ExitCode.DONE
+
+    (lefts, _) = answers(content, ["0:0", "1:0", "1:1"])
+    assert short(lefts["0:0"]) == ("matched", None, {"1:0": "won"})
+    assert short(lefts["1:0"]) == ("matched", None, {"0:0": "after_interval", "0:1": "outdone", "0:2": "won"})
+    assert short(lefts["1:1"]) == ("unmatched", "no_candidate", {})
+    assert [len(answer["rows"]) for answer in lefts.values()] == [2, 2, 2]
+    assert lefts["0:0"]["batch"]["number"] == 1
+    assert "written more than once" in "".join(ask(content, text=True, left="0:0"))
+
+    for future in admin.delete_records([TopicPartition(left, 0, 1), TopicPartition(right, 0, 3)]).values():
+        future.result(30)
+    for plan in (tmp_path / "checkpoint" / "offsets").glob("*"):
+        plan.unlink()
+    gone, unplanned = (ask(content, left=position) for position in ("0:0", "1:0"))
+    assert "retention has deleted it" in gone["gone"]
+    assert [row["right"] for row in gone["rows"]] == [[1, 0], [1, 0]]
+    assert (unplanned["outcome"], unplanned["candidates"]) == ("matched", [])
+    assert any("cannot be read: retention has deleted it" in note for note in unplanned["notes"])
+
+
+def test_a_lookup_join_is_explained_by_its_rows_and_what_is_stored(kafka, world, window_job, here, ask):
+    """What was stored when left was looked up; what came later; what holds left; a store that does not answer."""
+    now = wall_ms()
+    content = window_job(1, join={"before": "2s", "after": "1s"}, producer_delay="1s")
+    left, right = (content[name]["topic"] for name in ("left", "right"))
+    del content["window_folder"]
+    content |= {
+        "kind": "lookup-join",
+        "storage": {"url": world.url, "namespace": "right", "token": TOKEN, "unreachable_for": "5s"},
+        "delay": {"url": world.delays.url, "consumer": "feeder", "token": world.delays.secrets["reader"]},
+        "on_expired": "unmatched",
+    }
+    old = now - RETENTION_MS - 60_000
+    stored = [Put(0, b"a", now - 90_000), Put(0, b"b", now - 80_000), Put(0, b"c", now - 70_000)]
+    produce(kafka, right, stored)
+    produce(
+        kafka,
+        left,
+        [Put(0, b"a", old), *(Put(0, key, now - 90_000 + 10_000 * i) for i, key in enumerate((b"a", b"a", b"c")))],
+    )
+    with world.storage_here():
+        world.feed(stored[:2])
+        world.publish(right, now - 60_000)
+        assert here.run(content).code == ExitCode.DONE
+        world.feed(stored)  # one came after it was looked up
+        produce(kafka, left, [Put(0, b"a", now - 10_000)])
+        (lefts, rights) = answers(content, ["0:0", "0:1", "0:2", "0:3", "0:4"], ["0:0", "0:1"])
+        (held,) = (line for line in ask(content, text=True, left="0:4") if "it goes once" in line)
+    unreachable = ask(content, left="0:3")
+
+    assert [short(answer)[:2] for answer in lefts.values()] == [
+        ("unmatched", "no_longer_stored"),
+        ("matched", None),
+        ("unmatched", "no_candidate"),
+        ("unmatched", "no_candidate"),
+        ("held", None),
+    ]
+    assert short(lefts["0:1"])[2] == {"0:0": "won"}
+    assert short(lefts["0:2"])[2] == {"0:0": "before_interval"}
+    assert short(lefts["0:3"])[2] == {"0:2": "contradicts_row"}
+    assert "consumer 'feeder' has stored right up to" in held
+    assert (rights["0:0"]["outcome"], rights["0:1"]["outcome"]) == ("joined", "unknown")
+    assert any("`teacup unjoined` has not judged" in note for note in rights["0:1"]["notes"])
+    assert any("what the store holds of its key is not known" in note for note in unreachable["notes"])
+    assert short(unreachable)[2] == {"0:2": "not_in_window"}
