@@ -3,6 +3,7 @@
 check/              `teacup check`: the files of services, and what a job would meet
 cli/                the `teacup` command
 dev/                the demos, and a broker for development
+explain/            `teacup explain`: why a record was joined, or not
 jobfile/            the keys of job files
 jobs/               one runner, and a module for each kind of job
 output/             which rows are written where, and how

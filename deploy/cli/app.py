@@ -166,6 +166,37 @@ def unjoined(
     raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
 
 
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
+def explain(
+    job_file: JobFile,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="a join key: its newest left records; base64:TEXT for bytes that are no text"),
+    ] = None,
+    left: Annotated[
+        str | None, typer.Option("--left", metavar="PARTITION:OFFSET", help="the left record at this position")
+    ] = None,
+    right: Annotated[
+        str | None, typer.Option("--right", metavar="PARTITION:OFFSET", help="the right record at this position")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="with --key: how many left records at most")] = 3,
+    until: Annotated[
+        str | None, typer.Option("--until", help="with --key: not later than this ISO-8601 time with a zone")
+    ] = None,
+    most: Annotated[
+        int,
+        typer.Option("--most", min=1, help="how many records each search reads at most; the answer says what was not"),
+    ] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, with everything that was found")] = False,
+    assignments: Assignments = None,
+) -> None:
+    """Explain why a record of a join was matched, or not, and where its row is. It only reads; the job may run."""
+    from deploy.explain.command import Question, explain_of
+
+    question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
+    raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
+
+
 @app.command(rich_help_panel="Jobs")
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,

@@ -183,7 +183,7 @@ def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> str
         return None
     what = "has the id that `id` names"
     if job.identity.within is Within.GENERATION:
-        what = f"has a position with the header {BATCH!r}, which at-least-once output of joins carries"
+        what = f"has a position with the header {BATCH!r}, which rows of joins carry"
     return (
         f"none of the {counts['read']:,} records of batch {number} from {job.source!r} {what}: they all went through. "
         "Give another `id`"

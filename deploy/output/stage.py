@@ -94,9 +94,8 @@ class BucketSink:
         self._accounts = Accounts(str(output_bucket(spec, output, begin)))
         self._reached = ""
         self._found: WrittenSoFar | None = None  # before this attempt wrote anything
+        limits, tag = output_limits(spec, output), batch_tag(spec, begin)
         self._times, self._task = StageTimes(time.perf_counter), this_task()
-        tag = None if output.exactly_once else batch_tag(spec, begin)
-        limits = output_limits(spec, output)
         self._router = Router(spec, output, limits, tag, writing.write, self._accounts, wall_ms)
 
     def take(self, rows: pl.DataFrame) -> None:
