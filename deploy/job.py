@@ -62,10 +62,15 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsAt:
-    """Where a running job shows its numbers, and whether it lives. port: 0 is any free one, which the log names."""
+    """Where a running job shows its numbers, and whether it lives.
+
+    port   0: any free one, which the log names
+    otlp   `http(s)://host:port` of an OpenTelemetry receiver that they are sent to as well
+    """
 
     port: Port = 9464
     host: str = "127.0.0.1"
+    otlp: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,13 @@ class MetricsKeys(Keys):
         "another only in a network where everybody may read it",
     )
 
+    otlp: ApiUrl | None = from_spec(
+        MetricsAt,
+        "otlp",
+        description="`http(s)://host:port` of an OpenTelemetry receiver: the numbers are sent there as well, every "
+        "15 s, by OTLP over HTTP (extra `otlp`)",
+    )
+
     def to_spec(self) -> MetricsAt:
         """Returns the address."""
         return MetricsAt(**dict(self))

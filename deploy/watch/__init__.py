@@ -8,6 +8,7 @@
     page/         shows it to people: `/`
     metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`
     manifests.py  the Grafana dashboard and the alert rules, made from the metrics
+    otlp.py       a listener: the same numbers, sent to an OpenTelemetry receiver
     server.py     a small HTTP server inside the job
     watched.py    puts them together: what `teacup run` opens around the runner
 

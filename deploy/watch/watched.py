@@ -27,10 +27,15 @@ def watched(job: CommonJob, name: str, lines: Lines) -> Iterator[Listener]:
     from deploy.watch.server import JobServer
 
     metrics, hour = Metrics(), LastHour(wall_ms)
+    listeners: list[Listener] = [lines, metrics, hour]
+    if job.metrics.otlp is not None:
+        from deploy.watch.otlp import Otlp  # of an extra
+
+        listeners.append(Otlp(job.metrics.otlp, metrics))
     routes = {**metrics.routes(), **page_routes(hour)}
     server = JobServer(job.metrics.host, job.metrics.port, routes, name)
     server.start()
     try:
-        yield Listeners(lines, metrics, hour)
+        yield Listeners(*listeners)
     finally:
         server.close()

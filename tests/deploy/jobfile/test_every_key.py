@@ -60,6 +60,7 @@ OTHER: dict[str, Any] = {
     "metrics": None,
     "port": 9999,
     "host": "0.0.0.0",
+    "otlp": "http://two:4318",
     "window_folder": "/fast",
     "window_backup": True,
     "deduplicate": None,
