@@ -20,6 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -175,6 +176,20 @@ def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType(
     return {**ours, **worker_environment(as_json=job.json_log, job=job.job_name), **job.spark}
 
 
+def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stopped: Callable[[], bool]) -> None:
+    """Waits until what the job reads from answers, and tells the listener so at each attempt."""
+    unanswered = ""
+
+    def attempt() -> bool:
+        nonlocal unanswered
+        listener.moment(JobState(at_ms=wall_ms(), phase=Phase.CONNECTING, unreachable=unanswered))
+        unanswered = "none has answered since the job was started"
+        return stopped()
+
+    wait(attempt)
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
+
+
 def _version() -> str:
     try:
         return version("teacup-joins")
@@ -186,21 +201,13 @@ def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
     listener.opening(about(kind))
 
-    unanswered = ""
-
-    def stopped() -> bool:  # asked before each attempt to reach a broker
-        nonlocal unanswered
-        listener.moment(JobState(at_ms=wall_ms(), phase=Phase.CONNECTING, unreachable=unanswered))
-        unanswered = "none has answered since the job was started"
-        return stop.asked
-
     kind.read_checkpoint()
     check_java()
     properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
-        if ready(kind.wait, kind.topics(), stopped):
+        if ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked):
             kind.prepare()
         if stop.asked:
             return ExitCode.DONE
