@@ -20,6 +20,7 @@ from typing import Any
 
 from deploy.watch.listener import About, JobState, Phase, Quiet, Report
 from joins.batch.wait_curve import BOUNDS_MS, BatchWaits, WaitCurve
+from joins.plan.wait_reasons import USUAL_MS
 from teacup.base.errors import ExitCode
 
 KEPT_MS = 3_600_000
@@ -74,6 +75,12 @@ def figures(report: Report) -> dict[str, float]:
     if (waits := getattr(report, "waits", None)) is not None:
         found["latency_ms"] = latency_ms(waits, told.get("at_ms"))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def usual_ms(reason: str) -> float:
+    """Returns how long a job may wait for a reason before it counts as held: a join waits a little between batches."""
+    causes = {str(cause).replace(" ", "_"): ms for cause, ms in USUAL_MS.items()}
+    return causes.get(reason, 0)
 
 
 def latency_ms(waits: BatchWaits, at_ms: int | None) -> int | None:
@@ -209,7 +216,7 @@ class LastHour(Quiet):
             return "held", f"The brokers do not answer: {now.unreachable}"
         if now.phase is Phase.STOPPING:
             return "stopping", "The batch in progress is finished first."
-        if now.waiting is not None and now.waiting.reason != "clock":
+        if now.waiting is not None and now_ms - now.waiting.since_ms >= usual_ms(now.waiting.reason):
             return "held", now.waiting.text
         left = 0 if now.lag is None else now.lag.total
         if left > self._recently(now_ms, WORK_AHEAD_MS):

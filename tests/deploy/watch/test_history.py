@@ -113,11 +113,15 @@ def test_a_job_is_idle_without_records_and_catches_up_with_many(left: int, passe
 
 
 def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
-    """It may go by itself, after the producer delay."""
+    """It may go by itself, after the producer delay; and a short wait is usual."""
     made = MadeUp()
     made.lives(10)
     made.waits("clock", "left may go as time passes")
     assert made.hour.document()["state"] == "live"
+    made.waits("data_delay", "does the feeder run?", passed_ms=60_000)
+    assert made.hour.document()["state"] == "live", "a collector runs once a minute"
+    made.waits("wrong_clock", "the clock is wrong", passed_ms=0)
+    assert made.hour.document()["state"] == "held"
     made.waits("data_delay", "does the feeder run?")
     assert (made.hour.document()["state"], made.hour.document()["says"]) == ("held", "does the feeder run?")
 
