@@ -23,6 +23,7 @@ SETTINGS = {
     "right_disorder_ms": 5_000,
     "producer_delay_ms": 10_000,
     "idle": "advance",
+    "max_records": 1_000_000,
 }
 ABOUT = About(
     name="clicks-with-impressions",
