@@ -92,6 +92,7 @@ class JoinJobKind(JobKind):
             "right_disorder_ms": spec.right.disorder_ms,
             "producer_delay_ms": spec.producer_delay_ms,
             "idle": str(spec.idle),
+            "max_records": spec.max_records,
             **stored,
         }
 
