@@ -74,6 +74,20 @@ class MetricsAt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LineageTo:
+    """Where a running job reports what it reads and writes, as OpenLineage events.
+
+    url         None: as the OpenLineage client is configured (`OPENLINEAGE_URL`, `openlineage.yml`)
+    namespace   of the job
+    every_ms    how often a running job reports
+    """
+
+    url: str | None = None
+    namespace: str = "teacup"
+    every_ms: Wait = 60_000
+
+
+@dataclass(frozen=True, kw_only=True)
 class CommonJob:
     """What jobs of every kind have in common.
 
@@ -84,6 +98,7 @@ class CommonJob:
     spark       `master` and any Spark property
     json_log    JSON lines instead of text
     metrics     None: it shows nothing
+    lineage     None: it reports nothing
     """
 
     kind: str
@@ -92,6 +107,7 @@ class CommonJob:
     spark: Mapping[str, str] = field(default_factory=dict)
     json_log: bool = False
     metrics: MetricsAt | None = None
+    lineage: LineageTo | None = None
 
     @property
     def job_name(self) -> str:
