@@ -112,6 +112,13 @@ class Checkpoint:
             raise
         return BatchPlan.from_json(data) if data else None
 
+    def committed_plans(self) -> list[BatchPlan]:
+        """Returns the plans of the batches that were carried out, as far as Spark still has them, in their order."""
+        with self._reached():
+            planned = set(self._logs.planned())
+            numbers = [number for number in self._logs.committed() if number in planned]
+        return [BatchPlan.from_json(end) for end in map(self._end, numbers) if end]
+
     def newest_end(self) -> dict[str, Any]:
         """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
         with self._reached():
