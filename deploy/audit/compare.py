@@ -193,7 +193,8 @@ class _Comparison:
             for p, s in terms.left.items()
         ]
         right = [
-            (p, s.begin, s.end, s.begins or 0, s.done, s.over_ms, s.log_start, s.log_end) for p, s in terms.right.items()
+            (p, s.begin, s.end, s.begins or 0, s.done, s.over_ms, s.log_start, s.log_end)
+            for p, s in terms.right.items()
         ]
         self._small("left_spans", "p begin_ end_ due moved log_start log_end", left)
         self._small("right_spans", "p begin_ end_ begins done over_ms log_start log_end", right)
@@ -279,7 +280,9 @@ class _Comparison:
         of = {name: batch.column(name) for name in batch.schema.names}
 
         def numbers(name: str, kind: Any = np.int64) -> Any:
-            return of[name].fill_null(False if kind is bool else 0).to_numpy(zero_copy_only=False).astype(kind, copy=False)
+            return (
+                of[name].fill_null(False if kind is bool else 0).to_numpy(zero_copy_only=False).astype(kind, copy=False)
+            )
 
         null_key = of["jkh"].is_null().to_numpy(zero_copy_only=False)
         matched = of["rpos"].is_valid().to_numpy(zero_copy_only=False)
@@ -320,8 +323,12 @@ class _Comparison:
                 forgotten = said == number["no_longer_stored"]
                 fits |= forgotten
                 self._insert("forgotten", "lpos", numbers("lpos")[forgotten])
-            why.append((~matched & (said >= 0) & ~fits, WRONG_OUTCOME, "it is unmatched for another reason than it says"))
-            self._unchecked["right records of rows that are gone, or were not read"] += int((matched & ~right_there).sum())
+            why.append(
+                (~matched & (said >= 0) & ~fits, WRONG_OUTCOME, "it is unmatched for another reason than it says")
+            )
+            self._unchecked["right records of rows that are gone, or were not read"] += int(
+                (matched & ~right_there).sum()
+            )
         taken = np.zeros(count, bool)
         for mask, kind, text in why:
             fresh = np.asarray(mask) & ~taken
@@ -332,9 +339,7 @@ class _Comparison:
     def _faults(self, batch: pa.RecordBatch, kind: str, text: str) -> None:
         found = pa.table({name: batch.column(name) for name in ("spot", "lpos", "rpos", "t")})
         self._con.register("found_now", found)
-        self._run(
-            "INSERT INTO faults SELECT ?, 'output', spot, lpos, rpos, NULL, t, ? FROM found_now", kind, text
-        )
+        self._run("INSERT INTO faults SELECT ?, 'output', spot, lpos, rpos, NULL, t, ? FROM found_now", kind, text)
         self._con.unregister("found_now")
 
     def _insert(self, table: str, column: str, values: Any) -> None:
@@ -373,10 +378,14 @@ class _Comparison:
         low, high = f"j.t - {terms.before_ms}", f"j.t + {terms.after_ms}"
         one = f"(SELECT pos, t, t - {terms.before_ms} AS low, t + {terms.after_ms} AS high, kh {joined}) j"
         if terms.policy == "first":
-            chosen_ = f"SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best FROM {one} ASOF LEFT JOIN moments f"
+            chosen_ = (
+                f"SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best FROM {one} ASOF LEFT JOIN moments f"
+            )
             chosen_ += " ON f.kh = j.kh AND j.low <= f.t"
         elif terms.policy == "last":
-            chosen_ = f"SELECT j.pos, CASE WHEN b.t >= {low} THEN b.last END AS best FROM {one} ASOF LEFT JOIN moments b"
+            chosen_ = (
+                f"SELECT j.pos, CASE WHEN b.t >= {low} THEN b.last END AS best FROM {one} ASOF LEFT JOIN moments b"
+            )
             chosen_ += " ON b.kh = j.kh AND j.high >= b.t"
         else:
             # Nothing below the interval, and nothing above it; of two equally near ones the earlier.
@@ -611,7 +620,12 @@ class _Comparison:
             pa.table(
                 dict(zip(("pos", "fine", "sole", "expected"), map(list, zip(*answers, strict=True)), strict=True)),
                 schema=pa.schema(
-                    [("pos", pa.int64()), ("fine", pa.bool_()), ("sole", pa.bool_()), ("expected", pa.list_(pa.int64()))]
+                    [
+                        ("pos", pa.int64()),
+                        ("fine", pa.bool_()),
+                        ("sole", pa.bool_()),
+                        ("expected", pa.list_(pa.int64())),
+                    ]
                 ),
             ),
         )
@@ -633,6 +647,7 @@ class _Comparison:
             """
         )
         self._copies_about_nothing()
+        self._copies_of_the_other_side()
         if "dead_letter" in terms.topics:
             self._dead_letters()
         if "late" in terms.topics:
@@ -662,6 +677,21 @@ class _Comparison:
                     AND (c.pos IS NULL OR s.p IS NULL OR (c.pos & {_OFFSET}) >= s.log_start)
                 """
             )
+
+    def _copies_of_the_other_side(self) -> None:
+        self._run(
+            """
+            INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, r.pos, NULL, NULL, r.t,
+                'it is a left record' FROM judged r JOIN copies c ON c.pos = r.pos AND c.is_left AND c.role = 'unjoined'
+            """
+        )
+        self._run(
+            """
+            INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, NULL, r.pos, NULL, r.t,
+                'it is a right record'
+            FROM judged_right r JOIN copies c ON c.pos = r.pos AND NOT c.is_left AND c.role = 'unmatched'
+            """
+        )
 
     def _side(self, role: str, is_left: bool, records: str, expected: str, unexpected: str, why: str) -> None:
         """Judges the copies of one side in one side topic.
@@ -830,9 +860,7 @@ class _Comparison:
             unchecked=dict(self._unchecked),
         )
 
-    def _fault(
-        self, kind: str, role: str, at: Any, lpos: Any, rpos: Any, expected: Any, t: Any, why: str
-    ) -> Fault:
+    def _fault(self, kind: str, role: str, at: Any, lpos: Any, rpos: Any, expected: Any, t: Any, why: str) -> Fault:
         topic = self._terms.output if role == "output" else self._terms.topics[role]
         spots = [None if one is None or one < 0 else spot_of(one) for one in (at, lpos, rpos)]
         return Fault(kind, topic, why, t, *spots, tuple(spot_of(one) for one in expected or ()))

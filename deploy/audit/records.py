@@ -203,7 +203,9 @@ class SideTable:
         if self.copies:
             value = batch.column("value") if found.kept is None or side.kept is None else found.kept
             raw = batch.column(RAW) if RAW in batch.schema.names else batch.column("value")
-            projected = pl.Series(value).cast(pl.Binary) if side.kept is None else pl.Series(self._values(batch, found.kept))
+            projected = (
+                pl.Series(value).cast(pl.Binary) if side.kept is None else pl.Series(self._values(batch, found.kept))
+            )
             stored = pl.select(
                 pl.when(pl.Series(alive)).then(projected).otherwise(pl.Series(raw).cast(pl.Binary))
             ).to_series()
@@ -303,9 +305,7 @@ def rows_of(batch: pa.RecordBatch, *, texts: bool = True) -> pa.Table:
         "spot": _positions(batch),
         "lpos": _position(last_header(headers, LEFT)),
         "rpos": _position(last_header(headers, RIGHT)),
-        "ts": pl.select(
-            pl.coalesce(_number(moved), pl.Series(batch.column("timestamp").to_numpy()))
-        ).to_series(),
+        "ts": pl.select(pl.coalesce(_number(moved), pl.Series(batch.column("timestamp").to_numpy()))).to_series(),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
         "late": _said(last_header(headers, LATE)),
         "h": np.zeros(count, np.uint64) if digests is None else digests.value,

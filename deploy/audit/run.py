@@ -1,10 +1,10 @@
 """`teacup audit`: one run, read-only. A running job is not disturbed.
 
-    checkpoint   the plans of its last batches, and where the newest committed one ended; before the topics, so that all
-                 rows up to there are in the output when its end is listed
-    topics       into Parquet files of numbers (`deploy.audit.scan`), then records that lie outside and are named
-    verdicts     in a DuckDB file beside them (`deploy.audit.compare`)
-    keys         of the records that something is wrong with: they are read once more
+checkpoint   the plans of its last batches, and where the newest committed one ended; before the topics, so that all
+             rows up to there are in the output when its end is listed
+topics       into Parquet files of numbers (`deploy.audit.scan`), then records that lie outside and are named
+verdicts     in a DuckDB file beside them (`deploy.audit.compare`)
+keys         of the records that something is wrong with: they are read once more
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, 
     """Returns what is known of the run, and from where on this checkpoint wrote left, if it goes on after another."""
     plans = [*checkpoint.committed_plans()]
     if not plans:
-        raise CheckpointUnusable(f"checkpoint {job.checkpoint!r} has no completed batch of a join: nothing to audit yet")
+        raise CheckpointUnusable(
+            f"checkpoint {job.checkpoint!r} has no completed batch of a join: nothing to audit yet"
+        )
     plans[-1].check_belongs_to(job.spec, IN_FILE)
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
@@ -110,9 +112,7 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, 
     return course, {} if moved is None else moved.left
 
 
-def terms_of(
-    job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int
-) -> Terms:
+def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
     """Returns what is compared, and where."""
     spec, output = job.spec, job.output
     started = isinstance(spec.start, int)
@@ -184,9 +184,7 @@ def _views(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
         con.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
 
 
-def _strays(
-    con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int
-) -> int:
+def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int) -> int:
     """Reads records that rows and copies of the range name, and that lie outside of what was read.
 
     Returns how many runs of them were left out.
@@ -259,4 +257,3 @@ def _notes(
             yield "missing unjoined records are left to `teacup unjoined`"
     if verdicts.repeated:
         yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output may"
-

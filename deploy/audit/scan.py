@@ -160,7 +160,9 @@ class Tables:
         envelopes = self._job.output.select is None
         work: list[tuple[int, Callable[[], None]]] = []
         for name, topic in (("left", found.left), ("right", found.right)):
-            work += [(end - start, partial(self._side, name, p, [(start, end)])) for p, (start, end) in topic.spans.items()]
+            work += [
+                (end - start, partial(self._side, name, p, [(start, end)])) for p, (start, end) in topic.spans.items()
+            ]
         written = [("rows", found.output, partial(rows_of, texts=envelopes))]
         written += [("copies", topic, partial(copies_of, role=role)) for role, topic in found.copies.items()]
         for table, topic, make in written:
@@ -191,12 +193,7 @@ class Tables:
         for p, spans in runs.items():
             taken, left = spans[:left], max(left - len(spans), 0)
             start, end = topic.spans.get(p, (0, 0))
-            outside = [
-                part
-                for a, z in taken
-                for part in ((a, min(z, start)), (max(a, end), z))
-                if part[0] < part[1]
-            ]
+            outside = [part for a, z in taken for part in ((a, min(z, start)), (max(a, end), z)) if part[0] < part[1]]
             self._side(name, p, outside, strays=True)
         return min(total, MOST_RUNS), max(total - MOST_RUNS, 0)
 
