@@ -28,13 +28,8 @@ from deploy.audit.course import BEFORE
 from deploy.audit.digests import Digests, of_text
 from deploy.audit.findings import (
     ALTERED,
-    DOUBLED,
-    FOREIGN,
     KINDS,
-    MISSING,
     WRONG_OUTCOME,
-    WRONG_RIGHT,
-    WRONG_TOPIC,
     Fault,
     Minute,
 )
@@ -216,8 +211,8 @@ class _Comparison:
         in_range = f"l.t >= {terms.from_ms} AND l.t < {terms.to_ms}"
         # What depends on the clock, or on what the registry knew then, is known from the copy if the batch is not.
         self._run(
-            f"CREATE OR REPLACE TABLE dead_then AS SELECT is_left, pos, min(reason) AS reason FROM copies "
-            f"WHERE role = 'dead_letter' AND reason IN ('future_time', 'unknown_schema') GROUP BY ALL"
+            "CREATE OR REPLACE TABLE dead_then AS SELECT is_left, pos, min(reason) AS reason FROM copies "
+            "WHERE role = 'dead_letter' AND reason IN ('future_time', 'unknown_schema') GROUP BY ALL"
         )
         self._run(
             f"CREATE OR REPLACE TABLE inside AS SELECT pos >> {SHIFT} AS p, min(pos) AS a, max(pos) AS z "
@@ -241,7 +236,7 @@ class _Comparison:
         """Right records that take part; `sure` ones were there for each left record that waited."""
         known_late = "" if "late" not in self._terms.topics else "OR c.pos IS NOT NULL"
         self._run(
-            f"""
+            """
             CREATE OR REPLACE TABLE late_then AS
             SELECT DISTINCT pos FROM copies WHERE role = 'late' AND NOT is_left
             """
@@ -264,7 +259,7 @@ class _Comparison:
         """Compares each row with its records, by digests; notes why rows are unmatched."""
         terms = self._terms
         self._run("CREATE OR REPLACE TABLE forgotten (lpos BIGINT)")
-        query = f"""
+        query = """
             SELECT r.spot, r.lpos, r.rpos, r.h, r.len, r.kh, r.ts, r.late,
                 j.h AS jh, j.len AS jlen, j.kh AS jkh, j.t, j.late AS jlate, j.number, j.stalled, j.older,
                 x.h AS xh, x.len AS xlen, x.pos IS NOT NULL AND x.kept AND x.dead IS NULL AS xthere
@@ -516,7 +511,7 @@ class _Comparison:
             SELECT c.*, b.best, c.rpos IS NOT DISTINCT FROM b.best AS same FROM cases c LEFT JOIN best b ON b.pos = c.pos
             """
         )
-        strict = f"NOT older AND NOT forgotten AND (NOT lenient OR number >= 0)"
+        strict = "NOT older AND NOT forgotten AND (NOT lenient OR number >= 0)"
         asks = "lenient AND NOT older AND NOT forgotten AND (number >= 0 AND (special OR best IS NOT NULL) OR NOT same)"
         self._run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
         self._ask(f"SELECT pos FROM results WHERE {asks}")
@@ -730,7 +725,8 @@ class _Comparison:
                 f"""
                 INSERT INTO faults SELECT 'altered', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
                     'it is not a copy of its record' FROM {records} r JOIN {found} c ON c.pos = r.pos
-                WHERE NOT c.shortened AND (c.vh IS DISTINCT FROM r.vh OR c.kh IS DISTINCT FROM r.okh)
+                WHERE NOT ({unexpected}) AND NOT c.shortened
+                    AND (c.vh IS DISTINCT FROM r.vh OR c.kh IS DISTINCT FROM r.okh)
                 """
             )
 

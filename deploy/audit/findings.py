@@ -117,7 +117,7 @@ class Findings:
     def lines(self) -> Iterator[str]:
         """Yields it for people: one line that sums up, the faults, and what was not checked."""
         yield f"{self.job}: {iso(self.from_ms)} to {iso(self.to_ms)}, {self.summary()}"
-        shown = {kind: 0 for kind in self.counts}
+        shown = dict.fromkeys(self.counts, 0)
         for fault in self.faults:
             shown[fault.kind] = shown.get(fault.kind, 0) + 1
             yield f"  {fault}"

@@ -25,7 +25,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deploy.audit.course import BEFORE, Stretch
+from deploy.audit.course import Stretch
 from deploy.audit.digests import Digests, of_column, of_text
 from joins.read.parse import RAW, find
 from joins.spec import Format, Side

@@ -28,8 +28,8 @@ from deploy.audit.records import SAMPLES, TABLES
 from deploy.audit.scan import Plan, Tables, plan, side_topics
 from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
-from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobfile.join_keys import IN_FILE
+from deploy.jobs.join_checkpoint import Checkpoint
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader

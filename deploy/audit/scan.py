@@ -23,7 +23,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deploy.audit.compare import SIDE_TOPICS, LeftSpan, RightSpan
+from deploy.audit.compare import SIDE_TOPICS
 from deploy.audit.course import Course
 from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of
 from deploy.job import JoinJob

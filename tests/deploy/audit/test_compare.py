@@ -1,0 +1,191 @@
+"""Audits of simulated joins: whatever the run was like they are clean, and one change of anything written is found."""
+
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy.audit.findings import ALTERED, DOUBLED, FOREIGN, MISSING, WRONG_OUTCOME, WRONG_RIGHT, WRONG_TOPIC
+from joins.spec import JoinPath, Policy
+from joins.testing.history import History
+from joins.testing.strategies import cuts, histories
+from tests.support.audited import APART, Audited, AuditedSimulation
+from tests.support.joinhistories import advancing
+from tests.support.making import join_spec, topic
+from tests.support.profiles import share
+
+
+@st.composite
+def runs(draw, **more):
+    """Some joins of one spec, each over a history of its own and cut as drawn, of which some plans are known."""
+    spec = draw(advancing)
+    if draw(st.booleans()):
+        spec = replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
+    if draw(st.booleans()):
+        spec = replace(spec, max_wait_ms=draw(st.sampled_from((1, 20, 100))))
+    one = st.tuples(histories(spec, co_partitioned=spec.path is not JoinPath.SHUFFLED, **more), cuts(max_steps=10))
+    simulations = []
+    for history, steps in draw(st.lists(one, min_size=1, max_size=12)):
+        simulations.append(AuditedSimulation(history, spec).play(steps))
+        simulations[-1].drain()
+    return Audited(simulations, draw(st.sampled_from((None, None, 0, 3))))
+
+
+@settings(max_examples=share(10))
+@given(runs(wrong_times=True, wrong_times_key=None))
+def test_what_a_join_writes_is_clean(audited):
+    """Any cut, clock, restart and `max_wait`; late records, dead letters; with all plans, with some, and with none."""
+    found = audited.verdicts()
+
+    assert not found.counts, [str(fault) for fault in found.faults]
+
+
+def joined(policy=Policy.NEAREST):
+    """A join of 24 left records with as many right ones; some have no match."""
+    left = topic("left", [(100 + 10 * i, b"%d" % (i % 3)) for i in range(24)])
+    right = topic("right", [(101 + 10 * i, b"%d" % (i % 4)) for i in range(24)])
+    simulation = AuditedSimulation(History(left, right, 400), join_spec(policy=policy))
+    simulation.drain()
+    return simulation
+
+
+def by_simulation(found):
+    """The faults of each simulation, by its number."""
+    faults = {}
+    for fault in found.faults:
+        spot = fault.at or fault.left or fault.right
+        faults.setdefault(spot[0] // APART, []).append(fault)
+    return faults
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_every_policy_is_joined_again(policy):
+    """Strictly, and what is in the side topics, too."""
+    simulation = joined(policy)
+
+    found = Audited([simulation]).verdicts()
+
+    assert not found.counts
+    assert (found.strict, found.allowed) == (24, 0)
+    assert found.outcomes["matched"] > 0 < found.outcomes["unmatched"]
+    assert found.side["unjoined"] == len(simulation.written.topics["unjoined"]) > 0
+
+
+def drop(rows):
+    del rows[4]
+
+
+def double(rows):
+    rows.append(dict(rows[4]))
+
+
+def alter_value(rows):
+    rows[4]["value"] = rows[4]["value"].replace(b'"time":1', b'"time":2', 1)
+
+
+def alter_key(rows):
+    rows[4]["key"] = b"another"
+
+
+def alter_time(rows):
+    rows[4]["timestamp"] += 1
+
+
+def name_another_left(rows):
+    rows[4]["headers"] = [("teacup.left", b"0:5000"), *rows[4]["headers"][1:]]
+
+
+def name_none(rows):
+    rows[4]["headers"] = []
+
+
+CHANGES = {
+    drop: {MISSING},
+    double: {DOUBLED},
+    alter_value: {ALTERED},
+    alter_key: {ALTERED},
+    alter_time: {ALTERED},
+    name_another_left: {FOREIGN, MISSING},
+    name_none: {FOREIGN, MISSING},
+}
+
+
+@pytest.mark.parametrize("known", [None, 0])
+def test_one_changed_row_is_named(known):
+    """With its kind and its left record, with plans or without."""
+    simulations = [joined() for _ in CHANGES]
+    lefts = []
+    for simulation, change in zip(simulations, CHANGES, strict=True):
+        rows = simulation.written.topics["rows"]
+        lefts.append(dict(rows[4]["headers"])["teacup.left"].decode())
+        change(rows)
+
+    faults = by_simulation(Audited(simulations, known).verdicts())
+
+    assert len(faults) == len(CHANGES)
+    for number, (kinds, left) in enumerate(zip(CHANGES.values(), lefts, strict=True)):
+        of_output = [fault for fault in faults[number] if fault.topic == "output"]
+        assert {fault.kind for fault in of_output} == kinds
+        partition, offset = map(int, left.split(":"))
+        assert (APART * number + partition, offset) in {fault.left for fault in of_output}
+
+
+@pytest.mark.parametrize("known", [None, 0])
+@pytest.mark.parametrize("policy", Policy)
+def test_a_row_with_another_result_is_named(policy, known):
+    """Whole and consistent rows, as a join would write them that chooses otherwise."""
+    simulations = [joined(policy), joined(policy)]
+    rows = pl.concat(simulations[0].frames)
+    matched = rows.filter((rows["outcome"] == "matched") & (rows["key"] == pl.Series([b"0"])))
+    rights = [name for name in rows.columns if name.startswith("right_")]
+    another = matched[:1].with_columns(matched[-1:][rights])
+    alone = matched[:1].with_columns(
+        *(pl.lit(None, dtype=rows.schema[name]).alias(name) for name in rights),
+        outcome=pl.lit("unmatched"),
+        reason=pl.lit("no_candidate"),
+    )
+    for simulation, changed in zip(simulations, (another, alone), strict=True):
+        (was,) = simulation.made_anew(matched[:1])
+        of = simulation.written.topics["rows"]
+        of[of.index(was)] = simulation.made_anew(changed)[0]
+
+    faults = by_simulation(Audited(simulations, known).verdicts())
+
+    kinds = [{fault.kind for fault in faults[number] if fault.topic == "output"} for number in (0, 1)]
+    assert kinds == [{WRONG_RIGHT}, {WRONG_OUTCOME}]
+
+
+@pytest.mark.parametrize("role", ["unmatched", "unjoined"])
+def test_copies_are_counted_and_compared(role):
+    """One dropped, one doubled, one altered, and one in another topic."""
+    simulations = [joined() for _ in range(4)]
+    dropped, doubled, altered, strayed = (simulation.written.topics for simulation in simulations)
+    del dropped[role][0]
+    doubled[role].append(dict(doubled[role][0]))
+    altered[role][0]["value"] += b" "
+    strayed.setdefault("late", []).append(strayed[role][0])
+
+    faults = by_simulation(Audited(simulations).verdicts())
+
+    kinds = [{fault.kind for fault in faults[number]} for number in range(4)]
+    assert kinds == [{MISSING}, {DOUBLED}, {ALTERED}, {WRONG_TOPIC}]
+
+
+@pytest.mark.canary
+@settings(max_examples=share(5))
+@given(runs(), st.data())
+def test_canary_one_change_anywhere_is_found(audited, data):
+    """An audit that cannot fail proves nothing."""
+    written = [s.written.topics["rows"] for s in audited.simulations if s.written.topics.get("rows")]
+    if not written:
+        return
+    rows = data.draw(st.sampled_from(written))
+    at = data.draw(st.integers(0, len(rows) - 1))
+    change = data.draw(st.sampled_from([*CHANGES]))
+    whole = [None] * 4 + [dict(rows[at])]  # the changes are of the fifth row
+    change(whole)
+    rows[at : at + 1] = [one for one in whole if one is not None]
+
+    assert audited.verdicts().counts
