@@ -77,9 +77,7 @@ def faulty(table: pa.Table) -> pa.Table:
     values[ALTERED] = values[ALTERED].replace(b'"outcome"', b'"outcom_"')
     at = table.schema.get_field_index("value")
     table = table.set_column(at, table.schema.field(at), pa.array(values, pa.binary()))
-    return pa.concat_tables(
-        [table.slice(0, DROPPED), table.slice(DROPPED + 1), table.slice(DOUBLED, 1)]
-    )
+    return pa.concat_tables([table.slice(0, DROPPED), table.slice(DROPPED + 1), table.slice(DOUBLED, 1)])
 
 
 def columns(batch: pa.RecordBatch) -> dict[str, Any]:
@@ -92,7 +90,9 @@ def columns(batch: pa.RecordBatch) -> dict[str, Any]:
     }
 
 
-def audited(work: Work, folder: Path, output: str, expected: int, *more: str) -> tuple[dict[str, Any], float, Footprint]:
+def audited(
+    work: Work, folder: Path, output: str, expected: int, *more: str
+) -> tuple[dict[str, Any], float, Footprint]:
     """Audits an output in a process of its own; returns its findings, the seconds, and what it took."""
     file, log = folder / f"{output}.yaml", folder / f"{output}.log"
     file.write_text(yaml.safe_dump(document(work, folder, output)))

@@ -75,6 +75,12 @@ def allowed(policy: str, left: LeftCase, candidates: Sequence[Candidate], got: C
     return got in possible(policy, left, candidates)
 
 
+def expected(policy: str, left: LeftCase, candidates: Sequence[Candidate]) -> Chosen:
+    """Returns the result that is right, or that would be if nothing had been late."""
+    surely, _ = next(_known(left, candidates))
+    return chosen(policy, left.time_ms, (one for one in candidates if one.position in surely))
+
+
 def possible(policy: str, left: LeftCase, candidates: Sequence[Candidate]) -> set[Chosen]:
     """Returns every result that may be right, of a policy that chooses one."""
     found: set[Chosen] = set()

@@ -1,4 +1,4 @@
-"""An audit as a page of its own: no script, nothing from elsewhere, so it can be mailed, archived, and served anywhere. Pure.
+"""An audit as a page of its own: no script, nothing from elsewhere, so it can be mailed, archived and served. Pure.
 
 What was found comes first, then minute by minute what was checked, then what was not.
 """
@@ -92,7 +92,7 @@ def _numbers(found: Findings) -> Iterator[str]:
 
 
 def _faults(found: Findings) -> Iterator[str]:
-    more = {kind: count for kind, count in found.counts.items()}
+    more = dict(found.counts)
     for fault in found.faults:
         more[fault.kind] -= 1
     yield from _table(("kind", "where", "left", "right", "expected", "key", "time", "why"), map(_line, found.faults))

@@ -21,11 +21,12 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from deploy.audit.compare import LeftSpan, RightSpan, Terms, Verdicts, compare
+from deploy.audit.compare import Verdicts, compare
 from deploy.audit.course import Course, course_of
 from deploy.audit.findings import Fault, Findings
 from deploy.audit.records import SAMPLES, TABLES
 from deploy.audit.scan import Plan, Tables, plan, side_topics
+from deploy.audit.terms import LeftSpan, RightSpan, Terms
 from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
@@ -75,7 +76,7 @@ def audit(
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
-            terms = terms_of(job, course, found, moved, from_ms, to_ms)
+            terms = replace(terms_of(job, course, found, moved, from_ms, to_ms), all_named=not left_out)
             verdicts = compare(con, terms, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
@@ -166,7 +167,11 @@ def _folder(folder: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    config = {"threads": THREADS, "memory_limit": MEMORY, "temp_directory": str(folder / "spilled")}
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": THREADS,
+        "memory_limit": MEMORY,
+        "temp_directory": str(folder / "spilled"),
+    }
     con = duckdb.connect(str(folder / "audit.duckdb"), config=config)
     try:
         con.execute("SET preserve_insertion_order = false")
@@ -238,19 +243,18 @@ def _notes(
     for topic in (found.left, found.right, found.output, *found.copies.values()):
         if topic.cut:
             yield f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
-    for reason, count in verdicts.unchecked.items():
-        if count:
-            yield f"{count:,} {reason}: values of these rows were not compared"
+    if verdicts.unread:
+        yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
     if left_out:
         yield f"records that lie far apart: {left_out:,} more runs of them were not read"
     if verdicts.allowed:
         yield (
-            f"the checkpoint has the plans of the last {course.batches} batches. Of records before them it is not known "
-            "what the run could see: late ones, those that max_wait let go, and those with a late right record in "
+            f"the checkpoint has the plans of the last {course.batches} batches. Of records before them it is not "
+            "known what the run could see: late ones, those that max_wait let go, and those with a late right record in "
             "reach were checked against all results that are possible"
         )
     if moved:
-        yield "left records of before `teacup move` were joined by another job file: their right records have equal keys"
+        yield "left records of before `teacup move` were joined by another job file: only their keys are equal for sure"
     if isinstance(spec, LookupSpec):
         yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
         if job.output.unjoined is not None:

@@ -23,9 +23,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deploy.audit.compare import SIDE_TOPICS
 from deploy.audit.course import Course
 from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of
+from deploy.audit.terms import SIDE_TOPICS
 from deploy.job import JoinJob
 from joins.read.deserialize import SideReader, times_as_json
 from joins.spec import JoinSpec, Side

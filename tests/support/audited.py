@@ -12,9 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deploy.audit.compare import SIDE_TOPICS, LeftSpan, RightSpan, Terms, Verdicts, compare
+from deploy.audit.compare import Verdicts, compare
 from deploy.audit.course import course_of
 from deploy.audit.records import SHIFT, TABLES, ShownLate, SideTable, copies_of, rows_of
+from deploy.audit.terms import SIDE_TOPICS, LeftSpan, RightSpan, Terms
 from deploy.job import Output
 from deploy.output.routing import outgoing_results, write_copies, write_side_topics
 from joins.batch.state import BatchPlan
