@@ -1,7 +1,7 @@
 """What an audit has checked, how strictly, and what is wrong: as text, and as JSON. Pure.
 
 A left record is checked *strictly* if one result was right; *as allowed* if what the run knew leaves several, and it
-has one of them (`deploy.audit.choice`). A fault has a kind, and names its record:
+has one of them (`deploy.audit.judging.choice`). A fault has a kind, and names its record:
 
     missing           a left record without a row, or a record without its copy in a side topic
     doubled           a left record with more rows than it has results, or two copies of one record

@@ -14,7 +14,6 @@ records by arithmetic.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,9 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deploy.audit.course import Stretch
-from deploy.audit.digests import Digests, of_column, of_text
+from deploy.audit.digests import of_column
+from deploy.audit.texts import json_string, json_strings, value_texts
 from joins.read.parse import RAW, find
-from joins.spec import Format, Side
+from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.headers import FUTURE_TIME, INVALID_KEY, LATE, LEFT, NO_TIME, OMITTED, REASON, RIGHT, TIME
 from teacup.kafka.records.record import LOG_APPEND_TIME, last_header
@@ -38,9 +38,6 @@ I64 = npt.NDArray[np.int64]
 SHIFT = 44
 SEED = 29
 SAMPLES = 1_000_000
-
-REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored")
-"""Why a row is unmatched, as an envelope says it."""
 
 SIDES = pa.schema(
     [
@@ -89,9 +86,6 @@ COPIES = pa.schema(
     ]
 )
 TABLES = {"lefts": SIDES, "rights": SIDES, "rows": ROWS, "copies": COPIES}
-
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 
 def position_of(partition: int, offset: int) -> int:
@@ -262,7 +256,7 @@ class SideTable:
         )
         none = pl.when("shown").then
         frame = frame.with_columns(*(none(pl.col(name)).alias(name) for name in ("join", "own", "value")))
-        strings = {"own": json_strings(frame["own"]), "value": _value_texts(frame["value"], side.format)}
+        strings = {"own": json_strings(frame["own"]), "value": value_texts(frame["value"], side.format)}
         head = ""
         if self.name == "left":
             strings["join"] = strings["own"] if side.key_of.is_kafkas else json_strings(frame["join"])
@@ -282,17 +276,6 @@ class SideTable:
             pl.lit("}}"),
         ]
         return frame.select(text=none(pl.concat_str(pieces)))["text"].to_arrow()
-
-
-def tails() -> dict[str, Digests]:
-    """Returns the end of an envelope: of a matched row under "", of an unmatched one under its reason."""
-    found = {"": of_text(',"outcome":"matched","reason":null}')}
-    for reason in REASONS:
-        found[reason] = of_text(f',"outcome":"unmatched","reason":"{reason}"}}')
-    return found
-
-
-BETWEEN, NO_RIGHT = ',"right":', "null"
 
 
 def rows_of(batch: pa.RecordBatch, *, texts: bool = True) -> pa.Table:
@@ -340,45 +323,6 @@ def copies_of(batch: pa.RecordBatch, role: str) -> pa.Table:
         "len": np.zeros(batch.num_rows, np.int64) if text is None else text.size,
     }
     return _table(columns, COPIES)
-
-
-def json_string(text: str) -> str:
-    """Returns a text as a JSON string, with the short escapes where there are any."""
-    escaped = "".join(_ESCAPES.get(one) or (f"\\u00{ord(one):02X}" if one < " " else one) for one in text)
-    return f'"{escaped}"'
-
-
-def json_strings(values: pl.Series) -> pl.Series:
-    """Returns keys (binary) as an envelope has them: JSON strings, `null`, or base64 of what is not UTF-8."""
-    try:
-        text = values.cast(pl.String)
-    except pl.exceptions.PolarsError:
-        return pl.Series([_one_string(value) for value in values.to_list()], dtype=pl.String)
-    if text.str.contains(_NEEDS_ESCAPE).any():
-        found = pl.Series([None if one is None else json_string(one) for one in text.to_list()], dtype=pl.String)
-    else:
-        found = pl.select(pl.concat_str(pl.lit('"'), text, pl.lit('"'))).to_series()
-    return found.fill_null("null")
-
-
-def _one_string(value: bytes | None) -> str:
-    if value is None:
-        return "null"
-    try:
-        return json_string(value.decode())
-    except UnicodeDecodeError:
-        return f'{{"base64": "{base64.b64encode(value).decode()}"}}'
-
-
-def _value_texts(values: pl.Series, form: Format) -> pl.Series:
-    match form:
-        case Format.BYTES:
-            found = pl.select(pl.concat_str(pl.lit('"'), values.bin.encode("base64"), pl.lit('"'))).to_series()
-        case Format.TEXT:
-            return json_strings(values)
-        case _:
-            found = values.cast(pl.String)
-    return found.fill_null("null")
 
 
 def _hashed(values: pl.Series) -> pl.Series:

@@ -3,7 +3,7 @@
 checkpoint   the plans of its last batches, and where the newest committed one ended; before the topics, so that all
              rows up to there are in the output when its end is listed
 topics       into Parquet files of numbers (`deploy.audit.scan`), then records that lie outside and are named
-verdicts     in a DuckDB file beside them (`deploy.audit.compare`)
+verdicts     in a DuckDB file beside them (`deploy.audit.judging.compare`)
 keys         of the records that something is wrong with: they are read once more
 """
 
@@ -21,12 +21,13 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from deploy.audit.compare import Verdicts, compare
 from deploy.audit.course import Course, course_of
 from deploy.audit.findings import Fault, Findings
+from deploy.audit.judging.compare import Judgement, compare
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.terms import LeftSpan, RightSpan, Terms
 from deploy.audit.records import SAMPLES, TABLES
 from deploy.audit.scan import Plan, Tables, plan, side_topics
-from deploy.audit.terms import LeftSpan, RightSpan, Terms
 from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
@@ -77,7 +78,7 @@ def audit(
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
             terms = replace(terms_of(job, course, found, moved, from_ms, to_ms), all_named=not left_out)
-            verdicts = compare(con, terms, most, lambda what: tell(what, found.offsets, found.offsets))
+            verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
         job=job.spec.name,
@@ -235,7 +236,7 @@ def _shown(key: bytes) -> str:
 
 
 def _notes(
-    job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], verdicts: Verdicts, left_out: int
+    job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], verdicts: Judgement, left_out: int
 ) -> Iterator[str]:
     spec = job.spec
     if job.output.select is not None:
@@ -250,8 +251,8 @@ def _notes(
     if verdicts.allowed:
         yield (
             f"the checkpoint has the plans of the last {course.batches} batches. Of records before them it is not "
-            "known what the run could see: late ones, those that max_wait let go, and those with a late right record in "
-            "reach were checked against all results that are possible"
+            "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
+            "in reach were checked against all results that are possible"
         )
     if moved:
         yield "left records of before `teacup move` were joined by another job file: only their keys are equal for sure"

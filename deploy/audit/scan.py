@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deploy.audit.course import Course
+from deploy.audit.judging.terms import SIDE_TOPICS
 from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of
-from deploy.audit.terms import SIDE_TOPICS
 from deploy.job import JoinJob
 from joins.read.deserialize import SideReader, times_as_json
 from joins.spec import JoinSpec, Side

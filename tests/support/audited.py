@@ -12,10 +12,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deploy.audit.compare import Verdicts, compare
 from deploy.audit.course import course_of
+from deploy.audit.judging.compare import Judgement, compare
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.terms import SIDE_TOPICS, LeftSpan, RightSpan, Terms
 from deploy.audit.records import SHIFT, TABLES, ShownLate, SideTable, copies_of, rows_of
-from deploy.audit.terms import SIDE_TOPICS, LeftSpan, RightSpan, Terms
 from deploy.job import Output
 from deploy.output.routing import outgoing_results, write_copies, write_side_topics
 from joins.batch.state import BatchPlan
@@ -116,7 +117,7 @@ class Audited:
     known: int | None = None
     changes: dict[str, Any] = field(default_factory=dict)
 
-    def verdicts(self) -> Verdicts:
+    def verdicts(self) -> Judgement:
         spec = self.simulations[0].spec
         tables: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in TABLES.items()}
         left: dict[int, LeftSpan] = {}
@@ -141,7 +142,7 @@ class Audited:
             for name, found in tables.items():
                 con.register(f"{name}_given", pa.concat_tables(found))
                 con.execute(f"CREATE TABLE {name} AS SELECT * FROM {name}_given")
-            return compare(con, terms, most=1_000)
+            return compare(AuditTables(con), terms, most=1_000)
 
     def _add(self, simulation: AuditedSimulation, number: int, tables: Any, left: Any, right: Any) -> None:
         spec, base = simulation.spec, APART * number

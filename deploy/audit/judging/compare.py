@@ -1,4 +1,4 @@
-"""Every verdict of an audit: what should have been written, and what was, in SQL. Pure, except that DuckDB may spill.
+"""Every verdict of an audit: what should have been written, and what was, in SQL. Pure.
 
 Given are four tables (`deploy.audit.records`): `lefts`, `rights`, `rows`, `copies`. Then, in this order:
 
@@ -7,32 +7,29 @@ Given are four tables (`deploy.audit.records`): `lefts`, `rights`, `rows`, `copi
     joined.py    the join, and the rows beside it
     sides.py     the side topics
 
-Faults are gathered in a table; `Verdicts` are its rows, and counts by minute.
+Faults are gathered in a table; `Judgement` are its rows, and counts by minute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from deploy.audit.contents import compare_contents
-from deploy.audit.database import Database
 from deploy.audit.findings import KINDS, Fault, Minute, Spot
-from deploy.audit.joined import join_again, judge_rows
-from deploy.audit.judged import judge_what
+from deploy.audit.judging.contents import compare_contents
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.joined import join_again, judge_rows
+from deploy.audit.judging.judged import judge_what
+from deploy.audit.judging.sides import judge_copies
+from deploy.audit.judging.terms import Terms
 from deploy.audit.records import spot_of
-from deploy.audit.sides import judge_copies
-from deploy.audit.terms import Terms
-
-if TYPE_CHECKING:
-    import duckdb
 
 MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class Judgement:
     """What was found; faults are at most `most` of each kind.
 
     unread   rows whose right record was not read, so that their values were not compared
@@ -49,11 +46,8 @@ class Verdicts:
     unread: int
 
 
-def compare(
-    con: duckdb.DuckDBPyConnection, terms: Terms, most: int = 20, tell: Callable[[str], None] = lambda _: None
-) -> Verdicts:
+def compare(db: AuditTables, terms: Terms, most: int = 20, tell: Callable[[str], None] = lambda _: None) -> Judgement:
     """Judges everything; the four tables are there. tell: is called with what comes next."""
-    db = Database(con)
     tell("which records are judged")
     judge_what(db, terms)
     tell("contents of rows")
@@ -68,12 +62,12 @@ def compare(
     return _summed(db, terms, most, repeated, unread)
 
 
-def _side_counts(db: Database, terms: Terms) -> dict[str, int]:
+def _side_counts(db: AuditTables, terms: Terms) -> dict[str, int]:
     inside = f"ts >= {terms.from_ms} AND ts < {terms.to_ms}"
     return {role: db.one(f"SELECT count(*) FROM copies WHERE role = '{role}' AND {inside}") for role in terms.topics}
 
 
-def _summed(db: Database, terms: Terms, most: int, repeated: int, unread: int) -> Verdicts:
+def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int) -> Judgement:
     db.run(
         "CREATE OR REPLACE TABLE numbered AS "
         "SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t, lpos, rpos, spot) AS nth FROM faults"
@@ -99,7 +93,7 @@ def _summed(db: Database, terms: Terms, most: int, repeated: int, unread: int) -
         "unmatched": db.one("SELECT count(*) FROM judgements WHERE matched = 0"),
         "dead_letter": db.one("SELECT count(*) FROM judged WHERE dead IS NOT NULL OR pos IN (SELECT pos FROM refused)"),
     }
-    return Verdicts(
+    return Judgement(
         strict=sum(one["strict"] for one in minutes.values()),
         allowed=sum(one["allowed"] for one in minutes.values()),
         outcomes=outcomes,

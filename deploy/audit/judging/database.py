@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 200_000
 
 
-class Database:
+class AuditTables:
     """Runs statements on a connection, on which the tables are."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from deploy.audit.database import Database
 from deploy.audit.digests import Digests, of_text
 from deploy.audit.findings import ALTERED, WRONG_OUTCOME
-from deploy.audit.records import BETWEEN, NO_RIGHT, REASONS, tails
-from deploy.audit.terms import Terms
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.terms import Terms
+from deploy.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails
 
 
-def compare_contents(db: Database, terms: Terms) -> int:
+def compare_contents(db: AuditTables, terms: Terms) -> int:
     """Compares each row with its records, by digests; notes which say that the store may have lost their match.
 
     Returns how many rows have right records that were not read.
@@ -32,7 +32,9 @@ def compare_contents(db: Database, terms: Terms) -> int:
     return sum(_content(db, terms, batch, ends, between) for batch in db.batches(query))
 
 
-def _content(db: Database, terms: Terms, batch: pa.RecordBatch, ends: Mapping[str, Digests], between: Digests) -> int:
+def _content(
+    db: AuditTables, terms: Terms, batch: pa.RecordBatch, ends: Mapping[str, Digests], between: Digests
+) -> int:
     of = {name: batch.column(name) for name in batch.schema.names}
 
     def numbers(name: str, kind: Any = np.int64) -> Any:
@@ -89,7 +91,7 @@ def _content(db: Database, terms: Terms, batch: pa.RecordBatch, ends: Mapping[st
     return unread
 
 
-def _faults(db: Database, batch: pa.RecordBatch, kind: str, why: str) -> None:
+def _faults(db: AuditTables, batch: pa.RecordBatch, kind: str, why: str) -> None:
     count = batch.num_rows
     columns = {
         "kind": pa.array([kind] * count),

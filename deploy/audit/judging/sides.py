@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from deploy.audit.course import BEFORE, UNREAD
-from deploy.audit.database import Database
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.terms import OFFSET, Terms
 from deploy.audit.records import SHIFT
-from deploy.audit.terms import OFFSET, Terms
 
 
-def judge_copies(db: Database, terms: Terms) -> None:
+def judge_copies(db: AuditTables, terms: Terms) -> None:
     """Judges the copies of each side topic that there is."""
     db.run(
         f"""
@@ -32,7 +32,7 @@ def judge_copies(db: Database, terms: Terms) -> None:
         _unjoined(db, terms)
 
 
-def _copies_about_nothing(db: Database, terms: Terms) -> None:
+def _copies_about_nothing(db: AuditTables, terms: Terms) -> None:
     for is_left, table, spans in (("is_left", "lefts", "left_spans"), ("NOT is_left", "rights", "right_spans")):
         db.run(
             f"""
@@ -48,7 +48,7 @@ def _copies_about_nothing(db: Database, terms: Terms) -> None:
         )
 
 
-def _copies_of_the_other_side(db: Database, terms: Terms) -> None:
+def _copies_of_the_other_side(db: AuditTables, terms: Terms) -> None:
     db.run(
         """
         INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, r.pos, NULL, NULL, r.t,
@@ -65,7 +65,7 @@ def _copies_of_the_other_side(db: Database, terms: Terms) -> None:
 
 
 def _side(
-    db: Database, terms: Terms, role: str, is_left: bool, records: str, expected: str, unexpected: str, why: str
+    db: AuditTables, terms: Terms, role: str, is_left: bool, records: str, expected: str, unexpected: str, why: str
 ) -> None:
     """Judges the copies of one side in one side topic.
 
@@ -109,7 +109,7 @@ def _side(
         )
 
 
-def _dead_letters(db: Database, terms: Terms) -> None:
+def _dead_letters(db: AuditTables, terms: Terms) -> None:
     refused = "(c.reason IN ('too_large', 'select_failed'))"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
     _side(db, terms, "dead_letter", True, "judged", "r.dead IS NOT NULL", f"r.dead IS NULL AND NOT {refused}", reason)
@@ -143,7 +143,7 @@ def _dead_letters(db: Database, terms: Terms) -> None:
         )
 
 
-def _late(db: Database, terms: Terms) -> None:
+def _late(db: AuditTables, terms: Terms) -> None:
     # What lay before the known batches is known only by its header, and by these copies themselves.
     db.run(
         f"""
@@ -160,7 +160,7 @@ def _late(db: Database, terms: Terms) -> None:
         _side(db, terms, "late", False, "judged_right", f"r.late AND {known}", f"NOT r.late AND {known}", "'late'")
 
 
-def _unmatched(db: Database, terms: Terms) -> None:
+def _unmatched(db: AuditTables, terms: Terms) -> None:
     db.run(
         """
         CREATE OR REPLACE TABLE unmatched_left AS
@@ -178,7 +178,7 @@ def _unmatched(db: Database, terms: Terms) -> None:
     )
 
 
-def _unjoined(db: Database, terms: Terms) -> None:
+def _unjoined(db: AuditTables, terms: Terms) -> None:
     """Right records without a row, once they have expired; one that an older join had may be there or not."""
     db.run(
         f"""

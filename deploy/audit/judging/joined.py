@@ -3,7 +3,7 @@
 moments    right records that surely took part, by key and time: the smallest and the largest position
 best       the right record of each judged one, by two ASOF joins at most: no hot key makes it quadratic
 lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
-           each is judged by itself, with all of its candidates (`deploy.audit.choice`)
+           each is judged by itself, with all of its candidates (`deploy.audit.judging.choice`)
 judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly
 """
 
@@ -15,18 +15,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from deploy.audit.choice import Candidate, LeftCase, allowed, expected, possible
 from deploy.audit.course import BEFORE
-from deploy.audit.database import Database
+from deploy.audit.judging.choice import Candidate, LeftCase, allowed, expected, possible
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.terms import OFFSET, Terms
 from deploy.audit.records import SHIFT
-from deploy.audit.terms import OFFSET, Terms
 
 _ANSWERS = pa.schema(
     [("pos", pa.int64()), ("fine", pa.bool_()), ("sole", pa.bool_()), ("expected", pa.list_(pa.int64()))]
 )
 
 
-def join_again(db: Database, terms: Terms) -> None:
+def join_again(db: AuditTables, terms: Terms) -> None:
     """Joins the judged left records: makes `best`, or `pairs` of a join that gives one row for each."""
     joined = "FROM judged WHERE dead IS NULL AND kh IS NOT NULL"
     db.run(
@@ -77,7 +77,7 @@ def join_again(db: Database, terms: Terms) -> None:
     db.make("best", select)
 
 
-def judge_rows(db: Database, terms: Terms) -> int:
+def judge_rows(db: AuditTables, terms: Terms) -> int:
     """Compares the rows of each judged record with the join; returns how many at-least-once output has repeated."""
     _foreign(db, terms)
     db.run(
@@ -125,7 +125,7 @@ def judge_rows(db: Database, terms: Terms) -> int:
     return repeated
 
 
-def _per_left(db: Database, terms: Terms) -> None:
+def _per_left(db: AuditTables, terms: Terms) -> None:
     """The rows of each left record. Usually it has one, and nothing has to be grouped."""
     if terms.all_pairs:
         db.make(
@@ -150,7 +150,7 @@ def _per_left(db: Database, terms: Terms) -> None:
     )
 
 
-def _doubled(db: Database, terms: Terms) -> int:
+def _doubled(db: AuditTables, terms: Terms) -> int:
     """Rows that come again. At least once allows that, if they are the same; returns how many are."""
     repeated = 0
     db.run(
@@ -176,7 +176,7 @@ def _doubled(db: Database, terms: Terms) -> int:
     return repeated
 
 
-def _foreign(db: Database, terms: Terms) -> None:
+def _foreign(db: AuditTables, terms: Terms) -> None:
     """Rows about no left record. What was not read is left out, unless no log has ever held it."""
     about = f"(r.lpos & {OFFSET})"
     db.run(
@@ -191,7 +191,7 @@ def _foreign(db: Database, terms: Terms) -> None:
     )
 
 
-def _single(db: Database, terms: Terms) -> None:
+def _single(db: AuditTables, terms: Terms) -> None:
     """Policies that choose one record."""
     db.run(
         """
@@ -216,7 +216,7 @@ def _single(db: Database, terms: Terms) -> None:
     _wrong(db, terms)
 
 
-def _all_pairs(db: Database, terms: Terms) -> None:
+def _all_pairs(db: AuditTables, terms: Terms) -> None:
     """Policy `all`: the pairs of a record, as sets."""
     db.run(
         """
@@ -257,7 +257,7 @@ def _all_pairs(db: Database, terms: Terms) -> None:
     _wrong(db, terms)
 
 
-def _wrong(db: Database, terms: Terms) -> None:
+def _wrong(db: AuditTables, terms: Terms) -> None:
     db.run(
         """
         INSERT INTO faults SELECT
@@ -271,7 +271,7 @@ def _wrong(db: Database, terms: Terms) -> None:
     )
 
 
-def _older(db: Database, terms: Terms) -> None:
+def _older(db: AuditTables, terms: Terms) -> None:
     """Rows of before a move: their join may have been another one, but their keys are equal."""
     key = "j.kh IS DISTINCT FROM x.kh"
     db.run(
@@ -284,14 +284,15 @@ def _older(db: Database, terms: Terms) -> None:
     )
 
 
-def _ask(db: Database, terms: Terms, which: str) -> None:
+def _ask(db: AuditTables, terms: Terms, which: str) -> None:
     """Judges each of these left records by itself, with all of its candidates."""
     db.run(f"CREATE OR REPLACE TABLE asked AS {which}")
     if not db.one("SELECT count(*) FROM asked"):
         return
+    waited = f"c.t < c.stalled AND NOT (c.number = {BEFORE} AND {terms.gives_up})"
     query = f"""
-        SELECT c.pos, c.t, c.number, c.expiry, c.late,
-            c.t < c.stalled AND NOT (c.number = {BEFORE} AND {terms.gives_up}) AS waited, r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
+        SELECT c.pos, c.t, c.number, c.expiry, c.late, {waited} AS waited,
+            r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
         FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.kh = c.kh
             AND r.t BETWEEN c.t - {terms.before_ms} AND c.t + {terms.after_ms}
         ORDER BY c.pos

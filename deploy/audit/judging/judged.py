@@ -8,12 +8,12 @@ doubtful   the others: late, or perhaps late
 from __future__ import annotations
 
 from deploy.audit.course import BEFORE, UNREAD
-from deploy.audit.database import FAULTS, Database
+from deploy.audit.judging.database import FAULTS, AuditTables
+from deploy.audit.judging.terms import OFFSET, Terms
 from deploy.audit.records import SHIFT
-from deploy.audit.terms import OFFSET, Terms
 
 
-def judge_what(db: Database, terms: Terms) -> None:
+def judge_what(db: AuditTables, terms: Terms) -> None:
     """Makes the tables."""
     db.run(FAULTS)
     _spans(db, terms)
@@ -21,7 +21,7 @@ def judge_what(db: Database, terms: Terms) -> None:
     _rights(db, terms)
 
 
-def _spans(db: Database, terms: Terms) -> None:
+def _spans(db: AuditTables, terms: Terms) -> None:
     first = dict(db.all(f"SELECT lpos >> {SHIFT}, min(lpos & {OFFSET}) FROM rows WHERE lpos >= 0 GROUP BY 1"))
     left = [
         (p, s.begin, s.end, first.get(p, s.end) if s.due is None else s.due, s.moved, s.log_start, s.log_end)
@@ -38,7 +38,7 @@ def _spans(db: Database, terms: Terms) -> None:
     )
 
 
-def _judged(db: Database, terms: Terms) -> None:
+def _judged(db: AuditTables, terms: Terms) -> None:
     """Left records of the range. Records without a time count if they lie between those of the range."""
     in_range = f"l.t >= {terms.from_ms} AND l.t < {terms.to_ms}"
     # What depends on the clock, or on what the registry knew then, is known from the copy if the batch is not.
@@ -65,7 +65,7 @@ def _judged(db: Database, terms: Terms) -> None:
     )
 
 
-def _rights(db: Database, terms: Terms) -> None:
+def _rights(db: AuditTables, terms: Terms) -> None:
     """Right records that take part; `sure` ones were there for each left record that waited."""
     known_late = "" if "late" not in terms.topics else "OR c.pos IS NOT NULL"
     db.run(
