@@ -20,10 +20,12 @@ from deploy.audit.records import SHIFT, TABLES, ShownLate, SideTable, copies_of,
 from deploy.job import Output
 from deploy.output.routing import outgoing_results, write_copies, write_side_topics
 from joins.batch.state import BatchPlan
-from joins.rows.frames import is_null, rows_where
+from joins.rows.frames import ROW, is_null, rows_where
 from joins.rows.outgoing import Outgoing
+from joins.spec import JoinSpec
 from joins.testing.simulation import Simulation
 from teacup.kafka.read.fetch import SCHEMA
+from tests.support.simulatedlookup import Simulated
 
 OUTPUT = Output(topic="out", late="late", unmatched="unmatched", unjoined="unjoined", dead_letter="dead_letter")
 Record = dict[str, Any]
@@ -66,6 +68,26 @@ def _bytes(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
+def write(written: Written, spec: JoinSpec, rows: pl.DataFrame) -> None:
+    """Writes rows as a job does: each to its topics."""
+
+    def copy(topic: str, out: Outgoing, what: Any) -> None:
+        written.add(topic, out)
+
+    main = ((rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")).to_numpy()
+    if main.any():
+        results = rows_where(rows, main)
+        out = outgoing_results(spec, OUTPUT, results, None)
+        written.add("rows", out)
+        alone = is_null(results["right_offset"])
+        if alone.any():
+            written.add("unmatched", out.where(alone))
+        if results["late"].any():
+            write_copies(spec, "left", "late", rows_where(results, results["late"]), copy)
+    if not main.all():
+        write_side_topics(spec, OUTPUT, rows_where(rows, ~main), copy)
+
+
 class AuditedSimulation(Simulation):
     """Keeps its plans, and what it writes."""
 
@@ -82,28 +104,41 @@ class AuditedSimulation(Simulation):
     def _record(self, rows: pl.DataFrame) -> None:
         super()._record(rows)
         self.frames.append(rows)
-        main = ((rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")).to_numpy()
-
-        def write(topic: str, out: Outgoing, what: Any) -> None:
-            self.written.add(topic, out)
-
-        if main.any():
-            results = rows_where(rows, main)
-            out = outgoing_results(self.spec, OUTPUT, results, None)
-            self.written.add("rows", out)
-            alone = is_null(results["right_offset"])
-            if alone.any():
-                self.written.add("unmatched", out.where(alone))
-            if results["late"].any():
-                write_copies(self.spec, "left", "late", rows_where(results, results["late"]), write)
-        if not main.all():
-            write_side_topics(self.spec, OUTPUT, rows_where(rows, ~main), write)
+        write(self.written, self.spec, rows)
 
     def made_anew(self, rows: pl.DataFrame) -> list[Record]:
         """The records of other rows."""
         made = Written()
         made.add("rows", outgoing_results(self.spec, OUTPUT, rows, None))
         return made.topics["rows"]
+
+
+class AuditedLookup(Simulated):
+    """The same of a lookup join."""
+
+    def __init__(self, history: Any, spec: Any) -> None:
+        self.plans: list[BatchPlan] = []
+        self.written = Written()
+        self._admits = False
+        super().__init__(history, spec)
+        left = {p: r.start for b in self.state.buckets.values() for p, r in b.left.items()}
+        self.started_at = {"left": left, "right": dict.fromkeys(self.right.ends(), 0)}
+
+    def side(self, name: str) -> Any:
+        return self.left if name == "left" else self.right
+
+    def admit(self, most: int | None = None) -> bool:
+        self._admits = True
+        found = super().admit(most)
+        self._admits = False
+        self.plans += [self.state] if found else []
+        return bool(found)
+
+    def join_batch(self) -> list[Any]:
+        rows: list[Any] = super().join_batch()
+        if self._admits and rows:
+            write(self.written, self.spec, pl.DataFrame(rows, schema=ROW))
+        return rows
 
 
 @dataclass
@@ -113,7 +148,7 @@ class Audited:
     known   of how many of the last batches the plans are there; None: all
     """
 
-    simulations: Sequence[AuditedSimulation]
+    simulations: Sequence[Any]
     known: int | None = None
     changes: dict[str, Any] = field(default_factory=dict)
 
@@ -132,6 +167,7 @@ class Audited:
                 from_ms=EARLIEST,
                 to_ms=LATEST,
                 gives_up=spec.max_wait_ms is not None,
+                lookup=isinstance(self.simulations[0], AuditedLookup),
                 topics={role: role for role in SIDE_TOPICS},
                 left=left,
                 right=right,
@@ -144,10 +180,11 @@ class Audited:
                 con.execute(f"CREATE TABLE {name} AS SELECT * FROM {name}_given")
             return compare(AuditTables(con), terms, most=1_000)
 
-    def _add(self, simulation: AuditedSimulation, number: int, tables: Any, left: Any, right: Any) -> None:
+    def _add(self, simulation: Any, number: int, tables: Any, left: Any, right: Any) -> None:
         spec, base = simulation.spec, APART * number
         plans = simulation.plans if self.known is None else simulation.plans[-self.known :] if self.known else []
-        course = course_of(plans, simulation.between(), spec.after_ms)
+        lookup = isinstance(simulation, AuditedLookup)
+        course = course_of(plans, simulation.between(), spec.after_ms, lookup=lookup)
         for name, table in (("left", "lefts"), ("right", "rights")):
             log = simulation.side(name)
             make = SideTable(name, spec.side(name), spec.max_future_skew_ms, simulation.clock.now_ms)

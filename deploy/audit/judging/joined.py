@@ -103,14 +103,17 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
         """
     )
     repeated = _doubled(db, terms)
+    # Whether left waited is known of a lookup join, too; but not when its right records were stored.
+    waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {terms.gives_up}))"
+    number = str(BEFORE) if terms.lookup else "j.number"
     lenient = f"""
-        j.late OR coalesce(p.late, false) AND j.number = {BEFORE} OR j.t >= j.stalled
-        OR (j.number = {BEFORE} AND {terms.gives_up}) OR s.pos IS NOT NULL OR o.lpos IS NOT NULL
+        j.late OR coalesce(p.late, false) AND j.number = {BEFORE} OR NOT {waited}
+        OR s.pos IS NOT NULL OR o.lpos IS NOT NULL
     """
     db.run(
         f"""
         CREATE OR REPLACE TABLE cases AS
-        SELECT j.pos, j.t, j.kh, j.number, j.expiry, j.stalled, j.older, p.rpos, p.matched, p.spot,
+        SELECT j.pos, j.t, j.kh, {number} AS number, j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot,
             j.late OR (j.number = {BEFORE} AND p.late) AS late, o.lpos IS NOT NULL AS forgotten,
             ({lenient}) AS lenient, s.pos IS NOT NULL AS special
         FROM judged j JOIN per_left p ON p.lpos = j.pos
@@ -289,9 +292,8 @@ def _ask(db: AuditTables, terms: Terms, which: str) -> None:
     db.run(f"CREATE OR REPLACE TABLE asked AS {which}")
     if not db.one("SELECT count(*) FROM asked"):
         return
-    waited = f"c.t < c.stalled AND NOT (c.number = {BEFORE} AND {terms.gives_up})"
     query = f"""
-        SELECT c.pos, c.t, c.number, c.expiry, c.late, {waited} AS waited,
+        SELECT c.pos, c.t, c.number, c.expiry, c.late, c.waited,
             r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
         FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.kh = c.kh
             AND r.t BETWEEN c.t - {terms.before_ms} AND c.t + {terms.after_ms}

@@ -11,10 +11,12 @@ from deploy.audit.findings import ALTERED, DOUBLED, FOREIGN, MISSING, WRONG_OUTC
 from joins.spec import JoinPath, Policy
 from joins.testing.history import History
 from joins.testing.strategies import cuts, histories
-from tests.support.audited import APART, Audited, AuditedSimulation
+from tests.joins.lookup.test_lookup_properties import STEPS
+from tests.support.audited import APART, Audited, AuditedLookup, AuditedSimulation
 from tests.support.joinhistories import advancing
 from tests.support.making import join_spec, topic
 from tests.support.profiles import share
+from tests.support.simulatedlookup import lookup_spec
 
 
 @st.composite
@@ -27,7 +29,7 @@ def runs(draw, **more):
         spec = replace(spec, max_wait_ms=draw(st.sampled_from((1, 20, 100))))
     one = st.tuples(histories(spec, co_partitioned=spec.path is not JoinPath.SHUFFLED, **more), cuts(max_steps=10))
     simulations = []
-    for history, steps in draw(st.lists(one, min_size=1, max_size=12)):
+    for history, steps in draw(st.lists(one, min_size=1, max_size=8)):
         simulations.append(AuditedSimulation(history, spec).play(steps))
         simulations[-1].drain()
     return Audited(simulations, draw(st.sampled_from((None, None, 0, 3))))
@@ -37,6 +39,28 @@ def runs(draw, **more):
 @given(runs(wrong_times=True, wrong_times_key=None))
 def test_what_a_join_writes_is_clean(audited):
     """Any cut, clock, restart and `max_wait`; late records, dead letters; with all plans, with some, and with none."""
+    found = audited.verdicts()
+
+    assert not found.counts, [str(fault) for fault in found.faults]
+
+
+@st.composite
+def lookups(draw):
+    """Some lookup joins of one spec, with late records and a feeder and a collector that lag, pause and rewind."""
+    spec = lookup_spec(draw(advancing))
+    simulations = []
+    for history, steps in draw(st.lists(st.tuples(histories(spec), STEPS), min_size=1, max_size=8)):
+        simulations.append(AuditedLookup(history, spec))
+        for name, *values in steps:
+            (simulations[-1].clock.advance if name == "advance" else getattr(simulations[-1], name))(*values)
+        simulations[-1].drain()
+    return Audited(simulations, draw(st.sampled_from((None, 0, 3))))
+
+
+@settings(max_examples=share(20))
+@given(lookups())
+def test_what_a_lookup_join_writes_is_clean(audited):
+    """Whatever the feeder and the collector were like; right records are not looked up in the store."""
     found = audited.verdicts()
 
     assert not found.counts, [str(fault) for fault in found.faults]
@@ -171,6 +195,37 @@ def test_copies_are_counted_and_compared(role):
 
     kinds = [{fault.kind for fault in faults[number]} for number in range(4)]
     assert kinds == [{MISSING}, {DOUBLED}, {ALTERED}, {WRONG_TOPIC}]
+
+
+def test_rows_that_at_least_once_repeats_are_counted():
+    """The same row again is no fault; another one for the same left record is."""
+    simulations = [joined(), joined()]
+    same, other = (simulation.written.topics["rows"] for simulation in simulations)
+    same.append(dict(same[4]))
+    other.append({**other[5], "headers": [other[4]["headers"][0], *other[5]["headers"][1:]]})
+
+    found = Audited(simulations, changes={"once": False, "copies_once": False}).verdicts()
+
+    assert found.repeated == 1
+    assert by_simulation(found).keys() == {1}
+    assert DOUBLED in found.counts
+
+
+def test_rows_of_a_select_are_compared_by_their_positions():
+    """Their keys and values are whatever the job made of them."""
+    simulations = [joined(), joined()]
+    for simulation in simulations:
+        for row in simulation.written.topics["rows"]:
+            row["key"], row["value"] = b"made", b"of something"
+    rows = simulations[1].written.topics["rows"]
+    at = next(at for at, row in enumerate(rows) if len(row["headers"]) > 1)
+    rows[at]["headers"] = rows[at]["headers"][:1]
+
+    topics = {role: role for role in ("late", "unjoined", "dead_letter")}
+    found = Audited(simulations, changes={"envelopes": False, "topics": topics}).verdicts()
+
+    of_output = [fault for fault in found.faults if fault.topic == "output"]
+    assert [(fault.kind, fault.at) for fault in of_output] == [(WRONG_OUTCOME, (APART, at))]
 
 
 @pytest.mark.canary
