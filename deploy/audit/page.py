@@ -11,6 +11,13 @@ from html import escape
 from deploy.audit.findings import Fault, Findings, Minute
 from teacup.base.times import iso
 
+_NAMES = {
+    "lefts": "left records",
+    "rights": "right records",
+    "rows": "rows of the output",
+    "copies": "copies in side topics",
+    "dead_letter": "dead letters",
+}
 BARS = 400
 """At most as many bars; longer ranges have several minutes in one."""
 _MINUTE_MS = 60_000
@@ -31,7 +38,8 @@ p { margin: .25rem 0; } .soft { color: var(--soft); }
 .numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1rem 0; }
 .numbers div { background: var(--card); padding: .6rem .8rem; } .numbers b { display: block; font-size: 1.25rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { overflow-wrap: anywhere; min-width: 4.5rem; text-align: left;
+  padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; } code { font-size: .85em; }
 svg { display: block; width: 100%; height: auto; } .strict { fill: var(--strict); } .allowed { fill: var(--allowed); }
 .fault { fill: var(--fault); } .axis { stroke: var(--line); } text { fill: var(--soft); font-size: 12px; }
@@ -65,9 +73,12 @@ def _parts(found: Findings) -> Iterator[str]:
     yield from _table(
         ("what", "records"),
         [
-            *((f"{what} read", f"{count:,}") for what, count in found.read.items()),
-            *((f"{what} left records", f"{count:,}") for what, count in found.outcomes.items()),
-            *((f"copies in the topic for {what}", f"{count:,}") for what, count in found.side.items()),
+            *((f"{_NAMES.get(what, what)} read", f"{count:,}") for what, count in found.read.items()),
+            *((f"left records: {_NAMES.get(what, what)}", f"{count:,}") for what, count in found.outcomes.items()),
+            *(
+                (f"copies in the topic for {_NAMES.get(what, what)}", f"{count:,}")
+                for what, count in found.side.items()
+            ),
         ],
     )
     if found.notes:

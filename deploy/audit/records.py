@@ -195,11 +195,8 @@ class SideTable:
             text = of_column(self._texts(batch, keys, found.kept, ms, partition, shown_rows))
             columns |= {"h": text.value, "len": text.size}
         if self.copies:
-            value = batch.column("value") if found.kept is None or side.kept is None else found.kept
             raw = batch.column(RAW) if RAW in batch.schema.names else batch.column("value")
-            projected = (
-                pl.Series(value).cast(pl.Binary) if side.kept is None else pl.Series(self._values(batch, found.kept))
-            )
+            projected = pl.Series(self._values(batch, found.kept)).cast(pl.Binary)
             stored = pl.select(
                 pl.when(pl.Series(alive)).then(projected).otherwise(pl.Series(raw).cast(pl.Binary))
             ).to_series()

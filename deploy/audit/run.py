@@ -37,6 +37,7 @@ from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
 from teacup.base.now import wall_ms
+from teacup.base.times import EARLIEST_MS
 from teacup.kafka.client import committed_only
 from teacup.kafka.read.range_reader import open_reader
 
@@ -117,23 +118,20 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, 
 def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
     """Returns what is compared, and where."""
     spec, output = job.spec, job.output
-    started = isinstance(spec.start, int)
+    begins = None if moved else course.begins
     left = {}
     for p, (begin, end) in found.left.spans.items():
-        if moved or spec.start == "earliest":
-            due: int | None = 0
-        elif course.begins is not None:
-            due = course.begins.get(p, 0)
-        else:
-            due = 0 if started else None
+        due = None if spec.start == "latest" else 0
+        if begins is not None:
+            due = begins.get(p, 0)
         ends = found.left.ends[p]
         left[p] = LeftSpan(begin, end, due, moved.get(p, 0), ends.start, ends.high)
     right = {}
     for p, (begin, end) in found.right.spans.items():
-        begins = None if course.right_begins is None else course.right_begins.get(p, 0)
+        first = None if course.right_begins is None else course.right_begins.get(p, 0)
         ends = found.right.ends[p]
         done = course.right[p].end if p in course.right else end
-        right[p] = RightSpan(begin, end, begins, done, course.over_ms.get(p, -(2**62)), ends.start, ends.high)
+        right[p] = RightSpan(begin, end, first, done, course.over_ms.get(p, EARLIEST_MS), ends.start, ends.high)
     lookup = isinstance(spec, LookupSpec)
     return Terms(
         policy=str(spec.policy),
@@ -152,7 +150,7 @@ def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int]
         left=left,
         right=right,
         complete={role: not topic.cut for role, topic in found.copies.items()},
-        from_due_ms=spec.start if started and course.begins is None and not moved else -(2**62),  # type: ignore[arg-type]
+        from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
     )
 
 

@@ -77,6 +77,8 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: Asked) -> ExitCode:
     if not isinstance(job, JoinJob):
         typer.echo(f"{job_file}: kind: only a join can be audited", err=True)
         return ExitCode.BAD_JOB_FILE
+    from duckdb import Error as DatabaseError
+
     from deploy.audit.run import audit
 
     try:
@@ -87,6 +89,9 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: Asked) -> ExitCode:
     except (DeployError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
         return error.exit_code
+    except DatabaseError as error:
+        typer.echo(f"the audit's tables: {error}. Give it a folder with more room (--folder)", err=True)
+        return ExitCode.FAILED
     except OSError as error:
         typer.echo(f"{error.filename or asked.folder or 'a file'}: {error.strerror}", err=True)
         return ExitCode.BAD_JOB_FILE

@@ -113,11 +113,23 @@ class Checkpoint:
         return BatchPlan.from_json(data) if data else None
 
     def committed_plans(self) -> list[BatchPlan]:
-        """Returns the plans of the batches that were carried out, as far as Spark still has them, in their order."""
+        """Returns the plans of the batches that were carried out, as far as Spark still has them, in their order.
+
+        A job that runs meanwhile removes the oldest ones.
+        """
         with self._reached():
             planned = set(self._logs.planned())
             numbers = [number for number in self._logs.committed() if number in planned]
-        return [BatchPlan.from_json(end) for end in map(self._end, numbers) if end]
+        plans: list[BatchPlan] = []
+        for number in reversed(numbers):
+            try:
+                end = self._end(number)
+            except CheckpointUnreadable:
+                if not plans or number in self._logs.planned():
+                    raise
+                break
+            plans += [BatchPlan.from_json(end)] if end else []
+        return plans[::-1]
 
     def newest_end(self) -> dict[str, Any]:
         """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
