@@ -125,7 +125,7 @@ def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int]
         if begins is not None:
             due = begins.get(p, 0)
         ends = found.left.ends[p]
-        left[p] = LeftSpan(begin, end, due, moved.get(p, 0), ends.start, ends.high)
+        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), ends.start, ends.high)
     right = {}
     for p, (begin, end) in found.right.spans.items():
         first = None if course.right_begins is None else course.right_begins.get(p, 0)

@@ -191,7 +191,7 @@ class Audited:
             for p, ends in log.ends().items():
                 begins = simulation.started_at[name].get(p, 0)
                 if name == "left":
-                    left[base + p] = LeftSpan(0, course.done.get(p, 0), begins, 0, 0, ends.high)
+                    left[base + p] = LeftSpan(0, ends.stable, course.done.get(p, 0), begins, 0, 0, ends.high)
                 else:
                     over_ms = course.over_ms.get(p, -LATEST)
                     right[base + p] = RightSpan(0, ends.stable, begins, ends.stable, over_ms, 0, ends.high)

@@ -24,18 +24,14 @@ def judge_what(db: AuditTables, terms: Terms) -> None:
 def _spans(db: AuditTables, terms: Terms) -> None:
     first = dict(db.all(f"SELECT lpos >> {SHIFT}, min(lpos & {OFFSET}) FROM rows WHERE lpos >= 0 GROUP BY 1"))
     left = [
-        (p, s.begin, s.end, first.get(p, s.end) if s.due is None else s.due, s.moved, s.log_start, s.log_end)
+        (p, s.begin, s.end, s.done, first.get(p, s.done) if s.due is None else s.due, s.moved, s.log_start, s.log_end)
         for p, s in terms.left.items()
     ]
     right = [
         (p, s.begin, s.end, s.begins or 0, s.done, s.over_ms, s.log_start, s.log_end) for p, s in terms.right.items()
     ]
-    db.integers("left_spans", "p begin_ end_ due moved log_start log_end", left)
+    db.integers("left_spans", "p begin_ end_ done due moved log_start log_end", left)
     db.integers("right_spans", "p begin_ end_ begins done over_ms log_start log_end", right)
-    db.run(
-        "CREATE OR REPLACE TABLE faults "
-        "(kind VARCHAR, role VARCHAR, spot BIGINT, lpos BIGINT, rpos BIGINT, expected BIGINT[], t BIGINT, why VARCHAR)"
-    )
 
 
 def _judged(db: AuditTables, terms: Terms) -> None:
@@ -58,7 +54,7 @@ def _judged(db: AuditTables, terms: Terms) -> None:
         FROM lefts l JOIN left_spans s ON s.p = l.pos >> {SHIFT}
             LEFT JOIN inside i ON i.p = s.p
             LEFT JOIN dead_then d ON d.is_left AND d.pos = l.pos AND l.number = {BEFORE}
-        WHERE l.kept AND (l.pos & {OFFSET}) >= s.due AND (l.pos & {OFFSET}) < s.end_
+        WHERE l.kept AND (l.pos & {OFFSET}) >= s.due AND (l.pos & {OFFSET}) < s.done
             AND ({in_range} OR (l.t IS NULL AND l.pos BETWEEN i.a AND i.z))
             AND (l.t IS NULL OR l.t >= {terms.from_due_ms})
         """

@@ -18,7 +18,8 @@ SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
 class LeftSpan:
     """The offsets of one left partition.
 
-    begin, end   what was read of it; end is at most where the run goes on
+    begin, end   what was read of it, besides single records that rows name
+    done         where the run goes on
     due          from here on every record has a row; None: from the first one that has one
     moved        records before it were written by another checkpoint, as another join perhaps
     log_start, log_end   of the topic
@@ -26,6 +27,7 @@ class LeftSpan:
 
     begin: int
     end: int
+    done: int
     due: int | None = 0
     moved: int = 0
     log_start: int = 0

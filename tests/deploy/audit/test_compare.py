@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datadelay.watermark import Idle
 from deploy.audit.findings import ALTERED, DOUBLED, FOREIGN, MISSING, WRONG_OUTCOME, WRONG_RIGHT, WRONG_TOPIC
 from joins.spec import JoinPath, Policy
 from joins.testing.history import History
@@ -35,7 +36,7 @@ def runs(draw, **more):
     return Audited(simulations, draw(st.sampled_from((None, None, 0, 3))))
 
 
-@settings(max_examples=share(10))
+@settings(max_examples=share(4))
 @given(runs(wrong_times=True, wrong_times_key=None))
 def test_what_a_join_writes_is_clean(audited):
     """Any cut, clock, restart and `max_wait`; late records, dead letters; with all plans, with some, and with none."""
@@ -75,6 +76,78 @@ def joined(policy=Policy.NEAREST):
     return simulation
 
 
+def by_hand(left, right, batches, **changes):
+    """A join of small topics that reads what there is whenever the clock has moved to one of these times."""
+    history = History(topic("left", left), topic("right", right), batches[0])
+    simulation = AuditedSimulation(history, join_spec(**changes))
+    for now_ms in (*batches, *(() if "idle" in changes else (2_000, 3_000))):
+        simulation.clock.advance(now_ms - simulation.clock.now_ms)
+        while simulation.admit():
+            pass
+    return simulation
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_ties_are_decided_as_the_documents_say(policy):
+    """Of two equally near ones the earlier; of those of one time the one with the smaller offset, or the larger."""
+    right = [(98, b"a"), (98, b"a"), (102, b"a"), (102, b"a"), (97, b"b"), (102, b"b"), (100, b"c"), (100, b"c")]
+    left = [(100, b"a"), (100, b"b"), (100, b"c"), (103, b"a")]
+
+    found = Audited([by_hand(left, sorted(right), [300], policy=policy)]).verdicts()
+
+    assert not found.counts, [str(fault) for fault in found.faults]
+    assert (found.strict, found.outcomes["matched"]) == (4, 4)
+
+
+LATE_RIGHT = [(90, b"b"), (200, b"b"), (100, b"a", 300), (400, b"b", 400)]
+"""The third record is late: it comes when the first left record has gone without it."""
+
+
+def test_what_a_late_right_record_is_in_is_decided_by_the_batches():
+    """With their plans one result is right; without, a row may have it or not, and nothing else."""
+    simulation = by_hand([(100, b"a"), (101, b"a", 350)], LATE_RIGHT, [205, 300, 350])
+    (first, second) = (simulation.written.topics["rows"][at]["value"] for at in (0, 1))
+    assert (b'"unmatched"' in first, b'"unmatched"' in second) in ((True, False), (True, True))
+
+    known = Audited([simulation]).verdicts()
+    unknown = Audited([simulation], known=0).verdicts()
+
+    assert (known.counts, unknown.counts) == ({}, {})
+    assert (known.strict, known.allowed) == (2, 0)
+    assert unknown.allowed == 2
+
+
+def test_a_result_that_the_batches_contradict_is_named_though_it_would_be_possible():
+    """The first left record cannot have had the late one; without plans that is not known."""
+    simulation = by_hand([(100, b"a")], LATE_RIGHT, [205, 300])
+    frame = pl.concat(simulation.frames).filter(pl.col("outcome") == "unmatched")
+    late = pl.concat(simulation.frames).filter((pl.col("outcome") == "late") & pl.col("right_offset").is_not_null())
+    rights = [name for name in frame.columns if name.startswith("right_")]
+    changed = frame.with_columns(late[rights]).with_columns(outcome=pl.lit("matched"), reason=pl.lit(None, pl.String))
+    topics = simulation.written.topics
+    topics["rows"], topics["unmatched"], topics["unjoined"] = simulation.made_anew(changed), [], []
+
+    known = Audited([simulation]).verdicts()
+    unknown = Audited([simulation], known=0).verdicts()
+
+    assert {fault.kind for fault in known.faults if fault.topic == "output"} == {WRONG_OUTCOME}
+    assert not [fault for fault in unknown.faults if fault.topic == "output"]
+
+
+def test_left_that_did_not_wait_says_so():
+    """`max_wait`: right brings nothing, left goes, and right comes after all."""
+    right = [(90, b"b"), (101, b"a", 900), (900, b"b", 900)]
+    simulation = by_hand([(100, b"a"), (800, b"c")], right, [150, 500, 900], max_wait_ms=50, idle=Idle.HOLD)
+
+    known = Audited([simulation]).verdicts()
+    unknown = Audited([simulation], known=0).verdicts()
+
+    assert any(b"right_stalled" in row["value"] for row in simulation.written.topics["rows"])
+    assert (known.counts, unknown.counts) == ({}, {})
+    assert (known.strict, known.allowed) == (2, 0)
+    assert unknown.allowed == 2
+
+
 def by_simulation(found):
     """The faults of each simulation, by its number."""
     faults = {}
@@ -109,6 +182,12 @@ def alter_value(rows):
     rows[4]["value"] = rows[4]["value"].replace(b'"time":1', b'"time":2', 1)
 
 
+def alter_a_matched_row(rows):
+    at = next(at for at, row in enumerate(rows) if b'"matched"' in row["value"])
+    rows[4], rows[at] = rows[at], rows[4]
+    rows[4]["value"] = rows[4]["value"][::-1].replace(b'"time":'[::-1] + b"", b'"tome":'[::-1], 1)[::-1]
+
+
 def alter_key(rows):
     rows[4]["key"] = b"another"
 
@@ -129,6 +208,7 @@ CHANGES = {
     drop: {MISSING},
     double: {DOUBLED},
     alter_value: {ALTERED},
+    alter_a_matched_row: {ALTERED},
     alter_key: {ALTERED},
     alter_time: {ALTERED},
     name_another_left: {FOREIGN, MISSING},
@@ -143,8 +223,9 @@ def test_one_changed_row_is_named(known):
     lefts = []
     for simulation, change in zip(simulations, CHANGES, strict=True):
         rows = simulation.written.topics["rows"]
-        lefts.append(dict(rows[4]["headers"])["teacup.left"].decode())
+        left = dict(rows[4]["headers"])["teacup.left"].decode()
         change(rows)
+        lefts.append(dict(rows[4]["headers"])["teacup.left"].decode() if change is alter_a_matched_row else left)
 
     faults = by_simulation(Audited(simulations, known).verdicts())
 
