@@ -239,5 +239,3 @@ def test_the_house_is_of_a_size_that_a_reader_can_hold():
 
     assert {folder: number for folder, number in in_folder.items() if number > 15} == {}
     assert sum(in_folder.values()) <= 300
-
-    assert sum(in_folder.values()) <= 248

@@ -196,6 +196,8 @@ def explain(
     question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
     raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
 
+
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
 def audit(
     job_file: JobFile,
     begin: Annotated[
@@ -220,9 +222,9 @@ def audit(
     assignments: Assignments = None,
 ) -> None:
     """Join a time range of a join again by brute force, and compare it with its output and side topics; for cron."""
-    from deploy.cli.audits import Asked, audit_of
+    from deploy.cli.audits import AuditRequest, audit_of
 
-    asked = Asked(begin, end, sample, as_json=as_json, report=report, folder=folder, most=most)
+    asked = AuditRequest(begin, end, sample, as_json=as_json, report=report, folder=folder, most=most)
     raise typer.Exit(audit_of(_load(job_file, assignments or ()), job_file, asked))
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuditRequest:
     """The command line: times and percents as they were written."""
 
     begin: str
@@ -64,7 +64,7 @@ class Asked:
         return found
 
 
-def audit_of(job: CommonJob | None, job_file: Path, asked: Asked) -> ExitCode:
+def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> ExitCode:
     """Audits a join; errors are reported on standard error, and determine the exit code."""
     times, percent = asked.times(), asked.percent()
     if job is None:

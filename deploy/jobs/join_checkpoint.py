@@ -120,16 +120,8 @@ class Checkpoint:
         with self._reached():
             planned = set(self._logs.planned())
             numbers = [number for number in self._logs.committed() if number in planned]
-        plans: list[BatchPlan] = []
-        for number in reversed(numbers):
-            try:
-                end = self._end(number)
-            except CheckpointUnreadable:
-                if not plans or number in self._logs.planned():
-                    raise
-                break
-            plans += [BatchPlan.from_json(end)] if end else []
-        return plans[::-1]
+        plans = map(self.plan_of, numbers)
+        return [plan for plan in plans if plan is not None]
 
     def newest_end(self) -> dict[str, Any]:
         """Returns where the batch that was planned last ends, whatever the job; empty if none was."""

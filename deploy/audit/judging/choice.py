@@ -25,7 +25,7 @@ NONE: Chosen = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RightCandidate:
     """A right record that pairs with the left one.
 
     position  its partition and offset in one number, in this order
@@ -56,32 +56,32 @@ class LeftCase:
     waited: bool = True
 
 
-def chosen(policy: str, time_ms: int, candidates: Iterable[Candidate]) -> Chosen:
+def chosen(policy: str, time_ms: int, candidates: Iterable[RightCandidate]) -> Chosen:
     """Returns what the policy chooses of these."""
     order = sorted(candidates, key=lambda one: _rank(policy, time_ms, one))
     return frozenset(one.position for one in (order if policy == "all" else order[:1]))
 
 
-def _rank(policy: str, time_ms: int, one: Candidate) -> tuple[int, int, int]:
+def _rank(policy: str, time_ms: int, one: RightCandidate) -> tuple[int, int, int]:
     if policy == "last":
         return 0, -one.time_ms, -one.position
     return abs(one.time_ms - time_ms) if policy == "nearest" else 0, one.time_ms, one.position
 
 
-def allowed(policy: str, left: LeftCase, candidates: Sequence[Candidate], got: Chosen) -> bool:
+def allowed(policy: str, left: LeftCase, candidates: Sequence[RightCandidate], got: Chosen) -> bool:
     """Returns whether a left record may have been joined with these."""
     if policy == "all":
         return any(sure <= got <= every for sure, every in _known(left, candidates))
     return got in possible(policy, left, candidates)
 
 
-def expected(policy: str, left: LeftCase, candidates: Sequence[Candidate]) -> Chosen:
+def expected(policy: str, left: LeftCase, candidates: Sequence[RightCandidate]) -> Chosen:
     """Returns the result that is right, or that would be if nothing had been late."""
     surely, _ = next(_known(left, candidates))
     return chosen(policy, left.time_ms, (one for one in candidates if one.position in surely))
 
 
-def possible(policy: str, left: LeftCase, candidates: Sequence[Candidate]) -> set[Chosen]:
+def possible(policy: str, left: LeftCase, candidates: Sequence[RightCandidate]) -> set[Chosen]:
     """Returns every result that may be right, of a policy that chooses one."""
     found: set[Chosen] = set()
     by_position = {one.position: one for one in candidates}
@@ -95,7 +95,7 @@ def possible(policy: str, left: LeftCase, candidates: Sequence[Candidate]) -> se
     return found
 
 
-def _known(left: LeftCase, candidates: Sequence[Candidate]) -> Iterator[tuple[Chosen, Chosen]]:
+def _known(left: LeftCase, candidates: Sequence[RightCandidate]) -> Iterator[tuple[Chosen, Chosen]]:
     """Yields what was surely there, and what may have been, for each way that the run may have gone."""
     if left.number is not None:
         had = frozenset(

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from deploy.audit.course import BEFORE
-from deploy.audit.judging.choice import Candidate, LeftCase, allowed, expected, possible
+from deploy.audit.judging.choice import LeftCase, RightCandidate, allowed, expected, possible
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import OFFSET, Terms
 from deploy.audit.records import SHIFT
@@ -318,7 +318,7 @@ def _answer(
     known = number != BEFORE
     left = LeftCase(time_ms, number if known else None, expiry_ms, bool(late), bool(waited))
     candidates = [
-        Candidate(rt, rpos, rnumber, sure)
+        RightCandidate(rt, rpos, rnumber, sure)
         for *_, rpos, rt, rnumber, sure in lines
         # Of those that may have been late, later batches have read the known ones.
         if rpos is not None and (known or sure or rnumber == BEFORE)

@@ -5,7 +5,7 @@ from itertools import chain, combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.audit.judging.choice import Candidate, LeftCase, allowed, chosen, expected, possible
+from deploy.audit.judging.choice import LeftCase, RightCandidate, allowed, chosen, expected, possible
 from joins.spec import Policy
 
 BEFORE_MS = AFTER_MS = 4
@@ -15,7 +15,7 @@ BEFORE_MS = AFTER_MS = 4
 def candidates(draw):
     """Few, at near times, with ties; some may have been late, or were read by a later batch."""
     drawn = draw(st.lists(st.tuples(st.integers(6, 14), st.booleans(), st.integers(-1, 3)), max_size=4))
-    return [Candidate(time, position, number, surely) for position, (time, surely, number) in enumerate(drawn)]
+    return [RightCandidate(time, position, number, surely) for position, (time, surely, number) in enumerate(drawn)]
 
 
 def subsets(some):
@@ -66,6 +66,6 @@ def test_of_a_known_batch_one_result_is_right(some, policy, number, expiry_ms):
 
 def test_of_two_equally_near_ones_the_earlier_is_chosen():
     """And of those of one time the one with the smaller position."""
-    some = [Candidate(12, 1), Candidate(8, 3), Candidate(8, 2)]
+    some = [RightCandidate(12, 1), RightCandidate(8, 3), RightCandidate(8, 2)]
 
     assert chosen("nearest", 10, some) == {2}
