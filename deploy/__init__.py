@@ -1,5 +1,6 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs.
 
+audit/              `teacup audit`: a time range joined again by brute force, and compared
 check/              `teacup check`: the files of services, and what a job would meet
 cli/                the `teacup` command
 dev/                the demos, and a broker for development

@@ -241,6 +241,37 @@ def explain(
 app.command(epilog="Exit codes:\n\n" + listed(OF_STATUS), rich_help_panel="Jobs")(status)
 
 
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
+def audit(
+    job_file: JobFile,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="the first event time of left; ISO 8601 with a zone")
+    ],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="the end of the range, which is not in it any more")],
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample", metavar="PERCENT", help="only of as many keys, such as 1%; everything is read all the same"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE.html", help="also write a page: minute by minute what was checked"),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="where its files are while it runs: some 100 bytes per record")
+    ] = None,
+    most: Annotated[int, typer.Option("--show", min=1, help="how many differences of each kind are named")] = 20,
+    assignments: Assignments = None,
+) -> None:
+    """Join a time range of a join again by brute force, and compare it with its output and side topics; for cron."""
+    from deploy.cli.audits import AuditRequest, audit_of
+
+    asked = AuditRequest(begin, end, sample, as_json=as_json, report=report, folder=folder, most=most)
+    raise typer.Exit(audit_of(_load(job_file, assignments or ()), job_file, asked))
+
+
 @app.command(rich_help_panel="Jobs")
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,

@@ -114,6 +114,17 @@ class Checkpoint:
             raise
         return BatchPlan.from_json(data) if data else None
 
+    def committed_plans(self) -> list[BatchPlan]:
+        """Returns the plans of the batches that were carried out, as far as Spark still has them, in their order.
+
+        A job that runs meanwhile removes the oldest ones.
+        """
+        with self._reached():
+            planned = set(self._logs.planned())
+            numbers = [number for number in self._logs.committed() if number in planned]
+        plans = map(self.plan_of, numbers)
+        return [plan for plan in plans if plan is not None]
+
     def newest_end(self) -> dict[str, Any]:
         """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
         with self._reached():

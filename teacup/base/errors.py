@@ -37,6 +37,7 @@ class ExitCode(IntEnum):
     DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
     NOT_RUNNING = 20, "a job that is looked at should run and does not: it was stopped, has failed, or never started"
     BEHIND = 21, "a job that is looked at runs, and is further behind than the limit that was given"
+    DIFFERS = 22, "an audit found differences between the output and the join; they are named"
 
 
 _DELAYS = (ExitCode.UNKNOWN, ExitCode.LOCKED, ExitCode.DEADLINE)

@@ -1,0 +1,171 @@
+"""What a run decided, as far as its checkpoint still says: which batch read a record, and what the batch knew. Pure.
+
+Spark keeps the plans of the last batches (100, unless `spark.sql.streaming.minBatchesToRetain` says otherwise). A plan
+says where each partition's part begins, the next plan where it ended. So for each offset that these batches have read,
+it is known in which batch that was, and with what the batch decided:
+
+    late       a record below its partition's watermark before the batch
+    future     a record beyond the clock when the ends were listed, and the tolerated skew
+    expired    right records below the bucket's expiry before the batch were no candidates
+    stalled    left records from here on went without waiting for right (`max_wait`)
+
+Earlier offsets were read by batches of which nothing is known (`BEFORE`), unless the first plan of all is there: then
+this checkpoint has not read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from joins.batch.state import BatchPlan, Bucket
+from teacup.base.times import EARLIEST_MS, LATEST_MS
+
+I64 = npt.NDArray[np.int64]
+
+BEFORE = -1
+"""In place of a batch's number: it was read by a batch before those that are known."""
+
+UNREAD = 2**31 - 1
+"""The same: this checkpoint has not read it, or not yet."""
+
+FIELDS = ("number", "watermark_ms", "ceiling_ms", "expiry_ms", "stalled_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """One partition, as the known batches read it: row i of the columns holds for the offsets [starts[i], starts[i+1]).
+
+    end     where the last batch ended
+    before  who read what lies before: `BEFORE`, or `UNREAD` if the first of all batches is known
+    """
+
+    starts: I64
+    end: int
+    columns: Mapping[str, I64]
+    before: int = BEFORE
+
+    def at(self, offsets: I64) -> dict[str, I64]:
+        """Returns the columns for these offsets; what batches before the known ones decided has no bounds."""
+        row = np.searchsorted(self.starts, offsets, side="right") - 1
+        known = (row >= 0) & (offsets < self.end)
+        row = np.where(known, row, 0)
+        if not len(self.starts):
+            return {name: np.full(len(offsets), unknown, np.int64) for name, unknown in _UNKNOWN.items()}
+        found = {name: np.where(known, self.columns[name][row], unknown) for name, unknown in _UNKNOWN.items()}
+        found["number"][offsets < self.starts[0]] = self.before
+        found["number"][offsets >= self.end] = UNREAD
+        return found
+
+
+_UNKNOWN = {
+    "number": BEFORE,
+    "watermark_ms": EARLIEST_MS,
+    "ceiling_ms": LATEST_MS,
+    "expiry_ms": EARLIEST_MS,
+    "stalled_ms": LATEST_MS,
+}
+
+_NOTHING = Stretch(np.empty(0, np.int64), 0, {name: np.empty(0, np.int64) for name in FIELDS})
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is known of a run.
+
+    left, right   by partition
+    done          where left goes on: every record before it has been written
+    over_ms       right records below it, of the partition, have expired and are written where they belong
+    begins        where left began, if the first plan is known; None: it is not
+    """
+
+    left: Mapping[int, Stretch] = field(default_factory=dict)
+    right: Mapping[int, Stretch] = field(default_factory=dict)
+    done: Mapping[int, int] = field(default_factory=dict)
+    over_ms: Mapping[int, int] = field(default_factory=dict)
+    begins: Mapping[int, int] | None = None
+    right_begins: Mapping[int, int] | None = None
+    batches: int = 0
+
+    def of(self, side: str, partition: int) -> Stretch:
+        """Returns what is known of a partition."""
+        return (self.left if side == "left" else self.right).get(partition, _NOTHING)
+
+
+def course_of(plans: Sequence[BatchPlan], after: BatchPlan, after_ms: int, *, lookup: bool = False) -> Course:
+    """Returns what the plans of committed batches say.
+
+    plans     in their order
+    after     the state that the last one left
+    after_ms  the join's `after`
+    lookup    a lookup join: its plans say nothing about right
+    """
+    plans = _without_gaps(plans)
+    found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    for plan, following in pairwise([*plans, after]):
+        for number, bucket in plan.buckets.items():
+            then = following.buckets[number]
+            stalled_ms = _stalled_ms(bucket, then, plan.parts is not None, after_ms)
+            ceiling_ms = plan.listed_ms + plan.skew_ms
+            for side in ("left", "right"):
+                for p, planned in bucket.side(side).items():
+                    row = (planned.start, plan.number, planned.watermark_ms, ceiling_ms, bucket.expiry_ms, stalled_ms)
+                    found.setdefault((side, p), []).append(row)
+    ends = {
+        (side, p): planned.start
+        for bucket in after.buckets.values()
+        for side in ("left", "right")
+        for p, planned in bucket.side(side).items()
+    }
+    stretches: dict[str, dict[int, Stretch]] = {"left": {}, "right": {}}
+    first = bool(plans) and plans[0].number <= 1
+    for (side, p), rows in found.items():
+        starts, *columns = np.array(rows, np.int64).T
+        before = UNREAD if first else BEFORE
+        stretches[side][p] = Stretch(starts, ends[side, p], dict(zip(FIELDS, columns, strict=True)), before)
+    return Course(
+        left=stretches["left"],
+        right={} if lookup else stretches["right"],
+        done={p: end for (side, p), end in ends.items() if side == "left"},
+        over_ms={} if lookup else {p: b.expiry_ms for b in after.buckets.values() for p in b.right},
+        begins=_begins(stretches["left"]) if first else None,
+        right_begins=_begins(stretches["right"]) if first and not lookup else None,
+        batches=len(plans),
+    )
+
+
+def _begins(stretches: Mapping[int, Stretch]) -> dict[int, int]:
+    return {p: int(stretch.starts[0]) for p, stretch in stretches.items()}
+
+
+def _without_gaps(plans: Sequence[BatchPlan]) -> list[BatchPlan]:
+    """Returns the last plans of which none is missing between two."""
+    kept: list[BatchPlan] = []
+    for plan in plans:
+        if kept and (plan.number, plan.generation) != (kept[-1].number + 1, kept[-1].generation):
+            kept = []
+        kept.append(plan)
+    return kept
+
+
+def _stalled_ms(bucket: Bucket, then: Bucket, shuffled: bool, after_ms: int) -> int:
+    """Returns the time from which left went without waiting: right was given up, and not cut short by its bytes.
+
+    On the shuffled path left goes by what was known of right before the batch.
+    """
+    cut = any(then.right[p].start < planned.end for p, planned in bucket.right.items())
+    if bucket.give_up_ms is None or cut:
+        return LATEST_MS
+    known_ms = then.watermark_ms
+    if shuffled:
+        before = [
+            planned.watermark_ms if planned.end > planned.start else max(planned.watermark_ms, planned.claim_ms)
+            for planned in bucket.right.values()
+        ]
+        known_ms = max(bucket.watermark_ms, min(before, default=EARLIEST_MS))
+    complete_ms = known_ms - after_ms if known_ms > EARLIEST_MS else EARLIEST_MS
+    return complete_ms if bucket.give_up_ms > complete_ms else LATEST_MS

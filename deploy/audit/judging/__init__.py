@@ -1,0 +1,11 @@
+"""The verdicts of an audit, over tables of numbers: no topic, no checkpoint, no clock.
+
+choice.py    which right records one left record may have been joined with, whatever the run was like (pure)
+compare.py   every verdict, one question after the other (pure)
+contents.py  what rows say, compared by digests (pure)
+database.py  the tables in DuckDB, and the faults that are gathered there (pure)
+joined.py    the join by brute force, and the rows beside it (pure)
+judged.py    which records are judged (pure)
+sides.py     the side topics (pure)
+terms.py     what the join says, and what of it is audited (pure)
+"""

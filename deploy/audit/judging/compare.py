@@ -1,0 +1,118 @@
+"""Every verdict of an audit: what should have been written, and what was, in SQL. Pure.
+
+Given are four tables (`deploy.audit.records`): `lefts`, `rights`, `rows`, `copies`. Then, in this order:
+
+    judged.py    which records are judged
+    contents.py  what rows say
+    joined.py    the join, and the rows beside it
+    sides.py     the side topics
+
+Faults are gathered in a table; `Judgement` are its rows, and counts by minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.audit.findings import KINDS, Fault, Minute, Spot
+from deploy.audit.judging.contents import compare_contents
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.joined import join_again, judge_rows
+from deploy.audit.judging.judged import judge_what
+from deploy.audit.judging.sides import judge_copies
+from deploy.audit.judging.terms import Terms
+from deploy.audit.records import spot_of
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found; faults are at most `most` of each kind.
+
+    unread   rows whose right record was not read, so that their values were not compared
+    """
+
+    strict: int
+    allowed: int
+    outcomes: Mapping[str, int]
+    side: Mapping[str, int]
+    repeated: int
+    counts: Mapping[str, int]
+    faults: Sequence[Fault]
+    minutes: Sequence[Minute]
+    unread: int
+
+
+def compare(db: AuditTables, terms: Terms, most: int = 20, tell: Callable[[str], None] = lambda _: None) -> Judgement:
+    """Judges everything; the four tables are there. tell: is called with what comes next."""
+    tell("which records are judged")
+    judge_what(db, terms)
+    tell("contents of rows")
+    unread = compare_contents(db, terms)
+    tell("the join")
+    join_again(db, terms)
+    tell("rows")
+    repeated = judge_rows(db, terms)
+    tell("side topics")
+    judge_copies(db, terms)
+    tell("what was found")
+    return _summed(db, terms, most, repeated, unread)
+
+
+def _side_counts(db: AuditTables, terms: Terms) -> dict[str, int]:
+    inside = f"ts >= {terms.from_ms} AND ts < {terms.to_ms}"
+    return {role: db.one(f"SELECT count(*) FROM copies WHERE role = '{role}' AND {inside}") for role in terms.topics}
+
+
+def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int) -> Judgement:
+    db.run(
+        "CREATE OR REPLACE TABLE numbered AS "
+        "SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t, lpos, rpos, spot) AS nth FROM faults"
+    )
+    counted = dict(db.all("SELECT kind, count(*) FROM faults GROUP BY 1"))
+    found = db.all(
+        f"SELECT kind, role, spot, lpos, rpos, expected, t, why FROM numbered WHERE nth <= {most} ORDER BY kind, nth"
+    )
+    minutes: dict[int, dict[str, Any]] = {}
+    for minute, strict, more in db.all(
+        f"SELECT t // {MINUTE_MS}, count(*) FILTER (strictly), count(*) FILTER (NOT strictly) "
+        "FROM judgements GROUP BY 1"
+    ):
+        minutes[minute] = {"strict": strict, "allowed": more, "faults": {}}
+    for minute, dead in db.all(f"SELECT t // {MINUTE_MS}, count(*) FROM judged WHERE dead IS NOT NULL GROUP BY 1"):
+        minutes.setdefault(minute, {"strict": 0, "allowed": 0, "faults": {}})["strict"] += dead
+    for minute, kind, count in db.all(
+        f"SELECT coalesce(t, {terms.from_ms}) // {MINUTE_MS}, kind, count(*) FROM faults GROUP BY ALL"
+    ):
+        minutes.setdefault(minute, {"strict": 0, "allowed": 0, "faults": {}})["faults"][kind] = count
+    outcomes = {
+        "matched": db.one("SELECT count(*) FROM judgements WHERE matched > 0"),
+        "unmatched": db.one("SELECT count(*) FROM judgements WHERE matched = 0"),
+        "dead_letter": db.one("SELECT count(*) FROM judged WHERE dead IS NOT NULL OR pos IN (SELECT pos FROM refused)"),
+    }
+    return Judgement(
+        strict=sum(one["strict"] for one in minutes.values()),
+        allowed=sum(one["allowed"] for one in minutes.values()),
+        outcomes=outcomes,
+        side=_side_counts(db, terms),
+        repeated=repeated,
+        counts={kind: counted[kind] for kind in KINDS if counted.get(kind)},
+        faults=[_fault(terms, *line) for line in found],
+        minutes=[Minute(minute * MINUTE_MS, **one) for minute, one in sorted(minutes.items())],
+        unread=unread,
+    )
+
+
+def _fault(
+    terms: Terms, kind: str, role: str, spot: Any, lpos: Any, rpos: Any, expected: Any, time_ms: Any, why: str
+) -> Fault:
+    topic = terms.output if role == "output" else terms.topics[role]
+    at, left, right = (_spot(one) for one in (spot, lpos, rpos))
+    return Fault(kind, topic, why, time_ms, at, left, right, tuple(spot_of(one) for one in expected or ()))
+
+
+def _spot(position: int | None) -> Spot | None:
+    return None if position is None or position < 0 else spot_of(position)

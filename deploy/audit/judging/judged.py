@@ -1,0 +1,83 @@
+"""Which records an audit judges, and which right records surely took part: tables that the verdicts start from. Pure.
+
+judged     left records of the time range that the run has written, dead letters among them
+taking     right records that take part; `sure` ones were there for each left record that waited
+doubtful   the others: late, or perhaps late
+"""
+
+from __future__ import annotations
+
+from deploy.audit.course import BEFORE, UNREAD
+from deploy.audit.judging.database import FAULTS, AuditTables
+from deploy.audit.judging.terms import OFFSET, Terms
+from deploy.audit.records import SHIFT
+
+
+def judge_what(db: AuditTables, terms: Terms) -> None:
+    """Makes the tables."""
+    db.run(FAULTS)
+    _spans(db, terms)
+    _judged(db, terms)
+    _rights(db, terms)
+
+
+def _spans(db: AuditTables, terms: Terms) -> None:
+    first = dict(db.all(f"SELECT lpos >> {SHIFT}, min(lpos & {OFFSET}) FROM rows WHERE lpos >= 0 GROUP BY 1"))
+    left = [
+        (p, s.begin, s.end, s.done, first.get(p, s.done) if s.due is None else s.due, s.moved, s.log_start, s.log_end)
+        for p, s in terms.left.items()
+    ]
+    right = [
+        (p, s.begin, s.end, s.begins or 0, s.done, s.over_ms, s.log_start, s.log_end) for p, s in terms.right.items()
+    ]
+    db.integers("left_spans", "p begin_ end_ done due moved log_start log_end", left)
+    db.integers("right_spans", "p begin_ end_ begins done over_ms log_start log_end", right)
+
+
+def _judged(db: AuditTables, terms: Terms) -> None:
+    """Left records of the range. Records without a time count if they lie between those of the range."""
+    in_range = f"l.t >= {terms.from_ms} AND l.t < {terms.to_ms}"
+    # What depends on the clock, or on what the registry knew then, is known from the copy if the batch is not.
+    db.run(
+        "CREATE OR REPLACE TABLE dead_then AS SELECT is_left, pos, min(reason) AS reason FROM copies "
+        "WHERE role = 'dead_letter' AND reason IN ('future_time', 'unknown_schema') GROUP BY ALL"
+    )
+    db.run(
+        f"CREATE OR REPLACE TABLE inside AS SELECT pos >> {SHIFT} AS p, min(pos) AS a, max(pos) AS z "
+        f"FROM lefts l WHERE {in_range} GROUP BY 1"
+    )
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE judged AS
+        SELECT l.pos, coalesce(l.t, {terms.from_ms}) AS t, l.kh, l.number, l.late, l.expiry, l.stalled, l.h, l.len,
+            coalesce(l.dead, d.reason) AS dead, l.vh, l.okh, (l.pos & {OFFSET}) < s.moved AS older
+        FROM lefts l JOIN left_spans s ON s.p = l.pos >> {SHIFT}
+            LEFT JOIN inside i ON i.p = s.p
+            LEFT JOIN dead_then d ON d.is_left AND d.pos = l.pos AND l.number = {BEFORE}
+        WHERE l.kept AND (l.pos & {OFFSET}) >= s.due AND (l.pos & {OFFSET}) < s.done
+            AND ({in_range} OR (l.t IS NULL AND l.pos BETWEEN i.a AND i.z))
+            AND (l.t IS NULL OR l.t >= {terms.from_due_ms})
+        """
+    )
+
+
+def _rights(db: AuditTables, terms: Terms) -> None:
+    """Right records that take part; `sure` ones were there for each left record that waited."""
+    known_late = "" if "late" not in terms.topics else "OR c.pos IS NOT NULL"
+    db.run(
+        """
+        CREATE OR REPLACE TABLE late_then AS
+        SELECT DISTINCT pos FROM copies WHERE role = 'late' AND NOT is_left
+        """
+    )
+    db.run(
+        f"""
+        CREATE OR REPLACE VIEW taking AS
+        SELECT r.pos, r.t, r.kh, r.number, r.h, r.len, r.kept, r.late,
+            NOT (r.late OR r.number = {UNREAD} OR (r.number = {BEFORE} AND (r.doubt {known_late}))) AS sure
+        FROM rights r LEFT JOIN late_then c ON c.pos = r.pos
+            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
+        WHERE r.dead IS NULL AND d.pos IS NULL AND r.kh IS NOT NULL
+        """
+    )
+    db.run("CREATE OR REPLACE TABLE doubtful AS SELECT pos, t, kh, number FROM taking WHERE NOT sure")

@@ -1,0 +1,202 @@
+"""The side topics: each record that belongs there has one copy, unchanged, and no other has any. Pure."""
+
+from __future__ import annotations
+
+from deploy.audit.course import BEFORE, UNREAD
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.terms import OFFSET, Terms
+from deploy.audit.records import SHIFT
+
+
+def judge_copies(db: AuditTables, terms: Terms) -> None:
+    """Judges the copies of each side topic that there is."""
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE judged_right AS
+        SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
+            s.over_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt
+        FROM rights r JOIN right_spans s ON s.p = r.pos >> {SHIFT}
+            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
+        WHERE r.kept AND (r.pos & {OFFSET}) < s.done AND r.t >= {terms.from_ms} AND r.t < {terms.to_ms}
+        """
+    )
+    _copies_about_nothing(db, terms)
+    _copies_of_the_other_side(db, terms)
+    if "dead_letter" in terms.topics:
+        _dead_letters(db, terms)
+    if "late" in terms.topics:
+        _late(db, terms)
+    if "unmatched" in terms.topics and terms.envelopes:
+        _unmatched(db, terms)
+    if "unjoined" in terms.topics:
+        _unjoined(db, terms)
+
+
+def _copies_about_nothing(db: AuditTables, terms: Terms) -> None:
+    for is_left, table, spans in (("is_left", "lefts", "left_spans"), ("NOT is_left", "rights", "right_spans")):
+        db.run(
+            f"""
+            INSERT INTO faults SELECT 'foreign', c.role, c.spot, CASE WHEN c.is_left THEN c.pos END,
+                CASE WHEN NOT c.is_left THEN c.pos END, NULL, c.ts,
+                CASE WHEN c.pos IS NULL THEN 'it names no record' ELSE 'there is no such record' END
+            FROM copies c LEFT JOIN {spans} s ON s.p = c.pos >> {SHIFT} ANTI JOIN {table} l ON l.pos = c.pos
+            WHERE {is_left} AND c.ts >= {terms.from_ms} AND c.ts < {terms.to_ms}
+                AND (c.pos IS NULL OR s.p IS NULL OR (c.pos & {OFFSET}) >= s.log_end
+                    OR (c.pos & {OFFSET}) >= s.log_start
+                        AND ({terms.all_named} OR (c.pos & {OFFSET}) BETWEEN s.begin_ AND s.end_ - 1))
+            """
+        )
+
+
+def _copies_of_the_other_side(db: AuditTables, terms: Terms) -> None:
+    db.run(
+        """
+        INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, r.pos, NULL, NULL, r.t,
+            'it is a left record' FROM judged r JOIN copies c ON c.pos = r.pos AND c.is_left AND c.role = 'unjoined'
+        """
+    )
+    db.run(
+        """
+        INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, NULL, r.pos, NULL, r.t,
+            'it is a right record'
+        FROM judged_right r JOIN copies c ON c.pos = r.pos AND NOT c.is_left AND c.role = 'unmatched'
+        """
+    )
+
+
+def _side(
+    db: AuditTables, terms: Terms, role: str, is_left: bool, records: str, expected: str, unexpected: str, why: str
+) -> None:
+    """Judges the copies of one side in one side topic.
+
+    records     the judged ones: pos, t, vh, okh, and what the next two say
+    expected    it must have a copy; unexpected: it must have none
+    """
+    side = "is_left" if is_left else "NOT is_left"
+    lpos, rpos = ("r.pos", "NULL") if is_left else ("NULL", "r.pos")
+    found = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
+    if terms.complete.get(role, True):
+        db.run(
+            f"""
+            INSERT INTO faults SELECT 'missing', '{role}', NULL, {lpos}, {rpos}, NULL, r.t,
+                'its copy is missing: ' || {why}
+            FROM {records} r ANTI JOIN {found} c ON c.pos = r.pos WHERE {expected}
+            """
+        )
+    db.run(
+        f"""
+        INSERT INTO faults SELECT 'wrong side topic', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
+            'a copy of it is there, and it is not ' || {why}
+        FROM {records} r JOIN {found} c ON c.pos = r.pos WHERE {unexpected}
+        """
+    )
+    nth = f"row_number() OVER (PARTITION BY pos{', reason' if role == 'dead_letter' else ''} ORDER BY spot)"
+    if terms.copies_once:
+        db.run(
+            f"""
+            INSERT INTO faults SELECT 'doubled', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t, 'it has a copy before'
+            FROM {records} r JOIN (SELECT *, {nth} AS nth FROM {found}) c ON c.pos = r.pos WHERE c.nth > 1
+            """
+        )
+    if role != "unmatched" and terms.kept_values:
+        db.run(
+            f"""
+            INSERT INTO faults SELECT 'altered', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
+                'it is not a copy of its record' FROM {records} r JOIN {found} c ON c.pos = r.pos
+            WHERE NOT ({unexpected}) AND NOT c.shortened
+                AND (c.vh IS DISTINCT FROM r.vh OR c.kh IS DISTINCT FROM r.okh)
+            """
+        )
+
+
+def _dead_letters(db: AuditTables, terms: Terms) -> None:
+    refused = "(c.reason IN ('too_large', 'select_failed'))"
+    reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
+    _side(db, terms, "dead_letter", True, "judged", "r.dead IS NOT NULL", f"r.dead IS NULL AND NOT {refused}", reason)
+    db.run(
+        """
+        INSERT INTO faults SELECT 'wrong outcome', 'dead_letter', c.spot, r.pos, NULL, NULL, r.t,
+            'it is there as ' || coalesce(c.reason, 'nothing') || ', and is ' || r.dead
+        FROM judged r JOIN copies c ON c.role = 'dead_letter' AND c.is_left AND c.pos = r.pos
+        WHERE r.dead IS NOT NULL AND c.reason IS DISTINCT FROM r.dead
+        """
+    )
+    db.run(
+        """
+        INSERT INTO faults SELECT 'wrong side topic', 'dead_letter', c.spot, r.pos, c.other, NULL, r.t,
+            'its row could not be written, it says, and is in the output'
+        FROM judged r JOIN copies c ON c.role = 'dead_letter' AND c.is_left AND c.pos = r.pos
+            JOIN rows o ON o.lpos = r.pos AND o.rpos IS NOT DISTINCT FROM c.other
+        WHERE c.reason IN ('too_large', 'select_failed')
+        """
+    )
+    if not terms.lookup:  # there the feeder writes right's
+        _side(
+            db,
+            terms,
+            "dead_letter",
+            False,
+            "judged_right",
+            "r.dead IS NOT NULL AND NOT r.unread",
+            "r.dead IS NULL",
+            reason,
+        )
+
+
+def _late(db: AuditTables, terms: Terms) -> None:
+    # What lay before the known batches is known only by its header, and by these copies themselves.
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE late_left AS
+        SELECT j.pos, j.t, j.vh, j.okh, j.number,
+            CASE WHEN j.number = {BEFORE} THEN coalesce(p.late, false) ELSE j.late END AS late
+        FROM judged j LEFT JOIN per_left p ON p.lpos = j.pos
+        WHERE j.dead IS NULL AND (p.lpos IS NOT NULL OR j.number <> {BEFORE})
+        """
+    )
+    _side(db, terms, "late", True, "late_left", "r.late", "NOT r.late", "'late'")
+    if not terms.lookup:
+        known = f"r.dead IS NULL AND r.number NOT IN ({BEFORE}, {UNREAD})"
+        _side(db, terms, "late", False, "judged_right", f"r.late AND {known}", f"NOT r.late AND {known}", "'late'")
+
+
+def _unmatched(db: AuditTables, terms: Terms) -> None:
+    db.run(
+        """
+        CREATE OR REPLACE TABLE unmatched_left AS
+        SELECT j.pos, j.t, p.matched = 0 AS unmatched, p.spot FROM judged j JOIN per_left p ON p.lpos = j.pos
+        """
+    )
+    _side(db, terms, "unmatched", True, "unmatched_left", "r.unmatched", "NOT r.unmatched", "'unmatched'")
+    db.run(
+        """
+        INSERT INTO faults SELECT 'altered', 'unmatched', c.spot, r.pos, NULL, NULL, r.t,
+            'it is not what the output says'
+        FROM unmatched_left r JOIN rows o ON o.spot = r.spot JOIN copies c ON c.role = 'unmatched' AND c.pos = r.pos
+        WHERE r.unmatched AND NOT c.shortened AND (c.h <> o.h OR c.len <> o.len OR c.kh IS DISTINCT FROM o.kh)
+        """
+    )
+
+
+def _unjoined(db: AuditTables, terms: Terms) -> None:
+    """Right records without a row, once they have expired; one that an older join had may be there or not."""
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE joined_right AS
+        SELECT rpos AS pos, bool_or((x.lpos & {OFFSET}) >= coalesce(s.moved, 0)) AS by_this
+        FROM (SELECT lpos, rpos FROM rows WHERE rpos IS NOT NULL
+            UNION ALL SELECT pos, other FROM copies WHERE role = 'dead_letter' AND is_left AND other IS NOT NULL) x
+            LEFT JOIN left_spans s ON s.p = x.lpos >> {SHIFT}
+        GROUP BY 1
+        """
+    )
+    db.run(
+        """
+        CREATE OR REPLACE TABLE ended_right AS
+        SELECT r.*, j.pos IS NOT NULL AS joined, coalesce(j.by_this, false) AS by_this,
+            (r.kh IS NULL OR r.t < r.over_ms) AND r.dead IS NULL AS ended
+        FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos
+        """
+    )
+    expected = "false" if terms.lookup else "r.ended AND NOT r.joined AND NOT r.unread"
+    _side(db, terms, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")

@@ -1,0 +1,262 @@
+"""`teacup audit`: one run, read-only. A running job is not disturbed.
+
+checkpoint   the plans of its last batches, and where the newest committed one ended; before the topics, so that all
+             rows up to there are in the output when its end is listed
+topics       into Parquet files of numbers (`deploy.audit.scan`), then records that lie outside and are named
+verdicts     in a DuckDB file beside them (`deploy.audit.judging.compare`)
+keys         of the records that something is wrong with: they are read once more
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from deploy.audit.course import Course, course_of
+from deploy.audit.findings import Fault, Findings
+from deploy.audit.judging.compare import Judgement, compare
+from deploy.audit.judging.database import AuditTables
+from deploy.audit.judging.terms import LeftSpan, RightSpan, Terms
+from deploy.audit.records import SAMPLES, TABLES
+from deploy.audit.scan import Plan, Tables, plan, side_topics
+from deploy.errors import CheckpointUnusable
+from deploy.job import JoinJob
+from deploy.jobfile.join_keys import IN_FILE
+from deploy.jobs.join_checkpoint import Checkpoint
+from joins.lookup.spec import LookupSpec
+from joins.plan.reader import state_after
+from joins.read.deserialize import SideReader
+from joins.read.parse import find
+from teacup.base.now import wall_ms
+from teacup.base.times import EARLIEST_MS
+from teacup.kafka.client import committed_only
+from teacup.kafka.read.range_reader import open_reader
+
+MEMORY = "800MB"
+THREADS = 2
+MOST = 20
+"""Faults of each kind that are named."""
+
+Tell = Callable[[str, int, int], None]
+
+
+def audit(
+    job: JoinJob,
+    from_ms: int,
+    to_ms: int,
+    *,
+    percent: float | None = None,
+    folder: Path | None = None,
+    most: int = MOST,
+    tell: Tell = lambda *_: None,
+) -> Findings:
+    """Audits left records of [from_ms, to_ms).
+
+    percent   of the keys; None: all
+    folder    where its files are while it runs; None: the temporary folder
+    tell      is called with what is done, how far it is, and of how much
+
+    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    """
+    began_s, now_ms = time.monotonic(), wall_ms()
+    checkpoint = Checkpoint(job.checkpoint)
+    course, moved = _course(job, checkpoint)
+    found = plan(job, course, from_ms, to_ms, now_ms)
+    sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
+    with _folder(folder) as inside:
+        tables = Tables(job, course, inside, now_ms, sample, tell)
+        tables.read(found)
+        with _database(inside) as con:
+            left_out = _strays(con, inside, tables, found, from_ms, to_ms)
+            counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
+            terms = replace(terms_of(job, course, found, moved, from_ms, to_ms), all_named=not left_out)
+            verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
+    faults = [*_with_keys(job, found, verdicts.faults)]
+    return Findings(
+        job=job.spec.name,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        sample=percent,
+        seconds=time.monotonic() - began_s,
+        read=counts,
+        strict=verdicts.strict,
+        allowed=verdicts.allowed,
+        outcomes=verdicts.outcomes,
+        side=verdicts.side,
+        repeated=verdicts.repeated,
+        counts=verdicts.counts,
+        faults=faults,
+        minutes=verdicts.minutes,
+        notes=[*_notes(job, course, found, moved, verdicts, left_out)],
+    )
+
+
+def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, int]]:
+    """Returns what is known of the run, and from where on this checkpoint wrote left, if it goes on after another."""
+    plans = [*checkpoint.committed_plans()]
+    if not plans:
+        raise CheckpointUnusable(
+            f"checkpoint {job.checkpoint!r} has no completed batch of a join: nothing to audit yet"
+        )
+    plans[-1].check_belongs_to(job.spec, IN_FILE)
+    spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
+    after = state_after(spec, plans[-1], job.facts_folders)
+    moved = checkpoint.moved()
+    course = course_of(plans, after, job.spec.after_ms, lookup=isinstance(job.spec, LookupSpec))
+    return course, {} if moved is None else moved.left
+
+
+def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
+    """Returns what is compared, and where."""
+    spec, output = job.spec, job.output
+    begins = None if moved else course.begins
+    left = {}
+    for p, (begin, end) in found.left.spans.items():
+        due = None if spec.start == "latest" else 0
+        if begins is not None:
+            due = begins.get(p, 0)
+        ends = found.left.ends[p]
+        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), ends.start, ends.high)
+    right = {}
+    for p, (begin, end) in found.right.spans.items():
+        first = None if course.right_begins is None else course.right_begins.get(p, 0)
+        ends = found.right.ends[p]
+        done = course.right[p].end if p in course.right else end
+        right[p] = RightSpan(begin, end, first, done, course.over_ms.get(p, EARLIEST_MS), ends.start, ends.high)
+    lookup = isinstance(spec, LookupSpec)
+    return Terms(
+        policy=str(spec.policy),
+        before_ms=spec.before_ms,
+        after_ms=spec.after_ms,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        envelopes=output.select is None,
+        once=output.exactly_once or output.deduplicate is not None,
+        copies_once=output.exactly_once,
+        gives_up=spec.max_wait_ms is not None,
+        lookup=lookup,
+        forgets=isinstance(spec, LookupSpec) and spec.on_expired == "unmatched",
+        output=output.topic,
+        topics=side_topics(job),
+        left=left,
+        right=right,
+        complete={role: not topic.cut for role, topic in found.copies.items()},
+        from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
+    )
+
+
+@contextmanager
+def _folder(folder: Path | None) -> Iterator[Path]:
+    """Yields a folder of its own, which is removed in the end."""
+    made = Path(tempfile.mkdtemp(prefix="teacup-audit-", dir=folder))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": THREADS,
+        "memory_limit": MEMORY,
+        "temp_directory": str(folder / "spilled"),
+    }
+    con = duckdb.connect(str(folder / "audit.duckdb"), config=config)
+    try:
+        con.execute("SET preserve_insertion_order = false")
+        con.execute("SET enable_progress_bar = false")
+        yield con
+    finally:
+        con.close()
+
+
+def _views(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Makes a view of each table's files."""
+    for name, schema in TABLES.items():
+        if not any(folder.glob(f"{name}-*.parquet")):
+            pq.write_table(schema.empty_table(), folder / f"{name}-000000.parquet")
+        con.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
+
+
+def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int) -> int:
+    """Reads records that rows and copies of the range name, and that lie outside of what was read.
+
+    Returns how many runs of them were left out.
+    """
+    _views(con, folder)
+    left_out = 0
+    inside = f"ts >= {from_ms} AND ts < {to_ms}"
+    for name, table, column, side in (("left", "lefts", "lpos", "is_left"), ("right", "rights", "rpos", "NOT is_left")):
+        query = (
+            f"SELECT DISTINCT n.pos FROM (SELECT {column} AS pos FROM rows WHERE {inside} AND {column} IS NOT NULL "
+            f"UNION ALL SELECT pos FROM copies WHERE {inside} AND {side} AND pos IS NOT NULL) n "
+            f"ANTI JOIN {table} t ON t.pos = n.pos"
+        )
+        positions = [pos for (pos,) in con.execute(query).fetchall()]
+        left_out += tables.read_spots(name, getattr(found, name), positions)[1]
+    _views(con, folder)
+    return left_out
+
+
+def _with_keys(job: JoinJob, found: Plan, faults: Sequence[Fault]) -> Iterator[Fault]:
+    """Yields the faults with the keys of their records."""
+    kafka = committed_only(job.spec.kafka)
+    for fault in faults:
+        key = None
+        for name, spot in (("left", fault.left), ("right", fault.right)):
+            ends = None if spot is None else getattr(found, name).ends.get(spot[0])
+            if key is not None or spot is None or ends is None or not ends.start <= spot[1] < ends.stable:
+                continue
+            side = job.spec.side(name)
+            for batch in SideReader(side, kafka, job.spec.registry).read(spot[0], spot[1], spot[1] + 1):
+                keys = find(side, batch).keys
+                key = (batch.column("key") if keys is None else keys)[0].as_py()
+        if key is None and fault.at is not None:
+            for batch in open_reader(fault.topic, kafka).read(fault.at[0], fault.at[1], fault.at[1] + 1):
+                key = batch.column("key")[0].as_py()
+        yield replace(fault, key=None if key is None else _shown(key))
+
+
+def _shown(key: bytes) -> str:
+    """Returns a key for people."""
+    text = json.dumps(key.decode("utf-8", errors="backslashreplace"), ensure_ascii=False)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _notes(
+    job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], verdicts: Judgement, left_out: int
+) -> Iterator[str]:
+    spec = job.spec
+    if job.output.select is not None:
+        yield "output.select: keys, values and reasons of rows were not compared, only positions"
+    for topic in (found.left, found.right, found.output, *found.copies.values()):
+        if topic.cut:
+            yield f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
+    if verdicts.unread:
+        yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
+    if left_out:
+        yield f"records that lie far apart: {left_out:,} more runs of them were not read"
+    if verdicts.allowed:
+        yield (
+            f"the checkpoint has the plans of the last {course.batches} batches. Of records before them it is not "
+            "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
+            "in reach were checked against all results that are possible"
+        )
+    if moved:
+        yield "left records of before `teacup move` were joined by another job file: only their keys are equal for sure"
+    if isinstance(spec, LookupSpec):
+        yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
+        if job.output.unjoined is not None:
+            yield "missing unjoined records are left to `teacup unjoined`"
+    if verdicts.repeated:
+        yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output may"

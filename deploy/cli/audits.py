@@ -1,0 +1,128 @@
+"""`teacup audit` at the command line: what was asked for, progress on a terminal, and what is printed of the findings.
+
+Without a terminal nothing is printed unless something differs: cron mails the output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from deploy.cli.commands import log_job
+from deploy.errors import DeployError
+from teacup.base.errors import ExitCode
+from teacup.base.times import millis_of
+
+if TYPE_CHECKING:
+    from deploy.audit.findings import Findings
+    from deploy.job import CommonJob
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    """The command line: times and percents as they were written."""
+
+    begin: str
+    end: str
+    sample: str | None
+    as_json: bool
+    report: Path | None
+    folder: Path | None
+    most: int
+
+    def times(self) -> tuple[int, int]:
+        """Returns the range in milliseconds. Raises `typer.BadParameter`."""
+        found = []
+        for option, text in (("--from", self.begin), ("--to", self.end)):
+            try:
+                found.append(millis_of(text))
+            except ValueError as error:
+                raise typer.BadParameter(f"{text!r} is not allowed: {error}", param_hint=option) from error
+        if found[0] >= found[1]:
+            raise typer.BadParameter(f"{self.end!r} is not after --from {self.begin!r}", param_hint="--to")
+        return found[0], found[1]
+
+    def percent(self) -> float | None:
+        """Returns how many percent of the keys are compared. Raises `typer.BadParameter`."""
+        if self.sample is None:
+            return None
+        try:
+            found = float(self.sample.removesuffix("%"))
+        except ValueError:
+            found = -1.0
+        if not 0 < found <= 100:
+            raise typer.BadParameter(
+                f"{self.sample!r} is not allowed; give percents, such as 1%", param_hint="--sample"
+            )
+        return found
+
+
+def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> ExitCode:
+    """Audits a join; errors are reported on standard error, and determine the exit code."""
+    times, percent = asked.times(), asked.percent()
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    log_job(as_json=job.json_log, progress=False)
+    from deploy.job import JoinJob
+    from joins.errors import JoinError
+    from teacup.kafka.errors import KafkaIOError
+
+    if not isinstance(job, JoinJob):
+        typer.echo(f"{job_file}: kind: only a join can be audited", err=True)
+        return ExitCode.BAD_JOB_FILE
+    from duckdb import Error as DatabaseError
+
+    from deploy.audit.run import audit
+
+    try:
+        with _progress() as tell:
+            found = audit(job, *times, percent=percent, folder=asked.folder, most=asked.most, tell=tell)
+        if asked.report is not None:
+            _report(asked.report, found)
+    except (DeployError, JoinError, KafkaIOError) as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    except DatabaseError as error:
+        typer.echo(f"the audit's tables: {error}. Give it a folder with more room (--folder)", err=True)
+        return ExitCode.FAILED
+    except OSError as error:
+        typer.echo(f"{error.filename or asked.folder or 'a file'}: {error.strerror}", err=True)
+        return ExitCode.BAD_JOB_FILE
+    if asked.as_json:
+        typer.echo(json.dumps(found.to_json(), sort_keys=True))
+    elif not found.clean or sys.stdout.isatty():
+        for line in found.lines():
+            typer.echo(line)
+    return ExitCode.DONE if found.clean else ExitCode.DIFFERS
+
+
+def _report(path: Path, found: Findings) -> None:
+    from deploy.audit.page import page
+
+    path.write_text(page(found), encoding="utf-8")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Yields what shows how far it is, on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("looks at the topics", total=None)
+
+        def tell(what: str, done: int, total: int) -> None:
+            shown.update(task, description=what, completed=done, total=total)
+
+        yield tell
