@@ -24,6 +24,7 @@ from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, child_environment, run
 from benchmarks.window_join import TIMEOUT_S, check
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, Work, create_topic, make
+from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read.range_reader import RangeReader
