@@ -98,6 +98,7 @@ class JoinJobKind(JobKind):
             "producer_delay_ms": spec.producer_delay_ms,
             "idle": str(spec.idle),
             "max_records": spec.max_records,
+            "trigger_ms": self.common.trigger_ms,
             **stored,
         }
 

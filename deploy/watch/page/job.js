@@ -231,7 +231,7 @@ function showLate({ late, totals, job, last: batch }) {
 
 const NAMED_MS = [500, 1000, 2000, 5000, 10000, 20000, 60000, 300000];
 
-function showWait({ wait_curve: curve, job }) {
+function showWait({ wait_curve: curve, job, points }) {
   if (curve === null) return;
   const card = shown("wait"), { settings } = job;
   const parts = { chart: card.querySelector(".chart"), key: card.querySelector(".key"), details: card.querySelector("details") };
@@ -245,11 +245,15 @@ function showWait({ wait_curve: curve, job }) {
   }
   // Nobody can wait less than not at all.
   const slack = Math.max(settings.right_disorder_ms ?? 0, settings.producer_delay_ms ?? 0);
+  // Nor is anything known of what happens between two batches.
+  const total = name => (points[name] ?? []).reduce((sum, value) => sum + (value ?? 0), 0);
+  const apart = Math.max(1000 * total("seconds") / Math.max(1, total("batches")), settings.trigger_ms ?? 0);
   const least = (ms, part, most) => (ms <= most ? part : null);
-  const less = curve.less.map(([ms, waiting, after]) => [ms, least(ms, waiting, slack), least(ms, after, settings.after_ms ?? 0)])
+  const less = curve.less.filter(([ms]) => ms >= apart)
+    .map(([ms, waiting, after]) => [ms, least(ms, waiting, slack), least(ms, after, settings.after_ms ?? 0)])
     .filter(([, waiting, after]) => waiting !== null || after !== null);
   const gain = curve.more.find(([, , after]) => after > 0 && after >= 0.9 * curve.more.at(-1)[2]);
-  const loss = [...less].reverse().find(([ms, waiting, after]) => ms <= 2000 && (waiting ?? after) !== null);
+  const loss = less.find(([ms]) => ms >= 2000) ?? less.at(-1);
   put(".sentence", [
     gain ? `${short(gain[0])} more would match about ${share(gain[2])} more of left` : "Waiting longer would match nothing more",
     loss ? `${short(loss[0])} less would lose ${(loss[1] ?? loss[2]) ? `at most ${share(loss[1] ?? loss[2])}` : "nothing"}` : null,
@@ -264,7 +268,8 @@ function showWait({ wait_curve: curve, job }) {
   const waits = curve.waited_ms["0.5"] != null ? `Left waits ${short(curve.waited_ms["0.5"])} or less in half of the cases` : "";
   const lags = curve.lag_ms["0.99"] != null ? `99 % of the right records that matched were readable ${curve.lag_ms["0.99"] ? `within ${short(curve.lag_ms["0.99"])} after` : "by"} left's time` : "";
   const out = curve.left_out ? `${count(curve.left_out)} matches of a backlog are left out` : "";
-  put(".hint", `${[waits, lags, `From ${count(curve.rows)} left records; what would be gained is estimated from a sample`, out].filter(Boolean).join(". ")}.`);
+  const coarse = apart > 2000 ? `A batch takes ${short(Math.round(apart / 1000) * 1000)}: nothing finer can be told of less waiting` : "";
+  put(".hint", `${[waits, lags, coarse, `From ${count(curve.rows)} left records; what would be gained is estimated from a sample`, out].filter(Boolean).join(". ")}.`);
 }
 
 addEventListener("resize", () => { if (last?.job) show(last); });
