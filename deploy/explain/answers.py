@@ -283,15 +283,19 @@ class Explainer:
         found, offsets, unread = self._right_around(record, zones, own)
         others = [p for p in right.ends if p not in own]
         if others and not matched:
-            more, extra, _ = self._right_around(record, zones[:1], others)
-            found, offsets = [*found, *more], offsets + extra
+            more, extra, left_out = self._right_around(record, zones[:1], others)
+            found, offsets, unread = [*found, *more], offsets + extra, unread + left_out
         if not matched and high + near < right.now_ms:
-            later, extra, _ = self._right_around(record, [(high + near + 1, right.now_ms)], own)
+            later, extra, left_out = self._right_around(record, [(high + near + 1, right.now_ms)], own)
             known = {r.position for r in found}
             found += [
                 r for r in later if r.position not in known and r.time_ms is not None and low <= r.time_ms <= high
             ]
             offsets += extra
+            if left_out:
+                self._note(
+                    f"{left_out:,} right records that came later were not read: some may be late ones of its interval"
+                )
         found += self._winners(answer, *found)
         found = self._with_stored(answer, found)
         return self._judged(answer, found), (offsets, unread)

@@ -155,17 +155,17 @@ class Input:
         if until_ms is not None:
             tops = self._offsets_of(until_ms + self.side.disorder_ms + 1, at, margin_ms=0)
         found: list[SideRecord] = []
-        offsets = 0
+        offsets = unread = 0
         left = {p: top for p, top in tops.items() if top > at[p].start}
         own = pl.Series([key], dtype=pl.Binary)
         while left and len(found) < count and offsets < self._budget.most:
             spans = {p: (max(top - CHUNK, at[p].start), top) for p, top in left.items()}
             part = self._read([(0, 0, p, span) for p, span in spans.items()], lambda keys: _in(keys, own))
             found += (r for r in part.records if until_ms is None or r.time_ms is None or r.time_ms <= until_ms)
-            offsets += part.offsets
+            offsets, unread = offsets + part.offsets, unread + part.unread
             left = {p: low for p, (low, _) in spans.items() if low > at[p].start}
         found.sort(key=lambda r: (-(r.time_ms if r.time_ms is not None else -1), r.partition, -r.offset))
-        return Searched(tuple(found), offsets, sum(top - at[p].start for p, top in left.items()))
+        return Searched(tuple(found), offsets, unread + sum(top - at[p].start for p, top in left.items()))
 
     def _read(self, spans: Sequence[tuple[int, int, int, Span]], mine: Callable[[pl.Series], Any]) -> Searched:
         """Reads these spans of partitions, in this order, as far as the budget goes."""

@@ -67,9 +67,10 @@ class Words:
 
     def _key(self, answer: KeyAnswer) -> Iterator[str]:
         read, unread = answer.searched
-        more = f"; {unread:,} older ones were not read" if unread else ""
+        more = f"; {unread:,} others were not, see `--most`" if unread else ""
         if not answer.lefts:
-            yield f"no record of {self.spec.left.topic} has the key {shown_key(answer.key)} ({read:,} read{more})"
+            which = f"none of the {read:,} newest records" if unread else "no record"
+            yield f"{which} of {self.spec.left.topic} has the key {shown_key(answer.key)} ({read:,} read{more})"
             for record in answer.rights:
                 yield f"  {self._record('right', record)}"
             if answer.rights:
