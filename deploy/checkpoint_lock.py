@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,3 +67,29 @@ def holder_of(folder: Path) -> str | None:
     except OSError:
         return None
     return None
+
+
+def claimed_by(checkpoint: str) -> str:
+    """Returns how a start on this checkpoint is named in its claim of an output (`teacup.kafka.delivery.claim`)."""
+    folder = local_folder(checkpoint)
+    return f"checkpoint {checkpoint if folder is None else folder.absolute()} on {socket.gethostname()}"
+
+
+def has_ended(own: str, claimed: str) -> bool:
+    """Returns whether the start that `claimed_by` has named has surely ended: it was here, and the lock is not held.
+
+    own   names this start: whoever began on the same checkpoint before has ended, because this one holds the lock
+    """
+    found = re.fullmatch(r"checkpoint (/.*) on (\S+)", claimed)
+    if found is None or found[2] != socket.gethostname():
+        return False
+    if claimed == own:
+        return True
+    try:
+        with (Path(found[1]) / LOCK_FILE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:  # it is held, or may not be looked at
+        return False
+    return True

@@ -10,7 +10,7 @@ expected, or stop it later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -42,7 +42,8 @@ class TopicFacts:
     key         where the job file names it
     partitions  None: it does not exist, or may not be looked at
     config      None: it may not be looked at
-    allowed     what the job's user may do with it ("read", "write"); None: the brokers do not say
+    allowed     what the job's user may do with it ("read", "describe_configs"); None: the brokers do not say
+    needed      what the job does with it, as `kafka-acls` spells it ("Read", "DescribeConfigs")
     problem     why nothing is known; None if something is
     code        the exit code of that problem
     """
@@ -53,8 +54,27 @@ class TopicFacts:
     partitions: int | None = None
     config: Mapping[str, str] | None = None
     allowed: frozenset[str] | None = None
+    needed: tuple[str, ...] = ()
     problem: str | None = None
     code: ExitCode = ExitCode.BAD_JOB_FILE
+
+    @property
+    def missing(self) -> bool:
+        """Returns whether the topic does not exist."""
+        return self.problem is not None and self.code is ExitCode.BAD_JOB_FILE
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Returns what of `needed` is not allowed."""
+        if self.partitions is None:
+            return self.needed if self.code is ExitCode.ACCESS else ()
+        return () if self.allowed is None else not_in(self.needed, self.allowed)
+
+
+def not_in(needed: Iterable[str], allowed: Collection[str]) -> tuple[str, ...]:
+    """Returns the operations, as `kafka-acls` spells them, that are not among those that are allowed."""
+    plain = {operation.replace("_", "") for operation in allowed}
+    return tuple(operation for operation in needed if operation.lower() not in plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +163,8 @@ def of_topic(facts: TopicFacts) -> Iterator[Finding]:
         text = facts.problem or f"Kafka has no topic {facts.topic!r}; check its name, or create it"
         yield error(facts.key, text, facts.code)
         return
-    needed = "write" if facts.written else "read"
-    if facts.allowed is not None and needed not in facts.allowed:
-        yield error(facts.key, f"{facts.topic!r}: the user may not {needed} it; give it the ACL {needed.title()}")
+    if facts.lacks:
+        yield error(facts.key, f"{facts.topic!r}: the user lacks {', '.join(facts.lacks)}", ExitCode.ACCESS)
         return
     may = "" if facts.allowed is None else f", may be {'written' if facts.written else 'read'}"
     yield ok(facts.key, f"{facts.topic!r} has {facts.partitions} partitions{may}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.check import lookup_findings, samples
-from deploy.check.connect import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
 from deploy.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind

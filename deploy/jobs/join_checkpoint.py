@@ -21,8 +21,10 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Any
 
+from deploy.checkpoint_lock import claimed_by, has_ended
 from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable, CheckpointUnreadable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
@@ -238,5 +240,15 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
             count = left.partition_count()  # one bucket per partition of left; their number never falls
     buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
     after = None if moved is None else Batch(moved.generation, moved.number, "")
-    claim.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
+    own = claimed_by(job.checkpoint)
+    claim.begin(
+        kafka,
+        buckets,
+        generation,
+        planned,
+        take_over=take_over,
+        goes_on_after=after,
+        claimed_by=own,
+        has_ended=partial(has_ended, own),
+    )
     return generation

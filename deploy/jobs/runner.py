@@ -24,7 +24,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.connect import Checks, Named, check_topics
+from deploy.check.access import check_topics, explained
+from deploy.check.checks import Checks, Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.lines import Backlog, Lines, Positions, Report
@@ -153,8 +154,9 @@ def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
-        if ready(kind.wait, kind.topics(), stop):
-            kind.prepare()
+        with explained(kind):
+            if ready(kind.wait, kind.topics(), stop):
+                kind.prepare()
         if stop.asked:
             return ExitCode.DONE
         session.warm_up()

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
-from teacup.kafka.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
+from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
 
 T = TypeVar("T")
 
@@ -287,7 +287,39 @@ def is_transient(error: KafkaError) -> bool:
     return bool(error.retriable()) or error.code() in _TRANSIENT
 
 
-_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
+_ACL_IS_MISSING = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+)
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # the server that issues tokens did not give one: it may later
+
+
+def is_not_let_in(error: KafkaError) -> bool:
+    """Returns whether the brokers refuse the connection itself: its login, or its TLS."""
+    return error.code() in _NOT_LET_IN and _NO_TOKEN not in error.str()
+
+
+def not_let_in(error: KafkaError, kafka: Mapping[str, str]) -> NotLetIn:
+    """Returns the error for a connection that the brokers refuse: with whom they refuse, and the properties to look at.
+
+    Waiting would not help, so nothing is tried again.
+    """
+    brokers = _brokers(kafka)
+    if error.code() == KafkaError._SSL:
+        return NotLetIn(
+            f"TLS with brokers {brokers} failed ({said(error)}): correct `ssl.ca.location`, the client's "
+            "`ssl.certificate.location` and `ssl.key.location`, or `security.protocol`"
+        )
+    mechanism = kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms", "GSSAPI")
+    user = f"user {kafka['sasl.username']!r}" if kafka.get("sasl.username") else "the login"
+    credentials = "`sasl.username`, `sasl.password`" if kafka.get("sasl.username") else "the credentials under `kafka`"
+    return NotLetIn(
+        f"brokers {brokers} refuse {user} ({said(error)}): correct {credentials}, or `sasl.mechanism` ({mechanism})"
+    )
 
 
 def translate(
@@ -300,10 +332,23 @@ def translate(
     if is_missing(error):
         return TopicMissing(topic, partition)
     where = topic if partition is None else f"{topic}-{partition}"
-    if trouble is not None and trouble.code() in _NOT_LET_IN:
-        return KafkaIOError(f"{doing} of {where} failed: {said_with_name(trouble)}")
-    kind = KafkaUnavailable if is_transient(error) else KafkaIOError
-    return kind(f"{doing} of {where} failed: {said_with_name(error)}")
+    if trouble is not None and is_not_let_in(trouble):
+        error = trouble
+    return failure(error, f"{doing} of {where} failed: {said_with_name(error)}")
+
+
+def failure(error: KafkaError, message: str) -> KafkaIOError:
+    """Returns the message as an error of the class that says whether the same call may work later."""
+    if is_not_let_in(error):
+        return NotLetIn(message)
+    if lacks_acl(error.code()):
+        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that is missing")
+    return KafkaUnavailable(message) if is_transient(error) else KafkaIOError(message)
+
+
+def lacks_acl(code: int) -> bool:
+    """Returns whether an error says that the user lacks an ACL."""
+    return code in _ACL_IS_MISSING
 
 
 def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:

@@ -2,6 +2,7 @@
 
     SparkError
       +- MissingTool       Java or Maven is missing or too old
+      +- NoCache           there is no folder for what is to be cached
       +- SessionRefused    a Spark property or expression would break the job
       +- JvmEnded          Spark's JVM was killed, or ended by itself
 
@@ -23,6 +24,12 @@ class SparkError(Exception):
 
 class MissingTool(SparkError):
     """Java or Maven is missing or too old; the message says how to get it."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class NoCache(SparkError):
+    """No folder for a cache can be written to; the message says which were tried."""
 
     exit_code = ExitCode.BAD_JOB_FILE
 

@@ -24,6 +24,7 @@ import atexit
 import hashlib
 import importlib.metadata
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -38,6 +39,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from teacup.base.cache import cache_folders, cached
 from teacup.spark.errors import JvmEnded, MissingTool
 
 if TYPE_CHECKING:
@@ -82,10 +84,18 @@ def check_java() -> None:
         find_java()
 
 
-def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """`TEACUP_CACHE`, else `~/.cache/teacup`."""
-    named = env.get("TEACUP_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "teacup"
+_JAVAS_TMP = "/tmp"
+
+
+def folders_of_java() -> dict[str, str]:
+    """Returns system properties for what Java does not ask the environment about: TMPDIR, and a home that is missing."""
+    temporary = tempfile.gettempdir()
+    found = {"java.io.tmpdir": temporary} if temporary != _JAVAS_TMP else {}
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:  # Java's home of an unknown user is `?`, and Spark's Ivy takes no relative one
+        found["user.home"] = temporary
+    return found
 
 
 _LINKED = ("bin", "jars", "sbin")
@@ -94,22 +104,29 @@ _LINKED = ("bin", "jars", "sbin")
 def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool = True) -> None:
     """Sets SPARK_HOME in `env` unless it is set already; call it before the JVM is started.
 
-    shared   whether the home may be the cached one; otherwise it is removed when this process ends
+    shared   whether the home may be the cached one; otherwise it is removed when this process ends. So it is if there
+             is no cache
     """
     if "SPARK_HOME" in env:
         return
-    folder = cache_folder() / "spark-home" if shared else Path(tempfile.mkdtemp(prefix="teacup-spark-"))
-    if not shared:
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if shared:
+        for cache in cache_folders(env):
+            with suppress(OSError):
+                env["SPARK_HOME"] = str(spark_home(cache / "spark-home"))
+                return
+    folder = Path(tempfile.mkdtemp(prefix="teacup-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     env["SPARK_HOME"] = str(spark_home(folder))
 
 
 def spark_home(folder: Path) -> Path:
-    """Returns the home of the installed PySpark in `folder`, created if it does not exist yet."""
+    """Returns the home of the installed PySpark in `folder`, created if it does not exist yet. Raises `OSError`."""
     distribution = importlib.metadata.distribution("pyspark")
     installed = Path(str(distribution.locate_file("pyspark"))).resolve()
     digest = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
     home = folder / f"{distribution.version}-{digest}"
+    if all((home / name).exists() for name in _LINKED):
+        return home  # perhaps in a folder that is read only
     home.mkdir(parents=True, exist_ok=True)
     for name in _LINKED:
         try:
@@ -128,24 +145,23 @@ _SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different tr
 
 def archive_options() -> tuple[str, ...]:
     """Returns the JVM's options for the archive of this Spark and this Java; none if it was not written."""
-    if not _archive_folder().exists():
+    if cached(_ARCHIVES) is None:
         return ()
-    archive = archive_file()
-    return (f'"-XX:SharedArchiveFile={archive}"', _MAPPED, SILENT) if archive.exists() else ()
+    archive = cached(archive_name())
+    return () if archive is None else (f'"-XX:SharedArchiveFile={archive}"', _MAPPED, SILENT)
 
 
-def archive_file() -> Path:
-    """Returns where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
+_ARCHIVES = "jvm"
+
+
+def archive_name() -> str:
+    """Returns the archive's name in a cache. Raises `MissingTool` without Java, which Spark needs too."""
     java = java_of()
     spark = importlib.metadata.distribution("pyspark")
     installed = Path(str(spark.locate_file("pyspark"))).resolve()
     source = f"{Path(java).resolve()} {installed} {_SOURCE_OF_CLASSES}"
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return _archive_folder() / f"spark-{spark.version}-{digest}.jsa"
-
-
-def _archive_folder() -> Path:
-    return cache_folder() / "jvm"
+    return f"{_ARCHIVES}/spark-{spark.version}-{digest}.jsa"
 
 
 NO_PYTHON = "/dev/null/python"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, SessionRefused
-from teacup.spark.java import Jvm, archive_options, use_spark_home
+from teacup.spark.java import Jvm, archive_options, folders_of_java, use_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -187,6 +187,7 @@ def _submitted() -> dict[str, str]:
 def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
     """Puts ours first: if an option is given twice, the JVM takes the last."""
     ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
+    ours += [f'"-D{name}={folder}"' for name, folder in folders_of_java().items()]
     archive = archive_options() if conf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from datadelay.watermark import UNKNOWN
-from deploy.check.connect import Named, side_outputs
+from deploy.check.checks import Named, side_outputs
 from deploy.job import JoinJob
 from deploy.jobs.lines import Lines
 from deploy.jobs.query import failed
@@ -107,7 +107,7 @@ def _topics(job: JoinJob) -> list[Named]:
     return [
         Named("right.topic", spec.right.topic, spec.kafka),
         Named("output.topic", output.topic, spec.kafka),
-        *side_outputs({"unjoined": output.unjoined}, {**spec.kafka, **output.kafka}),
+        *side_outputs({"unjoined": output.unjoined}, {**spec.kafka, **output.kafka}, also_read=output.exactly_once),
     ]
 
 

@@ -83,11 +83,11 @@ def wait_for_brokers(
 
     Raises `ConfigError` for properties that librdkafka does not accept.
     """
-    troubles: list[str] = []
+    troubles: list[KafkaError] = []
 
     def note(error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            troubles[:] = [said(error)]
+            troubles[:] = [error]
 
     admin = client.admin(kafka, note, _silent)
 
@@ -98,9 +98,11 @@ def wait_for_brokers(
             admin.list_topics(timeout=_ONE_TRY_S)
         except KafkaException as error:
             admin.poll(0)
-            why = troubles[0] if troubles else said(error.args[0])
+            why = troubles[0] if troubles else error.args[0]
+            if client.is_not_let_in(why):
+                raise client.not_let_in(why, kafka) from error
             raise KafkaUnavailable(
-                f"no broker answered ({why}): correct bootstrap.servers, or start the broker"
+                f"no broker answered ({said(why)}): correct bootstrap.servers, or start the broker"
             ) from error
 
     client.retried(ask, kafka, give_up_after_s)
