@@ -2,6 +2,7 @@
 
     topic_facts   each topic, with what the user may do with it
     check_topics  at the start of a job: its topics exist, and may be used
+    check_group   at the start of a feeder: its positions can be committed
     lacking       what a job needs, and the brokers do not grant: of topics, groups and transactional ids
     explained     an error of a job that was refused something: with all that is missing, not only what it met first
 
@@ -117,6 +118,12 @@ def check_topics(asked: Sequence[Named]) -> None:
     for about in facts:
         if about.problem is not None:
             raise (NotLetIn if about.code is ExitCode.ACCESS else KafkaIOError)(about.problem)
+
+
+def check_group(kafka: Mapping[str, str], group: str) -> None:
+    """Checks the group of positions that others rely on. Raises `AccessRefused`; not if the brokers do not say."""
+    if (error_codes(kafka, [group], reading=True) or {}).get(group) == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        raise refused([Lack("name", Grant("group", group, ("Read",)), kafka)])
 
 
 def lacking(kind: Checkable) -> list[Lack]:

@@ -36,6 +36,7 @@ from deploy.check.findings import (
     ok,
     warning,
 )
+from deploy.check.machine import of_machine
 from deploy.checkpoint_lock import holder_of
 from joins.errors import JoinError
 from teacup.base.errors import ExitCode
@@ -43,13 +44,14 @@ from teacup.base.fields import local_folder
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import wait_for_brokers
+from teacup.spark.conf import master_of
 
 BROKERS_ANSWER_WITHIN_S = 10.0
 
 
 def look_at(kind: Checkable) -> list[Finding]:
     """Looks at everything that a job names; returns all findings, in the order of a job file."""
-    found: list[Finding] = []
+    found = [*of_machine(master_of(kind.common.spark))]
     there: dict[str, TopicFacts] = {}
     checks = kind.checks()
     try:

@@ -122,7 +122,8 @@ class JoinJobKind(JobKind):
         left = topics.get("left.topic")
         if moved is not None and left is not None and left.partitions:
             spec = moved.apply(spec, self._job.output.topic, left.partitions)
-        yield from of_join(spec, planned, moved, topics)
+        has_dead_letters = self._job.output.dead_letter is not None
+        yield from of_join(spec, planned, moved, topics, dead_letters=has_dead_letters)
 
     def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
         # The clients of both APIs would cost an in-memory join half a second of its start.

@@ -25,7 +25,7 @@ RANGES = 3
 ENOUGH = 1_000
 """How many left records without a match, and none with one, are worth a warning."""
 REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
-_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
+_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late", "skipped")
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ class JobKind(ABC):
 
     def wait(self, stopped: Callable[[], bool]) -> None:
         """Returns once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
-        wait_for_brokers(self.kafka, stopped)
+        wait_for_brokers(self.kafka, stopped, self.common.brokers_answer_within_ms / 1000)
 
     def prepare(self) -> None:  # noqa: B027 - nor has more to check
         """Checks what else can be checked before Spark starts, and claims the output."""

@@ -14,7 +14,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 AS_JSON = "TEACUP_LOG_JSON"
 """Set in the environment of workers that log JSON."""
@@ -48,6 +48,11 @@ def formatter(*, as_json: bool) -> logging.Formatter:
 def worker_environment(*, as_json: bool) -> dict[str, str]:
     """Returns Spark properties with which workers log like the driver."""
     return {f"spark.executorEnv.{AS_JSON}": "1"} if as_json else {}
+
+
+def logs_json(properties: Mapping[str, str]) -> bool:
+    """Returns whether these Spark properties are of a job that logs JSON."""
+    return worker_environment(as_json=True).items() <= properties.items()
 
 
 def log_like_the_driver() -> None:

@@ -351,9 +351,15 @@ def lacks_acl(code: int) -> bool:
     return code in _ACL_IS_MISSING
 
 
-def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:
+def retried(
+    call: Callable[[], T],
+    kafka: Mapping[str, Any],
+    give_up_after_s: float | None = None,
+    say_after_s: float = SAY_AFTER_S,
+) -> T:
     """Calls until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning.
 
+    say_after_s       when the warning comes, at the earliest
     give_up_after_s   None: after a minute. (A running job holds for longer: `teacup.spark.stream_reader`.)
 
     `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
@@ -365,7 +371,7 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: fl
     def worth_another_try(error: BaseException) -> bool:
         nonlocal reported
         spent_s = time.monotonic() - started
-        if isinstance(error, KafkaUnavailable) and not reported and spent_s > SAY_AFTER_S:
+        if isinstance(error, KafkaUnavailable) and not reported and spent_s > say_after_s:
             reported = True
             log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, within_s)
         return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))

@@ -23,6 +23,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import importlib.metadata
+import logging
 import os
 import pwd
 import re
@@ -40,10 +41,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from teacup.base.cache import cache_folders, cached
+from teacup.base.logs import logs_json
 from teacup.spark.errors import JvmEnded, MissingTool
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
+
+log = logging.getLogger("teacup.spark.jvm")
+"""What the JVM and the workers below it write to standard error, where the job logs JSON: a line of theirs each."""
 
 MINIMUM_JAVA = 17
 _HOW = (
@@ -82,20 +87,27 @@ def check_java() -> None:
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         find_java()
+        check_user()
+
+
+def check_user() -> None:
+    """Checks that the user has a name: Spark's file system does not start without. Raises `MissingTool`."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        raise MissingTool(
+            f"user {os.getuid()} has no name on this machine, and Spark does not start without: add it to /etc/passwd, "
+            "or run as a user who is there (in a container: the image's own user)"
+        ) from None
 
 
 _JAVAS_TMP = "/tmp"
 
 
-def folders_of_java() -> dict[str, str]:
-    """Returns system properties for what Java does not ask the environment about: TMPDIR, and a home that is missing."""
-    temporary = tempfile.gettempdir()
-    found = {"java.io.tmpdir": temporary} if temporary != _JAVAS_TMP else {}
-    try:
-        pwd.getpwuid(os.getuid())
-    except KeyError:  # Java's home of an unknown user is `?`, and Spark's Ivy takes no relative one
-        found["user.home"] = temporary
-    return found
+def temporary_folder() -> dict[str, str]:
+    """Returns the system property for the folder of TMPDIR, which Java does not look at."""
+    folder = tempfile.gettempdir()
+    return {} if folder == _JAVAS_TMP else {"java.io.tmpdir": folder}
 
 
 _LINKED = ("bin", "jars", "sbin")
@@ -193,6 +205,7 @@ class Jvm:
         }
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stderr=pipe, env=env, process_group=0)
+        self._as_json = logs_json(properties)
         self._shown = threading.Thread(target=self._show, name="jvm-errors", daemon=True)
         self._gateway: JavaGateway | None = None
         self._planned = False
@@ -264,8 +277,13 @@ class Jvm:
     def _show(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            if _SAYS_NOTHING not in line:
-                sys.stderr.write(line.decode(errors="replace"))
+            text = line.decode(errors="replace")
+            if _SAYS_NOTHING in line:
+                continue
+            if self._as_json:
+                log.warning("%s", text.rstrip("\n"))
+            else:
+                sys.stderr.write(text)
                 sys.stderr.flush()
 
 

@@ -89,7 +89,7 @@ def run_unjoined(
     """
 
     def wait(stopped: Callable[[], bool]) -> None:
-        wait_for_brokers(job.spec.kafka, stopped)
+        wait_for_brokers(job.spec.kafka, stopped, job.brokers_answer_within_ms / 1000)
         wait_for_registry(job.spec.registry, [job.spec.right], stopped)
 
     def work() -> ExitCode:

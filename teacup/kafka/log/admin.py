@@ -79,7 +79,7 @@ def wait_for_brokers(
     stopped: Callable[[], bool] = lambda: False,
     give_up_after_s: float | None = None,
 ) -> None:
-    """Returns once a broker has answered, or `stopped()`; one warning after 3 s, `KafkaUnavailable` in the end.
+    """Returns once a broker has answered, or `stopped()`; a warning after the first try, `KafkaUnavailable` in the end.
 
     Raises `ConfigError` for properties that librdkafka does not accept.
     """
@@ -105,7 +105,7 @@ def wait_for_brokers(
                 f"no broker answered ({said(why)}): correct bootstrap.servers, or start the broker"
             ) from error
 
-    client.retried(ask, kafka, give_up_after_s)
+    client.retried(ask, kafka, give_up_after_s, say_after_s=0.0)
 
 
 def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mapping[str, str]) -> set[int]:
