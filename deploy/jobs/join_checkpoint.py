@@ -163,7 +163,7 @@ class Checkpoint:
         kept = self._kept(NAME, "Remove it if the job was never renamed")
         if kept is not None and kept != name:
             raise JobRenamed(
-                f"checkpoint {self._location!r} was written under the name {kept!r}, and the job is now named {name!r}: "
+                f"checkpoint {self._location!r} was written under the name {kept!r}, and the job is {name!r} now: "
                 f"what is in the output is known by the old name only. Put `name: {kept}` back; or give the job a new "
                 "checkpoint, and a `start` from which its rows may be written again"
             )

@@ -31,6 +31,7 @@ from deploy.job import CommonJob
 from deploy.jobs.lines import Backlog, Lines, Positions, Report
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
+from deploy.jobs.supervisor import Supervisor
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
 from teacup.base.logs import worker_environment
@@ -192,8 +193,11 @@ def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
     if lines.live:
         backlog.start()
     asked, look = False, Every(POSITIONS_EVERY_S)
+    supervisor = Supervisor()
+    supervisor.ready()
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+            supervisor.alive(stops=stop.asked)
             lines.tick(backlog.shown())
             if look.due():
                 positions.commit_when_idle()

@@ -287,6 +287,14 @@ def is_transient(error: KafkaError) -> bool:
     return bool(error.retriable()) or error.code() in _TRANSIENT
 
 
+def is_about_its_group(error: KafkaError) -> bool:
+    """Returns whether a reader's error is about its group, which librdkafka looks for although nobody joins one.
+
+    A user who may read the topic need not be allowed to use the group.
+    """
+    return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
 _NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
 _ACL_IS_MISSING = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -295,12 +303,13 @@ _ACL_IS_MISSING = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 )
+_TLS_ALERT = "SSL alert number"  # the brokers' reason to end a connection, as for want of a client's certificate
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # the server that issues tokens did not give one: it may later
 
 
 def is_not_let_in(error: KafkaError) -> bool:
     """Returns whether the brokers refuse the connection itself: its login, or its TLS."""
-    return error.code() in _NOT_LET_IN and _NO_TOKEN not in error.str()
+    return (error.code() in _NOT_LET_IN and _NO_TOKEN not in error.str()) or _TLS_ALERT in error.str()
 
 
 def not_let_in(error: KafkaError, kafka: Mapping[str, str]) -> NotLetIn:
@@ -309,7 +318,7 @@ def not_let_in(error: KafkaError, kafka: Mapping[str, str]) -> NotLetIn:
     Waiting would not help, so nothing is tried again.
     """
     brokers = _brokers(kafka)
-    if error.code() == KafkaError._SSL:
+    if error.code() == KafkaError._SSL or _TLS_ALERT in error.str():
         return NotLetIn(
             f"TLS with brokers {brokers} failed ({said(error)}): correct `ssl.ca.location`, the client's "
             "`ssl.certificate.location` and `ssl.key.location`, or `security.protocol`"

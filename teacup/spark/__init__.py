@@ -6,6 +6,7 @@ conf.py           Spark properties of a job (pure)
 crossing.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
 errors.py         what starting or keeping Spark refuses or gives up (pure)
 java.py           this machine's Java, and Spark's JVM as a process of ours
+master.py         whether Spark's master accepts a connection
 session.py        the Spark session of a job
 stream_reader.py  `StreamReader`: what every streaming reader does, whatever it plans, and its data source class
 worker_daemon.py  Spark's worker daemon: imports what our workers need, and warns of those that were killed

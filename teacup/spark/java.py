@@ -122,7 +122,7 @@ def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool =
     if "SPARK_HOME" in env:
         return
     if shared:
-        for cache in cache_folders(env):
+        for cache in cache_folders():
             with suppress(OSError):
                 env["SPARK_HOME"] = str(spark_home(cache / "spark-home"))
                 return

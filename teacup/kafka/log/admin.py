@@ -142,6 +142,8 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
         partition, error = event.partition(), event.error()
         if partition not in waiting or any(spot.partition == partition for spot in spots):
             continue  # until the seek has begun nothing is checked
+        if error is not None and client.is_about_its_group(error):
+            continue
         if error is not None and client.is_out_of_range(error):
             found.add(partition)
         elif error is not None and error.code() != KafkaError._PARTITION_EOF:
