@@ -168,12 +168,12 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 def of_topic(facts: TopicFacts) -> Iterator[Finding]:
     """Says whether a topic exists, and may be used."""
+    if facts.lacks:
+        yield error(facts.key, f"{facts.topic!r}: the user lacks {', '.join(facts.lacks)}", ExitCode.ACCESS)
+        return
     if facts.problem is not None or facts.partitions is None:
         text = facts.problem or f"Kafka has no topic {facts.topic!r}; check its name, or create it"
         yield error(facts.key, text, facts.code)
-        return
-    if facts.lacks:
-        yield error(facts.key, f"{facts.topic!r}: the user lacks {', '.join(facts.lacks)}", ExitCode.ACCESS)
         return
     may = "" if facts.allowed is None else f", may be {'written' if facts.written else 'read'}"
     yield ok(facts.key, f"{facts.topic!r} has {facts.partitions} partitions{may}")

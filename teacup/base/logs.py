@@ -52,7 +52,7 @@ def worker_environment(*, as_json: bool) -> dict[str, str]:
 
 def logs_json(properties: Mapping[str, str]) -> bool:
     """Returns whether these Spark properties are of a job that logs JSON."""
-    return worker_environment(as_json=True).items() <= properties.items()
+    return f"spark.executorEnv.{AS_JSON}" in properties
 
 
 def log_like_the_driver() -> None:

@@ -142,8 +142,8 @@ def written_so_far(receipt: Receipt | None, batch: Batch, who: str) -> WrittenSo
                 f"{who} has no receipt, and batch {batch.number} of this checkpoint is not its first: what of it is in "
                 "the output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "
                 "commit; or the group was deleted; or the output topic was recreated; or the job had another `name`; "
-                "or this checkpoint wrote at least once until now, or to another output topic. Start a new checkpoint at "
-                "a time (`start: TIME`), or change to `delivery: at-least-once` for good: it leaves no receipts"
+                "or this checkpoint wrote at least once until now, or to another output topic. Start a new checkpoint "
+                "at a time (`start: TIME`), or change to `delivery: at-least-once` for good: it leaves no receipts"
             )
         return NOTHING_IN
     if receipt.generation != batch.generation:

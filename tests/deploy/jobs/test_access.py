@@ -156,7 +156,7 @@ def test_check_lists_what_is_missing_and_one_line_grants_it(guarded: Guarded, tm
 
     code, errors = checked(job)
     assert code == ExitCode.ACCESS
-    assert len(errors) == 9, errors
+    assert len(errors) == 9, "\n".join(errors)
     grant_what_is_asked(guarded, user, next(line for line in errors if "kafka-acls" in line))
     assert checked(job) == (ExitCode.DONE, [])
 
