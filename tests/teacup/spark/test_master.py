@@ -10,7 +10,7 @@ from deploy.dev.broker.lifeline import free_port
 from teacup.base.errors import ExitCode
 from teacup.spark.errors import MasterUnreachable
 from teacup.spark.master import addresses_of, check_master
-from teacup.spark.session import Session, java_reason
+from teacup.spark.session import java_reason
 
 
 def test_a_master_has_the_addresses_that_it_names() -> None:
@@ -29,12 +29,12 @@ def test_one_address_that_accepts_a_connection_is_enough() -> None:
         check_master(f"spark://127.0.0.1:{free_port()},127.0.0.1:{port}")
 
 
-def test_a_session_is_not_started_for_a_master_that_accepts_none() -> None:
-    """The message names each address, and what happened there; no JVM is left."""
+def test_a_master_that_accepts_none_is_refused_at_once() -> None:
+    """The message names each address, and what happened there."""
     one, two = free_port(), free_port()
 
     with pytest.raises(MasterUnreachable) as error:
-        Session("unreachable", {"master": f"spark://127.0.0.1:{one},127.0.0.1:{two}"})
+        check_master(f"spark://127.0.0.1:{one},127.0.0.1:{two}")
 
     assert error.value.exit_code is ExitCode.UNREACHABLE
     assert all(f"127.0.0.1:{port}: Connection refused" in str(error.value) for port in (one, two))
