@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 
 from deploy.check.findings import LITTLE_SPACE, Finding, error, ok, warning
-from teacup.base.cache import cache_folder, cached
+from teacup.base.cache import cache_folder, cache_folders, cached
 from teacup.base.errors import ExitCode
 from teacup.spark.errors import MasterUnreachable, MissingTool
 from teacup.spark.java import archive_name, check_java, java_of
@@ -37,7 +37,9 @@ def of_machine(master: str) -> Iterator[Finding]:
     text = f"{temporary}, for temporary files, {free / 1e9:,.1f} GB free"
     yield ok("TMPDIR", text) if free >= LITTLE_SPACE else warning("TMPDIR", f"{text}: little")
     cache = cache_folder()
-    yield ok("TEACUP_CACHE", f"{cache}, for caches" if cache else "no folder can be written to: nothing is cached")
+    prepared = [str(folder) for folder in cache_folders() if folder.is_dir()]
+    read_only = f"{prepared[0]}, read only" if prepared else "no folder can be written to: nothing is cached"
+    yield ok("TEACUP_CACHE", f"{cache}, for caches" if cache else read_only)
     if addresses_of(master):
         try:
             check_master(master)
