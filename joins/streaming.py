@@ -49,8 +49,9 @@ def window_join(
     window_backup  a folder or URL that all machines reach, of this query only: slices are copied to it, and fetched
                    from it by a machine that lacks them; None: such a machine reads Kafka
 
-    Every left record gets exactly one outcome, and so a row, unless its side skips tombstones. Give the query a checkpoint location of its own: it holds the
-    positions and the spec. The caller writes the rows, with the guarantees of the Spark sink that is used.
+    Every left record gets exactly one outcome, and so a row, unless its side skips tombstones. Give the query a
+    checkpoint location of its own: it holds the positions and the spec. The caller writes the rows, with the guarantees
+    of the Spark sink that is used.
     """
     from joins.plan.reader import JoinControl
     from joins.plan.start.copartition import with_path

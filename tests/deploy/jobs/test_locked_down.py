@@ -28,7 +28,7 @@ def teacup(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
     """The command with almost no environment, as a supervisor starts it."""
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": NOWHERE, **variables}
     command = [sys.executable, "-m", "deploy.cli", *arguments]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=240)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=480)
 
 
 def job(folder: Path, content: Mapping[str, Any], **changes: Any) -> str:
