@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis libfaketime test mutations crash soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test mutations crash soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,20 +41,23 @@ postgresql: ## PostgreSQL for the tests of the Data Delay API, where it is missi
 redis: ## a Redis server for the tests of that back end, where it is missing
 	@if [ -f tests/install-redis.sh ]; then sh tests/install-redis.sh; fi
 
+prometheus: ## Prometheus and promtool for the tests of metrics, where they are missing
+	@if [ -f tests/install-prometheus.sh ]; then sh tests/install-prometheus.sh; fi
+
 libfaketime: ## libfaketime for the slow tests in which clocks step, where it is missing
 	@if [ -f tests/install-libfaketime.sh ]; then sh tests/install-libfaketime.sh; fi
 
-test: broker-jars browser redis ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
+test: broker-jars browser redis prometheus ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m teacup.spark.class_archive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
-mutations: broker-jars redis ## takes safeguards out one at a time: a test must fail each time (ONLY=expiry)
+mutations: broker-jars redis prometheus ## takes safeguards out one at a time: a test must fail each time (ONLY=expiry)
 	@$(BIN)/python -m tests.mutations $(if $(ONLY),--only "$(ONLY)")
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND))
 
-soak: broker-jars postgresql redis libfaketime ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
+soak: broker-jars postgresql redis prometheus libfaketime ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
 	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
 

@@ -38,9 +38,9 @@ from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, valu
 from deploy.dev.broker.broker import Broker
 from deploy.job import JoinJob, Output
 from deploy.jobs.join import JoinJobKind
-from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
+from deploy.watch.lines import Lines
 from joins.spec import Format, JoinSpec, Side
 from teacup.base.now import wall_ms
 from teacup.kafka.write.writer import TopicWriter

@@ -19,6 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from benchmarks.workload import create_topic
+from dedup.identity import BatchTag
 from deploy.dev.broker.broker import Broker
 from deploy.job import Output
 from deploy.output.routing import outgoing_results, too_large
@@ -89,7 +90,9 @@ def _sunk(kafka: Mapping[str, str], topic: str, rows: pl.DataFrame) -> None:
     writer = TopicWriter(kafka)
     for start in range(0, len(rows), SINK_CHUNK):
         some = rows[start : start + SINK_CHUNK]
-        out = outgoing_results(spec, Output(topic=topic), some, None).restamped(limits, wall_ms())
+        out = outgoing_results(spec, Output(topic=topic), some, BatchTag.of(spec.name, "g", 1)).restamped(
+            limits, wall_ms()
+        )
         if too_large(out, limits):
             raise AssertionError("no record is too large")
         writer.write(topic, out.keys, out.values, out.headers, out.times)

@@ -25,12 +25,13 @@ from typing import Any
 import polars as pl
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
+from dedup.identity import BatchTag
 from deploy.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import JoinJobKind
-from deploy.jobs.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 from deploy.output.routing import outgoing_results
+from deploy.watch.lines import Lines
 from joins.items import Batches, End, Item, Rows
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
@@ -80,12 +81,13 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: st
     """Runs everything except the producer; returns the summaries."""
     spec = with_path(spec)
     join = join_kind_of(spec).stage(spec, windows, None)
+    tag = BatchTag.of(spec.name, "g", 1)
 
     def summaries_of(items: Iterable[Item[BucketSummary]]) -> Iterator[BucketSummary]:
         for item in items:
             if isinstance(item, Rows):
                 results = item.frame.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
-                if len(outgoing_results(spec, Output(topic="none"), results, None).values.to_list()) != len(results):
+                if len(outgoing_results(spec, Output(topic="none"), results, tag).values.to_list()) != len(results):
                     raise AssertionError("an envelope is missing")
             elif isinstance(item, End):
                 yield item.summary

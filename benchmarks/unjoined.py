@@ -31,6 +31,7 @@ from benchmarks.delivery import all_columns
 from benchmarks.measure import run
 from benchmarks.window_join import TIMEOUT_S, check
 from benchmarks.workload import BEGIN_MS, LOG_APPEND_TIME, PARTITIONS, RIGHT_PER_S, U64, create_topic, keys, values
+from dedup.identity import BatchTag
 from deploy.job import JoinJob
 from deploy.load import load_job
 from deploy.output.routing import outgoing_results
@@ -84,7 +85,7 @@ def write_output(writer: TopicWriter, job: JoinJob, ids: U64) -> None:
         reason=pl.when(~matched).then(pl.lit("no_candidate")),
         late=pl.lit(value=False),
     )
-    made = outgoing_results(job.spec, job.output, all_columns(rows), None)
+    made = outgoing_results(job.spec, job.output, all_columns(rows), BatchTag.of(job.spec.name, "g", 1))
     writer.write(JOINED, made.keys, made.values, made.headers, made.times)
 
 

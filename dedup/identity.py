@@ -15,8 +15,8 @@ A record without these headers is not one of our results: its id is null. Anythi
 expression) is written as a header by the job that makes it.
 
 A position identifies a result's record only within one generation of one job: recreated topics count from 0 again, a
-backfill reads the same offsets, two jobs read different topics. So at-least-once output says in `teacup.batch` which
-batch of which job wrote a result (`BatchTag`):
+backfill reads the same offsets, two jobs read different topics. So each row says in `teacup.batch` which batch of which
+job wrote it (`BatchTag`):
 
     tag     origin:number, `3f9a0c5d71be42a8:17`
     origin  from the job's name and the generation of its checkpoint; every new checkpoint has a new generation

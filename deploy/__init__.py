@@ -3,9 +3,11 @@
 check/              `teacup check`: the files of services, and what a job would meet
 cli/                the `teacup` command
 dev/                the demos, and a broker for development
+explain/            `teacup explain`: why a record was joined, or not
 jobfile/            the keys of job files
 jobs/               one runner, and a module for each kind of job
 output/             which rows are written where, and how
+watch/              what a running job tells: lines, metrics
 checkpoint_lock.py  one process per checkpoint
 errors.py           what is refused or given up (pure)
 job.py              jobs as plain, validated data (pure)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from dedup.identity import Identity
 from dedup.replay_range import DedupConfig
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
 from joins.spec import JoinSpec, OnDataLoss, Wait
-from teacup.base.fields import Count, local_folder
+from teacup.base.fields import Between, Count, local_folder
+
+Port = Annotated[int, Between("a port, from 0 to 65535", least=0, most=65_535)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +61,14 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricsAt:
+    """Where a running job shows its numbers, and whether it lives. port: 0 is any free one, which the log names."""
+
+    port: Port = 9464
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CommonJob:
     """What jobs of every kind have in common.
 
@@ -68,6 +79,7 @@ class CommonJob:
     spark       `master` and any Spark property
     brokers_answer_within_ms   how long a start waits for brokers that do not answer
     json_log    JSON lines instead of text
+    metrics     None: it shows nothing
     """
 
     kind: str
@@ -76,6 +88,12 @@ class CommonJob:
     spark: Mapping[str, str] = field(default_factory=dict)
     brokers_answer_within_ms: Wait = 30_000
     json_log: bool = False
+    metrics: MetricsAt | None = None
+
+    @property
+    def job_name(self) -> str:
+        """Returns the job's name."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +108,10 @@ class JoinJob(CommonJob):
     output: Output
     window_folder: Path | None = None
     window_backup: bool | None = None
+
+    @property
+    def job_name(self) -> str:
+        return self.spec.name
 
     @property
     def window_backup_folder(self) -> str | None:
@@ -134,9 +156,17 @@ class DedupJob(CommonJob):
     on_data_loss: OnDataLoss = JoinSpec.on_data_loss
     max_records: Count = JoinSpec.max_records
 
+    @property
+    def job_name(self) -> str:
+        return self.name
+
 
 @dataclass(frozen=True, kw_only=True)
 class FeederJob(CommonJob):
     """A job that stores right's records for lookup joins."""
 
     spec: FeedSpec
+
+    @property
+    def job_name(self) -> str:
+        return self.spec.name

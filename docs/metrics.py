@@ -1,4 +1,4 @@
-"""Writes the table of metrics into docs/reference.md, from those of the two services: `python -m docs.metrics`."""
+"""Writes the tables of metrics into docs/reference.md, of jobs and of the two services: `python -m docs.metrics`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from prometheus_client.metrics import MetricWrapperBase
 
 from datadelay.api.app import DelayCollector, DelayMetrics
+from deploy.watch.measures import METRICS, Type
 from docs.blocks import table, with_blocks
 from teacup.storage.api.metrics import StorageMetrics
 
@@ -26,9 +27,17 @@ def rows() -> Iterator[tuple[str, str, str]]:
                 yield _row(name, one._labelnames, family.documentation)
 
 
+def rows_of_jobs() -> Iterator[tuple[str, str, str]]:
+    """The same of those of jobs."""
+    for metric in METRICS:
+        meaning = f"histogram: {metric.meaning}" if metric.type is Type.HISTOGRAM else metric.meaning
+        yield _row(metric.full_name, metric.labels, meaning)
+
+
 def with_table(page: str) -> str:
-    """The page with the present table."""
-    return with_blocks(page, "metrics", lambda _: table(("metric", "labels", "meaning"), rows()))
+    """The page with the present tables."""
+    rows_of = {"services": rows, "jobs": rows_of_jobs}
+    return with_blocks(page, "metrics", lambda name: table(("metric", "labels", "meaning"), rows_of[name]()))
 
 
 def _row(name: str, labels: tuple[str, ...], meaning: str) -> tuple[str, str, str]:

@@ -8,6 +8,7 @@ rows/         records and rows as Arrow and polars frames
 testing/      property-test a join of two topics without a broker
 window/       the in-memory join (JoinBolt)
 errors.py     what a join refuses, or gives up (pure)
+explain.py    why a left record was joined with a right one, or with none (pure)
 items.py      what the stages of a task pass to each other (pure)
 spec.py       what a join is (pure)
 spec_base.py  what all specs have in common: durations as texts, what a checkpoint is bound to (pure)

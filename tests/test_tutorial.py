@@ -97,4 +97,4 @@ def test_the_commands_and_options_of_the_page_exist_and_its_programs_are_python(
         known = {option for one in COMMANDS[name].params for option in one.opts}
         assert {word for word in words if word.startswith("-")} <= known, words
     assert len(programs) >= 5
-    assert set(names) == {"teacup dev broker", "teacup check", "teacup run"}
+    assert set(names) == {"teacup dev broker", "teacup check", "teacup run", "teacup explain"}

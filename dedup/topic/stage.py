@@ -15,9 +15,10 @@ that it does not accept at all ends the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -32,13 +33,15 @@ from dedup.topic.read_back import OutputWindow, valid_times
 from dedup.topic.source import BatchPart, RangeStage, Remaining
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
+from teacup.base.stage_times import StageTimes
 from teacup.kafka.delivery.delivery import failpoint
 from teacup.kafka.errors import RecordTooLarge
 from teacup.kafka.read.range_reader import open_reader
 from teacup.kafka.records.limits import TopicLimits, batch_bytes, record_bytes, restamped
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
 from teacup.kafka.write.writer import TopicWriter, discard_writer, open_writer
-from teacup.spark.crossing import summary_rows
+from teacup.spark.crossing import FIRST_TRY, TaskRun, summary_rows
+from teacup.spark.task import this_task
 
 OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch
 
@@ -65,6 +68,8 @@ class TopicSummary:
     known: int
     forgotten: int
     skipped: int
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    task: TaskRun = FIRST_TRY
 
 
 def topic_stage(job: TopicJob) -> RangeStage:
@@ -109,19 +114,22 @@ def _written(
     under_way = SeenIds()
     failpoint("before_produce")
     read = dropped = without_id = 0
-    source = _source(job, span)
-    for batch in source.of(span.start, span.end):
-        ids = job.identity.of_records(batch)
-        times = valid_times(batch, wall_ms())[ids.is_not_null().to_numpy()]
-        fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
-        kept = batch if fresh.all() else batch.filter(pa.array(fresh))
+    source, took = _source(job, span), StageTimes(time.perf_counter)
+    for batch in took.over("fetch", source.of(span.start, span.end)):
+        with took.within("match"):
+            ids = job.identity.of_records(batch)
+            times = valid_times(batch, wall_ms())[ids.is_not_null().to_numpy()]
+            fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
+            kept = batch if fresh.all() else batch.filter(pa.array(fresh))
         read += len(batch)
         dropped += len(batch) - len(kept)
         without_id += ids.null_count()
         if len(kept):
-            writer.write(job.output, *accepted(job.source, kept, limits, wall_ms()))
+            with took.within("produce"):
+                writer.write(job.output, *accepted(job.source, kept, limits, wall_ms()))
             failpoint("producing")
-    delivered = writer.flush()
+    with took.within("commit"):
+        delivered = writer.flush()
     failpoint("after_commit")
     if delivered.sent != read - dropped or delivered.acknowledged != delivered.sent:
         raise RowsLost(
@@ -140,6 +148,8 @@ def _written(
         known=len(window.seen),
         forgotten=window.forgotten,
         skipped=source.skipped,
+        seconds=took.seconds,
+        task=this_task(),
     )
 
 

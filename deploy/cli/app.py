@@ -83,10 +83,20 @@ def run(
             "never continue; rows from `start` on are written again",
         ),
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            metavar="PORT",
+            help="serve /metrics, /livez and /readyz at this port of this machine, like the key `metrics.port`; 0: "
+            "any free one, which the log names",
+        ),
+    ] = None,
     assignments: Assignments = None,
 ) -> None:
     """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
-    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=assignments or (), stop=context.obj))
+    given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
+    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -156,6 +166,37 @@ def unjoined(
     raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
 
 
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
+def explain(
+    job_file: JobFile,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", help="a join key: its newest left records; base64:TEXT for bytes that are no text"),
+    ] = None,
+    left: Annotated[
+        str | None, typer.Option("--left", metavar="PARTITION:OFFSET", help="the left record at this position")
+    ] = None,
+    right: Annotated[
+        str | None, typer.Option("--right", metavar="PARTITION:OFFSET", help="the right record at this position")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="with --key: how many left records at most")] = 3,
+    until: Annotated[
+        str | None, typer.Option("--until", help="with --key: not later than this ISO-8601 time with a zone")
+    ] = None,
+    most: Annotated[
+        int,
+        typer.Option("--most", min=1, help="how many records each search reads at most; the answer says what was not"),
+    ] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, with everything that was found")] = False,
+    assignments: Assignments = None,
+) -> None:
+    """Explain why a record of a join was matched, or not, and where its row is. It only reads; the job may run."""
+    from deploy.explain.command import Question, explain_of
+
+    question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
+    raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
+
+
 @app.command(rich_help_panel="Jobs")
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
@@ -195,13 +236,15 @@ def run_file(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log)
-    from deploy.jobs.lines import Lines
+    log_job(as_json=job.json_log, job=job.job_name)
     from deploy.jobs.runner import run
     from deploy.kinds import kind_of
+    from deploy.watch.lines import Lines
+    from deploy.watch.watched import watched
 
-    with closing(Lines(as_json=job.json_log)) as lines:
-        return run(kind_of(job, take_over=take_over), lines, stop)
+    kind = kind_of(job, take_over=take_over)
+    with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
+        return run(kind, listener, stop)
 
 
 def unjoined_of(
@@ -214,7 +257,7 @@ def unjoined_of(
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, progress=sys.stderr.isatty())  # cron mails what is printed
+    log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails what is printed
     from deploy.job import JoinJob
     from deploy.jobfile.values import start_at
     from joins.lookup.spec import LookupSpec
@@ -230,8 +273,8 @@ def unjoined_of(
     except ValueError as error:
         typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
         return ExitCode.BAD_JOB_FILE
-    from deploy.jobs.lines import Lines
     from deploy.jobs.unjoined.run import run_unjoined
+    from deploy.watch.lines import Lines
 
     with closing(Lines(as_json=job.json_log)) as lines:
         return run_unjoined(job, lines, stop, begin)
@@ -242,7 +285,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log)
+    log_job(as_json=job.json_log, job=job.job_name)
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+import shutil
 import sys
 import threading
 from importlib.metadata import PackageNotFoundError, requires
@@ -14,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from teacup.base.errors import ExitCode
-from teacup.base.logs import Sparse, formatter
+from teacup.base.logs import Sparse, formatter, mention
 
 DISTRIBUTION = "teacup-joins"
 
@@ -49,10 +50,12 @@ def extra_of(module: str) -> str | None:
     return None
 
 
-def log_job(*, as_json: bool, progress: bool = True) -> None:
-    """Logs what needs a look, and of our own code also progress."""
+def log_job(*, as_json: bool, job: str = "", progress: bool = True) -> None:
+    """Logs what needs a look, and of our own code also progress; job: its name, for JSON lines."""
     handler = StandardError()
-    handler.setFormatter(formatter(as_json=as_json))
+    if job:
+        mention(job=job)
+    handler.setFormatter(formatter(as_json=as_json, width=_columns if sys.stderr.isatty() else None))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
     if as_json:
@@ -67,6 +70,10 @@ def _log_what_python_prints() -> None:
     logging.captureWarnings(capture=True)
     sys.excepthook = lambda kind, error, _: log.error("%s: %s", kind.__name__, error, exc_info=error)
     threading.excepthook = lambda hook: log.error("%s: %s", hook.exc_type.__name__, hook.exc_value)
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def log_each_line_once(level: int) -> None:

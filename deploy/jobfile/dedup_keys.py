@@ -73,9 +73,9 @@ class DedupKeys(JobKeys):
     identity: Id = Field(
         default=as_written("positions"),
         alias="id",
-        description="`positions` (the headers `teacup.batch`, `teacup.left` and `teacup.right` of a join's "
-        "at-least-once output), `key` (Kafka's), `header:NAME`, a JSON path into the value (`$.id`), or a list of the "
-        "last three; records without an id go through and are counted",
+        description="`positions` (the headers `teacup.batch`, `teacup.left` and `teacup.right` of a join's rows), "
+        "`key` (Kafka's), `header:NAME`, a JSON path into the value (`$.id`), or a list of the last three; records "
+        "without an id go through and are counted",
     )
     window_ms: Duration = from_spec(
         DedupJob,

@@ -19,7 +19,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from dedup.replay_range import DedupConfig
 from dedup.restart.worker import location_problem
-from deploy.job import CommonJob
+from deploy.job import CommonJob, MetricsAt
 from deploy.jobfile.values import (
     KafkaProperties,
     KeptParts,
@@ -88,6 +88,22 @@ Trigger = Annotated[
 ]
 
 
+class MetricsKeys(Keys):
+    """Where a running job shows its numbers, and whether it lives."""
+
+    port: int = from_spec(MetricsAt, "port", description="0: any free one, which the log names")
+    host: Text = from_spec(
+        MetricsAt,
+        "host",
+        description="the address to listen on; by default only this machine can ask. Nobody needs a token: give "
+        "another only in a network where everybody may read it",
+    )
+
+    def to_spec(self) -> MetricsAt:
+        """Returns the address."""
+        return MetricsAt(**dict(self))
+
+
 class JobKeys(Keys):
     """The keys of every job."""
 
@@ -135,6 +151,12 @@ class JobKeys(Keys):
     log: Literal["text", "json"] = Field(
         default="text", description="one line of text per batch, or one JSON object per line"
     )
+    metrics: MetricsKeys | None = from_spec(
+        CommonJob,
+        "metrics",
+        description="where a running job serves `/metrics` for Prometheus, `/livez` and `/readyz`; `{}` takes the "
+        "defaults, null: nowhere",
+    )
 
     @property
     def in_transactions(self) -> bool:
@@ -159,6 +181,7 @@ class JobKeys(Keys):
             "brokers_answer_within_ms": self.brokers_answer_within_ms,
             "spark": self.spark,
             "json_log": self.log == "json",
+            "metrics": None if self.metrics is None else self.metrics.to_spec(),
         }
 
     @model_validator(mode="after")

@@ -5,7 +5,6 @@ The loop, from the first moment to the exit code:
     stopping.py    how a job is asked to stop
     runner.py      the loop; `JobKind`, which is all that a kind of job gives to it; positions for lag tools
     query.py       the running query: the summaries of a batch, whether one is in progress, an exit code for what failed
-    lines.py       what a job prints: a line per batch, and on a terminal the backlog
     supervisor.py  what systemd learns of it: that it runs, and that it still does
 
 The kinds, each with the report of its batches:
@@ -24,7 +23,7 @@ What a join does before Spark starts, and beside it:
 
 **Add a metric of a batch:** a task counts it in its summary (a join: `joins.read.summary.BucketSummary`), the kind's
 report adds it up (a join: `gather` in join_report.py; else `gathered` of the kind), and shows it in `usual`, in `rare`
-or only in `for_machines`.
+or only in `for_machines`. Prometheus gets what is in `samples` (`deploy.watch`).
 
 **Add a kind of job:** a subclass of `deploy.jobs.runner.JobKind` in a module here, keys in a module of
 `deploy/jobfile/`, and a line in `deploy/kinds.py`.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from deploy.job import DedupJob
 from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
+from deploy.watch import measures
+from deploy.watch.measures import Effort, Measured
 from teacup.base.times import written
 from teacup.kafka.headers import BATCH
 from teacup.spark.stream_reader import ReaderControl, rows_of
@@ -26,7 +28,7 @@ from teacup.spark.stream_reader import ReaderControl, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.lines import Positions
+    from deploy.watch.backlog import Positions
 
 _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped")
 
@@ -44,6 +46,9 @@ class DedupJobKind(JobKind):
 
     def opening(self) -> str:
         return f"{self.name}: deduplicates {self._job.source} into {self._job.output}"
+
+    def settings(self) -> Mapping[str, Any]:
+        return {"output": self._job.output}
 
     def topics(self) -> list[Named]:
         job = self._job
@@ -93,6 +98,9 @@ class DedupJobKind(JobKind):
     def report(self, summaries: Sequence[TopicSummary], seconds: float, at_ms: int) -> DedupReport:
         return gathered(self._job, summaries, seconds)
 
+    def zeros(self) -> Iterable[Measured]:
+        return (measures.ROWS(0, outcome="written", reason=reason) for reason in ("", "without_id"))
+
     def positions(self, end: Mapping[str, Any]) -> Positions:
         return {(self._job.source, int(p)): until for p, (_, until) in end["ranges"].items()}
 
@@ -105,6 +113,7 @@ class DedupReport:
     seconds: float
     counts: Mapping[str, int]
     warnings: tuple[str, ...] = ()
+    effort: Effort = field(default_factory=Effort)
 
     @property
     def records(self) -> int:
@@ -126,7 +135,25 @@ class DedupReport:
         return [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
 
     def for_machines(self) -> dict[str, Any]:
-        return {"event": "batch", "number": self.number, "seconds": round(self.seconds, 6), **self.counts}
+        return {
+            "event": "batch",
+            "number": self.number,
+            "seconds": round(self.seconds, 6),
+            **self.counts,
+            "stage_seconds": self.effort.for_machines(),
+        }
+
+    def samples(self) -> Iterator[Measured]:
+        """Yields the numbers of the batch."""
+        counts = self.counts
+        yield measures.READ(counts["read"], side="source")
+        yield measures.ROWS(counts["written"] - counts["without_id"], outcome="written", reason="")
+        yield measures.ROWS(counts["without_id"], outcome="written", reason="without_id")
+        yield measures.DROPPED(counts["dropped"])
+        yield measures.KNOWN_IDS(counts["known"])
+        yield measures.FORGOTTEN(counts["forgotten"])
+        yield measures.SKIPPED(counts["skipped"])
+        yield from self.effort.samples()
 
 
 def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -> DedupReport:
@@ -135,7 +162,8 @@ def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -
     counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     number = summaries[0].number
     warnings = (forgotten_ids(counts, job), without_any_id(counts, number, job))
-    return DedupReport(number, seconds, counts, tuple(warning for warning in warnings if warning is not None))
+    effort = Effort.of([summary.seconds for summary in summaries], [summary.task for summary in summaries])
+    return DedupReport(number, seconds, counts, tuple(w for w in warnings if w is not None), effort)
 
 
 def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
@@ -155,7 +183,7 @@ def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> str
         return None
     what = "has the id that `id` names"
     if job.identity.within is Within.GENERATION:
-        what = f"has a position with the header {BATCH!r}, which at-least-once output of joins carries"
+        what = f"has a position with the header {BATCH!r}, which rows of joins carry"
     return (
         f"none of the {counts['read']:,} records of batch {number} from {job.source!r} {what}: they all went through. "
         "Give another `id`"

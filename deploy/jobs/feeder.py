@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from deploy.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
+from deploy.watch import measures
+from deploy.watch.measures import Effort, Measured
 from joins.lookup.feed.source import commit_fed, feed_source
 from joins.lookup.feed.spec import Fed
 from joins.lookup.feed.stage import FeedSummary
@@ -28,7 +30,7 @@ from teacup.spark.stream_reader import ReaderControl, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.lines import Positions
+    from deploy.watch.backlog import Positions
 
 _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late", "skipped")
 
@@ -44,6 +46,9 @@ class FeederJobKind(JobKind):
 
     def opening(self) -> str:
         return f"{self.name}: feeds {self._spec.right.topic} into namespace {self._spec.storage.namespace}"
+
+    def settings(self) -> Mapping[str, Any]:
+        return {"output": self._spec.storage.namespace}
 
     def wait(self, stopped: Callable[[], bool]) -> None:
         super().wait(stopped)
@@ -86,6 +91,9 @@ class FeederJobKind(JobKind):
     def report(self, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
         return gathered(summaries, seconds, at_ms)
 
+    def zeros(self) -> Iterable[Measured]:
+        return measures.zeros(("right",), [(outcome, "") for outcome in ("stored", "conflict", "null_key")])
+
     def positions(self, end: Mapping[str, Any]) -> Positions:
         return {(self._spec.right.topic, p): span.end for p, span in Fed.from_json(end).spans.items()}
 
@@ -104,6 +112,7 @@ class FeedReport:
     disorder_ms: int
     newest_ms: int | None
     behind_ms: int | None
+    effort: Effort = field(default_factory=Effort)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -134,7 +143,25 @@ class FeedReport:
             "disorder_ms": self.disorder_ms,
             "newest_ms": self.newest_ms,
             "behind_ms": self.behind_ms,
+            "stage_seconds": self.effort.for_machines(),
         }
+
+    def samples(self) -> Iterator[Measured]:
+        """Yields the numbers of the batch."""
+        yield measures.READ(self.records, side="right")
+        yield measures.LATE(self.counts["late"], side="right")
+        yield measures.DISORDER(self.disorder_ms / 1000, side="right")
+        if self.newest_ms is not None:
+            yield measures.FASTEST(self.newest_ms / 1000, side="right")
+        if self.behind_ms is not None:
+            yield measures.BEHIND(self.behind_ms / 1000)
+        for outcome in ("stored", "conflict", "null_key"):
+            yield measures.ROWS(self.counts[outcome], outcome=outcome, reason="")
+        for reason, records in self.dead.items():
+            yield measures.ROWS(records, outcome="dead_letter", reason=measures.word(reason))
+            yield measures.DEAD(records, reason=measures.word(reason))
+        yield measures.EXPIRED(self.counts["expired"])
+        yield from self.effort.samples()
 
 
 def gathered(summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
@@ -152,4 +179,5 @@ def gathered(summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> Fe
         disorder_ms=max(summary.disorder_ms for summary in summaries),
         newest_ms=max(times, default=None),
         behind_ms=max(at_ms - min(times), 0) if times else None,
+        effort=Effort.of([summary.seconds for summary in summaries], [summary.task for summary in summaries]),
     )

@@ -28,7 +28,7 @@ from deploy.check.samples import of_join, unread_left
 from deploy.errors import CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
-from deploy.jobs.join_report import BatchReport, NothingMatched, gather
+from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
 from deploy.jobs.move import started
 from deploy.jobs.replan import forget_lost_plan
 from deploy.jobs.runner import JobKind
@@ -59,7 +59,8 @@ from teacup.spark.errors import SessionRefused
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.jobs.lines import Positions
+    from deploy.watch.backlog import Positions
+    from deploy.watch.measures import Measured
 
 
 class JoinJobKind(JobKind):
@@ -79,6 +80,20 @@ class JoinJobKind(JobKind):
     def opening(self) -> str:
         spec = self._job.spec
         return f"{self.name}: joins {spec.left.topic} with {spec.right.topic} into {self._job.output.topic}"
+
+    def settings(self) -> Mapping[str, Any]:
+        spec = self._job.spec
+        stored = {"storage": spec.storage.namespace} if isinstance(spec, LookupSpec) else {}
+        return {
+            "output": self._job.output.topic,
+            "before_ms": spec.before_ms,
+            "after_ms": spec.after_ms,
+            "left_disorder_ms": spec.left.disorder_ms,
+            "right_disorder_ms": spec.right.disorder_ms,
+            "producer_delay_ms": spec.producer_delay_ms,
+            "idle": str(spec.idle),
+            **stored,
+        }
 
     def topics(self) -> list[Named]:
         spec, output = self._job.spec, self._job.output
@@ -194,6 +209,9 @@ class JoinJobKind(JobKind):
         if (warning := self._nothing_matched.warning(report.rows, report.reasons)) is not None:
             report.warnings.append(warning)
         return report
+
+    def zeros(self) -> Iterable[Measured]:
+        return zeros(self._job.spec)
 
     def keep(self, summaries: Sequence[DeliveredBatch[BucketSummary]]) -> None:
         keep_facts(self._job.facts_folder, self.name, [batch.summary for batch in summaries])

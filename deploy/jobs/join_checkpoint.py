@@ -107,6 +107,21 @@ class Checkpoint:
         data = self.committed_end()
         return BatchPlan.from_json(data) if data else None
 
+    def batches(self) -> list[int]:
+        """Returns the batches whose plans Spark keeps, ascending, as Spark numbers them."""
+        with self._reached():
+            return self._logs.planned()
+
+    def plan_of(self, batch: int) -> BatchPlan | None:
+        """Returns the plan of a batch; None if Spark has removed it meanwhile, or nothing was planned."""
+        try:
+            data = self._end(batch)
+        except CheckpointUnreachable as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return BatchPlan.from_json(data) if data else None
+
     def newest_end(self) -> dict[str, Any]:
         """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
         with self._reached():

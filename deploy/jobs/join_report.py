@@ -6,18 +6,23 @@ A join that matches nothing says so once (`NothingMatched`): a wrong key, interv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from datadelay.watermark import UNKNOWN
 from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, check_whole
+from deploy.watch import measures
+from deploy.watch.measures import Effort, Measured
+from joins.batch.wait_curve import BatchWaits
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
-from teacup.kafka.headers import NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
+from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
+
+T = TypeVar("T")
 
 SIDES = ("left", "right")
 RANGES = 3
@@ -33,6 +38,11 @@ class BatchReport:
     """One batch over all its buckets: counts by outcome and reason, and the smallest watermarks.
 
     right_is_stored   a lookup join: right is neither read nor kept in a window
+    newest_ms         the watermark of each side's fastest partition; slowest: the partition that has the smallest
+    replayed          rows that receipts named, so that they were not written again
+    presumed          right records in the window that count as joined because nobody knows
+    late_by           by side: late records by how far they were below the watermark (`joins.batch.wait_curve`)
+    waits             what the wait curve learns from it; None in a lookup join
     """
 
     job: str
@@ -53,7 +63,15 @@ class BatchReport:
     right_is_stored: bool = False
     refused: dict[str, int] = field(default_factory=dict)
     deduplicator: FilterReport = field(default_factory=FilterReport)
+    generation: str = ""
+    newest_ms: dict[str, int | None] = field(default_factory=dict)
+    slowest: dict[str, int] = field(default_factory=dict)
+    replayed: int = 0
+    presumed: int = 0
+    effort: Effort = field(default_factory=Effort)
     warnings: list[str] = field(default_factory=list)
+    late_by: dict[str, dict[int, int]] = field(default_factory=dict)
+    waits: BatchWaits | None = None
 
     @property
     def records(self) -> int:
@@ -106,6 +124,7 @@ class BatchReport:
         return {
             "event": "batch",
             "number": self.number,
+            "generation": self.generation,
             "at_ms": self.at_ms,
             "seconds": round(self.seconds, 6),
             "read": self.read,
@@ -119,12 +138,59 @@ class BatchReport:
             "behind_ms": self.behind_ms,
             "window_records": self.window_records,
             "window_bytes": self.window_bytes,
+            "stage_seconds": self.effort.for_machines(),
             "sent": self.sent,
             "restored": self.restored,
             "refused": self.refused,
             "deduplicator": self._deduplicator(),
             "warnings": self.warnings,
         }
+
+    def samples(self) -> Iterator[Measured]:
+        """Yields the numbers of the batch."""
+        sides = ("left",) if self.right_is_stored else SIDES
+        for side in sides:
+            yield measures.READ(self.read[side], side=side)
+            yield measures.LATE(self.late[side], side=side)
+            yield measures.DISORDER(self.disorder_ms[side] / 1000, side=side)
+        for side in SIDES:
+            if (watermark_ms := self.watermark_ms[side]) is not None:
+                yield measures.WATERMARK(watermark_ms / 1000, side=side)
+            if (newest_ms := self.newest_ms.get(side)) is not None:
+                yield measures.FASTEST(newest_ms / 1000, side=side)
+            if side in self.slowest:
+                yield measures.SLOWEST(self.slowest[side], side=side)
+        for outcome, reason, rows in self._by_reason():
+            if rows:
+                yield measures.ROWS(rows, outcome=outcome, reason=reason)
+        dead = Counter({reason: rows for outcome, reason, rows in self._by_reason() if outcome == "dead_letter"})
+        for reason, rows in (dead + Counter(self.refused)).items():
+            yield measures.DEAD(rows, reason=measures.word(reason))
+        for topic, records in self.sent.items():
+            yield measures.SENT(records, topic=topic)
+        if not self.right_is_stored:
+            yield measures.WINDOW_RECORDS(self.window_records)
+            yield measures.WINDOW_BYTES(self.window_bytes)
+            yield measures.PRESUMED(self.presumed)
+            for source, windows in self.restored.items():
+                yield measures.RESTORED(windows, source=source)
+        yield measures.REPLAYED(self.replayed)
+        yield measures.DROPPED(self.deduplicator.dropped)
+        yield measures.FILTERING(self.deduplicator.filtering)
+        yield from self.effort.samples()
+
+    def _by_reason(self) -> Iterator[tuple[str, str, int]]:
+        """Yields rows by outcome and reason. Only `null_key` is the reason of several outcomes; see `REASONS`."""
+        reasons, unjoined = Counter(self.reasons), self.rows.get("unjoined", 0)
+        keyless_right = unjoined - reasons[EXPIRED]
+        for outcome in ("matched", "late"):
+            yield outcome, "", self.rows.get(outcome, 0)
+        yield "unjoined", EXPIRED, reasons[EXPIRED]
+        yield "unjoined", NULL_KEY, keyless_right
+        for reason in REASONS:
+            yield "unmatched", reason, reasons[reason] - (keyless_right if reason == NULL_KEY else 0)
+        for reason in reasons.keys() - {EXPIRED, *REASONS}:
+            yield "dead_letter", measures.word(reason), reasons[reason]
 
     def _deduplicator(self) -> dict[str, Any]:
         """Returns counts and changes of state in any worker; nothing while it is off."""
@@ -156,9 +222,20 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         restored=dict(Counter(summary.restored for summary in summaries)),
         right_is_stored=isinstance(spec, LookupSpec),
         sent=_total(batch.sent for batch in batches),
+        generation=summaries[0].generation,
+        newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
+        slowest=_slowest(summaries, SIDES[:1] if isinstance(spec, LookupSpec) else SIDES),
+        replayed=sum(batch.delivered_before for batch in batches),
+        presumed=sum(summary.presumed for summary in summaries),
+        effort=Effort.of(
+            [batch.seconds for batch in batches] + [summary.seconds for summary in summaries],
+            [batch.task for batch in batches],
+        ),
         refused=_total(batch.refused for batch in batches),
         deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
+        late_by={side: _total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
     )
+    report.waits = _waits(spec, summaries, report.watermark_ms["left"])
     for side in SIDES:
         topic = spec.side(side)
         if report.disorder_ms[side] > topic.disorder_ms:
@@ -167,8 +244,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
                 f"{written(report.disorder_ms[side])}: {_late(report.late[side])}; set {side}.disorder higher"
             )
     deleted = sorted({gap for summary in summaries for gap in summary.deleted})
-    presumed = sum(summary.presumed for summary in summaries)
-    if presumed:
+    if presumed := report.presumed:
         ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
         more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
         report.warnings.append(
@@ -178,6 +254,17 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
             "+ after, and right longer than twice that"
         )
     return report
+
+
+def zeros(spec: JoinSpec) -> Iterator[Measured]:
+    """Yields the counters that the reports of a join may have, as 0."""
+    stored = isinstance(spec, LookupSpec)
+    unmatched = [reason for reason in REASONS if stored or reason != NO_LONGER_STORED]
+    outcomes = [("matched", ""), *(("unmatched", reason) for reason in unmatched)]
+    if not stored:
+        outcomes += [("late", ""), ("unjoined", EXPIRED), ("unjoined", NULL_KEY)]
+        yield from (measures.RESTORED(0, source=source) for source in ("memory", "files", "log"))
+    yield from measures.zeros(SIDES[:1] if stored else SIDES, outcomes)
 
 
 class NothingMatched:
@@ -217,8 +304,16 @@ class NothingMatched:
         )
 
 
-def _total(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
+def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], left_ms: int | None) -> BatchWaits | None:
+    samples = [summary.waits for summary in summaries if summary.waits is not None]
+    if not samples:
+        return None
+    right_ends = {p: facts.end for summary in summaries for p, facts in summary.facts.right.items()}
+    return BatchWaits(spec.before_ms, spec.after_ms, samples, right_ends, left_ms)
+
+
+def _total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:
+    total: Counter[T] = Counter()
     for part in counts:
         total.update(part)
     return dict(total)
@@ -233,6 +328,12 @@ def _late(records: int) -> str:
     if not records:
         return "none of its records was late this time, but such records can be"
     return f"{records} record{'s were' if records > 1 else ' was'} late"
+
+
+def _slowest(summaries: Sequence[BucketSummary], sides: Iterable[str]) -> dict[str, int]:
+    """Returns by side the partition of the smallest watermark, where it is known."""
+    found = {side: min(summaries, key=lambda of: of.watermark_ms.get(side, UNKNOWN)) for side in sides}
+    return {side: summary.slowest[side] for side, summary in found.items() if side in summary.slowest}
 
 
 def _known(time_ms: int) -> int | None:

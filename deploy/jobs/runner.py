@@ -18,8 +18,9 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,12 @@ from deploy.check.access import check_topics, explained
 from deploy.check.checks import Checks, Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
-from deploy.jobs.lines import Backlog, Lines, Positions, Report
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.stopping import Stop
 from deploy.jobs.supervisor import Supervisor
+from deploy.watch.backlog import Backlog, Positions
+from deploy.watch.listener import About, JobState, Listener, Phase, Report, WaitingFor
+from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
 from teacup.base.logs import worker_environment
@@ -42,6 +45,7 @@ from teacup.kafka.log.admin import wait_for_brokers
 from teacup.spark.conf import of_checkpoint
 from teacup.spark.crossing import crossing
 from teacup.spark.java import check_java
+from teacup.spark.planner_notes import BROKERS, PlannerNote, ReadNotes, notes_file
 from teacup.spark.session import Session
 
 if TYPE_CHECKING:
@@ -77,6 +81,10 @@ class JobKind(ABC):
     def opening(self) -> str:
         """Returns what the job does, in one line."""
 
+    def settings(self) -> Mapping[str, Any]:
+        """Returns what people want to know of the job file when they look at the job; `output`: where rows go."""
+        return {}
+
     @abstractmethod
     def topics(self) -> list[Named]:
         """Returns the topics that it reads or writes; each must exist."""
@@ -106,6 +114,10 @@ class JobKind(ABC):
     def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - nor to keep
         """Keeps what the next plan needs of a batch that was carried out."""
 
+    def zeros(self) -> Iterable[Measured]:
+        """Returns the counters with labels that a report may have, as 0."""
+        return ()
+
     @abstractmethod
     def positions(self, end: Mapping[str, Any]) -> Positions:
         """Returns up to where a batch has read; `end` is its offset in Spark's log."""
@@ -114,9 +126,28 @@ class JobKind(ABC):
         """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
 
-def run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
-    """Runs until stopped, or until all is read; one line per batch; returns the exit code."""
-    return with_lock(kind.common.checkpoint, lambda: _run(kind, lines, stop))
+def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
+    """Runs until stopped, or until all is read; the listener is told each batch; returns the exit code."""
+    code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop))
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
+    listener.ended(code)
+    return code
+
+
+def about(kind: JobKind) -> About:
+    """Returns what listeners are told of a job first."""
+    sides = {named.topic: named.key.removesuffix(".topic") for named in kind.topics() if not named.written}
+    ends = kind.common.trigger_ms is None
+    return About(
+        name=kind.name,
+        kind=kind.common.kind,
+        ends=ends,
+        version=_version(),
+        does=kind.opening(),
+        sides=sides,
+        zeros=tuple(kind.zeros()),
+        settings=kind.settings(),
+    )
 
 
 def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
@@ -130,25 +161,41 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
         return ExitCode.DONE
 
 
-def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stop: Stop) -> bool:
+def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stopped: Callable[[], bool]) -> bool:
     """Returns whether the job may begin: what is read from answers (`wait`), the topics exist.
 
     False if the job is asked to stop meanwhile. Raises `TopicsMissing`, and what `wait` raises.
     """
-    wait(lambda: stop.asked)
-    if not stop.asked:
+    wait(stopped)
+    if not stopped():
         check_topics(topics)
-    return not stop.asked
+    return not stopped()
 
 
 def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """Returns the properties of a job's Spark session: `ours` and those of its log, which the job file overrides."""
-    return {**ours, **worker_environment(as_json=job.json_log), **job.spark}
+    return {**ours, **worker_environment(as_json=job.json_log, job=job.job_name), **job.spark}
 
 
-def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
+def _version() -> str:
+    try:
+        return version("teacup-joins")
+    except PackageNotFoundError:  # run from its sources, without being installed
+        return "unknown"
+
+
+def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
-    lines.opening(kind.opening())
+    listener.opening(about(kind))
+
+    unanswered = ""
+
+    def stopped() -> bool:  # asked before each attempt to reach a broker
+        nonlocal unanswered
+        listener.moment(JobState(at_ms=wall_ms(), phase=Phase.CONNECTING, unreachable=unanswered))
+        unanswered = "none has answered since the job was started"
+        return stop.asked
+
     kind.read_checkpoint()
     check_java()
     properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
@@ -156,7 +203,7 @@ def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
         with explained(kind):
-            if ready(kind.wait, kind.topics(), stop):
+            if ready(kind.wait, kind.topics(), stopped):
                 kind.prepare()
         if stop.asked:
             return ExitCode.DONE
@@ -164,13 +211,19 @@ def _run(kind: JobKind, lines: Lines, stop: Stop) -> ExitCode:
         if stop.asked:
             return ExitCode.DONE
         try:
-            _query(kind, session, lines, stop)
+            _query(kind, session, listener, stop)
         except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
             return failed(session.ended() or error)
     return ExitCode.DONE
 
 
-def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
+def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> None:
+    notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
+
+    def now() -> JobState:
+        phase = Phase.STOPPING if stop.asked else Phase.RUNNING
+        return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest())
+
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         with crossing():
@@ -179,9 +232,11 @@ def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
             if summaries:  # there are none if the job was stopped before anything was planned
                 report = kind.report(summaries, time.monotonic() - began, wall_ms())
                 kind.keep(summaries)
-                lines.batch(report)
+                listener.moment(now())
+                listener.batch(report)
                 session.end_planners()
 
+    backlog: Backlog | None = None
     writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
     trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
     if kind.common.trigger_ms is None:
@@ -189,8 +244,8 @@ def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
     query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
     stop.at_once(query.stop)
     positions = CommittedPositions(kind, query)
-    backlog = Backlog(positions.newest, kind.kafka)
-    if lines.live:
+    if listener.watches:
+        backlog = Backlog(positions.newest, kind.kafka)
         backlog.start()
     asked, look = False, Every(POSITIONS_EVERY_S)
     supervisor = Supervisor()
@@ -198,7 +253,7 @@ def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
             supervisor.alive(stops=stop.asked)
-            lines.tick(backlog.shown())
+            listener.moment(now())
             if look.due():
                 positions.commit_when_idle()
             if asked and not in_progress(query):
@@ -206,8 +261,25 @@ def _query(kind: JobKind, session: Session, lines: Lines, stop: Stop) -> None:
             asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
     finally:
         stop.at_once(None)
-        backlog.close()
+        if backlog is not None:
+            backlog.close()
         positions.commit()
+
+
+def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobState:
+    """Returns what listeners are told a few times a second."""
+    unreachable = "" if backlog is None else backlog.unreachable
+    if note.reason == BROKERS:
+        unreachable = unreachable or note.text
+    return JobState(
+        at_ms=wall_ms(),
+        phase=phase,
+        waiting=WaitingFor(note.reason, note.since_ms, note.text) if note.reason else None,
+        lag=None if backlog is None else backlog.lag,
+        unreachable=unreachable,
+        waited_s=note.waited_s,
+        plan_s=note.plan_s,
+    )
 
 
 class CommittedPositions:

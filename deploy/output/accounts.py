@@ -22,6 +22,7 @@ from dedup.restart.deduplicator import FilterReport
 from deploy.errors import AccountsDiffer
 from joins.items import C
 from joins.rows.frames import is_null
+from teacup.spark.crossing import FIRST_TRY, TaskRun
 
 
 @dataclass(slots=True)
@@ -94,6 +95,8 @@ class DeliveredBatch(Generic[C]):
     refused           rows that became dead letters because they could not be written, by reason
     delivered_before  how many rows were in the output before this attempt
     deduplicator      None: the job has none
+    seconds           by stage: `produce` makes records and hands them over, `commit` waits until they are durable
+    task              the attempt that delivered it
     """
 
     summary: C
@@ -101,3 +104,5 @@ class DeliveredBatch(Generic[C]):
     refused: Mapping[str, int]
     delivered_before: int
     deduplicator: FilterReport | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
+    task: TaskRun = FIRST_TRY

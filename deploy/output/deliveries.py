@@ -140,7 +140,7 @@ def output_bucket(spec: JoinSpec, output: Output, begin: Begin) -> OutputBucket:
 
 
 def batch_tag(spec: JoinSpec, begin: Begin) -> BatchTag:
-    """Returns what at-least-once output says of the batch that wrote it."""
+    """Returns what a row says of the batch that wrote it."""
     return BatchTag.of(spec.name, begin.generation, begin.number)
 
 

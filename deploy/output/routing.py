@@ -63,7 +63,7 @@ class Router:
     """Turns rows of a ticket into records and writes them.
 
     limits   of each topic that rows may go to
-    tag      of the batch, which at-least-once output carries; None: no header for it
+    tag      of the batch, which each row carries
     write    (topic, records) -> how many were delivered
     now_ms   the clock
     """
@@ -73,7 +73,7 @@ class Router:
         spec: JoinSpec,
         output: Output,
         limits: Mapping[str, TopicLimits],
-        tag: BatchTag | None,
+        tag: BatchTag,
         write: Callable[[str, Outgoing], int],
         accounts: Accounts,
         now_ms: Callable[[], int],
@@ -131,21 +131,20 @@ def about(row: pl.DataFrame) -> str:
     return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"
 
 
-def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag | None) -> Outgoing:
-    """Returns the record of each row; tag: of the batch that writes it, None: no header for it."""
+def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag) -> Outgoing:
+    """Returns the record of each row; tag: of the batch that writes it."""
     rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
     if output.select is None:
         return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
     return Outgoing(rows, "out_key", "out_value", (*_headers(tag), ListedHeaders("out_headers")), "left_time")
 
 
-def _headers(batch: BatchTag | None) -> HeaderPlan:
+def _headers(batch: BatchTag) -> HeaderPlan:
     """Returns the positions of both records, and the batch that writes the row."""
-    tag = () if batch is None else (TextHeader(BATCH, (TextPiece(str(batch)),)),)
     return (
         TextHeader(LEFT, position("left")),
         TextHeader(RIGHT, position("right"), where=HAS_RIGHT),
-        *tag,
+        TextHeader(BATCH, (TextPiece(str(batch)),)),
         TextHeader(LATE, (TextPiece("true"),), where="late"),
     )
 

@@ -11,6 +11,7 @@ several requests, one after the other. Without transactions nothing overlaps, as
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -35,9 +36,12 @@ from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
+from teacup.base.logs import mention
 from teacup.base.now import wall_ms
 from teacup.base.process import begun, no_garbage_collection
+from teacup.base.stage_times import StageTimes
 from teacup.kafka.delivery.receipt import WrittenSoFar
+from teacup.spark.task import this_task
 
 ENDING_AT_ONCE = 8
 
@@ -57,6 +61,7 @@ def deliver_stage(
         try:
             for item in items:
                 if isinstance(item, Begin):
+                    mention(generation=item.generation)
                     bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
                 elif bucket is None:
                     raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
@@ -89,12 +94,16 @@ class BucketSink:
         self._accounts = Accounts(str(output_bucket(spec, output, begin)))
         self._reached = ""
         self._found: WrittenSoFar | None = None  # before this attempt wrote anything
-        tag = None if output.exactly_once else batch_tag(spec, begin)
-        limits = output_limits(spec, output)
+        limits, tag = output_limits(spec, output), batch_tag(spec, begin)
+        self._times, self._task = StageTimes(time.perf_counter), this_task()
         self._router = Router(spec, output, limits, tag, writing.write, self._accounts, wall_ms)
 
     def take(self, rows: pl.DataFrame) -> None:
         """Writes the rows that are not in the output yet."""
+        with self._times.within("produce"):
+            self._take(rows)
+
+    def _take(self, rows: pl.DataFrame) -> None:
         before = self._accounts.received
         self._accounts.receive(rows)
         self._reached = about(rows[-1])
@@ -128,7 +137,8 @@ class BucketSink:
             found.check_reached("no record", accounts.bucket)
         self._reached = summary.ended
         sent = dict(self._commit(done=True))
-        return DeliveredBatch(summary, sent, accounts.refused, accounts.received if found.done else found.rows)
+        before = accounts.received if found.done else found.rows
+        return DeliveredBatch(summary, sent, accounts.refused, before, seconds=self._times.seconds, task=self._task)
 
     def abandon(self) -> None:
         """Gives up after a failure: nothing more is committed."""
@@ -137,7 +147,8 @@ class BucketSink:
 
     def _commit(self, *, done: bool) -> Mapping[str, int]:
         self._accounts.check_written()
-        return self._writing.commit(self._accounts.received, done=done, reached=self._reached)
+        with self._times.within("commit"):
+            return self._writing.commit(self._accounts.received, done=done, reached=self._reached)
 
 
 def _closed(bucket: BucketSink, summary: C) -> DeliveredBatch[C]:

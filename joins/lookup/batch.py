@@ -32,6 +32,7 @@ from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import side_columns
 from joins.window.slices import Slice
 from joins.window.window import Window
+from teacup.base.stage_times import Clock, StageTimes, no_clock
 from teacup.base.times import EARLIEST_MS, iso
 from teacup.kafka.headers import NO_LONGER_STORED
 
@@ -75,6 +76,7 @@ class LookupBatch:
     """Carries out one bucket's part of a batch plan.
 
     begin   starts a look-up, so that the next one is in flight while rows are written
+    clock   for how long each stage takes
     """
 
     spec: LookupSpec
@@ -84,16 +86,26 @@ class LookupBatch:
     newest: Newest = field(default_factory=dict)
     begin: StartLookUp = at_once
     give_back: GiveBack | None = None
+    clock: Clock = no_clock
     summary: BucketSummary = field(init=False)
     facts: BucketFacts = field(init=False)
+    _times: StageTimes = field(init=False)
 
     def __post_init__(self) -> None:
+        self._times = StageTimes(self.clock)
         self.summary = BucketSummary.of(self.ticket)
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """Yields the rows to write (`frames.ROW`), left's in the order of its partition."""
-        read = from_log(self.spec, self.ticket, lambda _, p, start, end: self.read(p, start, end), self.give_back)
+        yield from self._times.over("match", self._rows())
+        self.summary.seconds = self._times.seconds
+
+    def _rows(self) -> Iterator[pl.DataFrame]:
+        def fetch(side: str, p: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+            return self._times.over("fetch", self.read(p, start, end))
+
+        read = from_log(self.spec, self.ticket, fetch, self.give_back)
         reader = BatchReader(self.spec, self.ticket, read)
         stalled_from_ms = reader.limit.stalled_from_ms
         under_way: deque[_Part] = deque()
@@ -114,7 +126,7 @@ class LookupBatch:
         """Yields left in parts that are looked up together, with rows of dead letters in between."""
         waiting: list[ParsedBatch] = []
         for p, taken in reader.take_left():
-            self.summary.saw(taken, p, self.newest)
+            self.summary.saw(taken, p, self.newest, self.ticket.bucket.left[p].watermark_ms)
             if len(taken.dead):
                 yield taken.dead
             if len(taken.records):
@@ -138,7 +150,8 @@ class LookupBatch:
         return _Part(records, late, self.begin(lambda: self.look_up(keys)))
 
     def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
-        stored = part.stored()
+        with self._times.within("look_up"):
+            stored = part.stored()
         expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right_is_judged else EARLIEST_MS
         for rows in match(self.spec, part.records, part.late, stored, stalled_from_ms, expiry_ms):
             yield from self._counted(rows)

@@ -86,7 +86,7 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
         return ahead.submit(work).result
 
     newest = _newest.get((spec.name, ticket.generation), dict)
-    batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back)
+    batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back, time.perf_counter)
     try:
         with planned_records(spec):
             for rows in batch.rows():

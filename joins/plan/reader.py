@@ -39,6 +39,7 @@ from joins.read.batch_reader import find_facts
 from joins.read.deserialize import SideReader, expect_schemas, times_as_json
 from joins.read.facts_files import known_facts, own_folder
 from joins.spec import JoinSpec, Side
+from teacup.base.logs import mention
 from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets, LatestOffsets, Spot
@@ -139,6 +140,9 @@ class JoinReader(StreamReader):
         """
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
+    def held_by(self, error: Exception) -> str:
+        return "wrong_clock" if isinstance(error, ClockBehind) else super().held_by(error)
+
     def tasks(self, end: dict[str, Any]) -> list[str]:
         batch_plan = BatchPlan.from_json(end)
         batch_plan.check_belongs_to(self._spec)
@@ -161,6 +165,7 @@ class JoinReader(StreamReader):
         """Returns the state that a committed batch left; computed once while nothing new is planned."""
         if self._last is None or self._last[0] != batch_plan:
             batch_plan.check_belongs_to(self._spec)
+            mention(generation=batch_plan.generation)
             self._last = (batch_plan, state_after(self._spec, batch_plan, self._facts_folders))
         return self._last[1]
 
@@ -196,6 +201,14 @@ class JoinReader(StreamReader):
         since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
             self.say(for_people(self._spec, since_ms, waits))
+        if held.left_waits:
+            self.notes.waits(held.main_cause.name.lower(), lambda: self._why(held))
+        else:
+            self.notes.nothing_to_read()
+
+    def _why(self, held: Held) -> tuple[int, str]:
+        since_ms, waits = self._waited.unusual(held, all_causes=True)
+        return since_ms, for_people(self._spec, since_ms, waits)
 
 
 def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> BatchPlan:

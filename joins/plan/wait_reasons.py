@@ -14,6 +14,7 @@ usually does.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -93,6 +94,15 @@ class Held:
     def left_waits(self) -> bool:
         """Returns whether left has unread records that may not go yet."""
         return any(waits.waiting for waits in self.waits)
+
+    @property
+    def main_cause(self) -> Cause:
+        """Returns what most left records wait for, if left waits; the clock only if all of them do."""
+        records: Counter[Cause] = Counter()
+        for waits in self.waits:
+            records[waits.cause] += sum(waits.waiting.values())
+        others = {cause: count for cause, count in records.items() if cause is not Cause.CLOCK and count}
+        return max(others, key=others.__getitem__, default=Cause.CLOCK)
 
 
 def unread_left(bucket: Bucket, listing: Listing) -> dict[int, int]:

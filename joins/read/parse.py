@@ -57,6 +57,7 @@ class ParsedBatch:
     proves     per record, whether it can have been appended at its time, by clocks that differ a little
     dead       rows of the dead letters, and of what is skipped
     schemas    the schemas that the registry had, of those that values name, each with its first offset
+    appended   the event times are those at which the broker appended the records
     """
 
     side: str
@@ -66,6 +67,7 @@ class ParsedBatch:
     dead: pl.DataFrame
     ceiling_ms: int
     schemas: Known = field(default_factory=dict)
+    appended: bool = False
 
     @property
     def future_ms(self) -> int:
@@ -132,7 +134,8 @@ def parse(
             dead = dead.with_columns(outcome=pl.when(skipped).then(pl.lit(SKIPPED)).otherwise("outcome"))
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < watermark_before_ms)
-    return ParsedBatch(name, frame, late, proves, dead, listed_ms + skew_ms, known_in(batch))
+    appended = not side.payload_time and len(kinds) > 0 and kinds[0].as_py() == LOG_APPEND_TIME
+    return ParsedBatch(name, frame, late, proves, dead, listed_ms + skew_ms, known_in(batch), appended)
 
 
 def _column(values: pa.Array, name: str) -> pl.Series:

@@ -9,6 +9,7 @@ import polars as pl
 
 from joins.batch.facts import BucketFacts
 from joins.batch.ticket import Ticket
+from joins.batch.wait_curve import WaitSample, histogram
 from joins.read.parse import ParsedBatch
 from joins.read.range_gate import lags_of
 from teacup.kafka.delivery.receipt import digest_of
@@ -30,13 +31,18 @@ class BucketSummary:
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
     watermark_ms  by side: every record still unread has at least this time; slowest: the partition that holds it back
+    newest_ms   by side: the watermark of the fastest partition
     held_by     what bounds left, if it is not right's slowest partition
+    late_by     by side: late records by how far they were below the partition's watermark (`BOUNDS_MS`)
     window_*    of the window after the batch
     buckets     how many summaries the batch has
     deleted     what the marks of a restored window needed, and retention has deleted
     presumed    how many right records of that window count as joined for that reason
     facts       what the next batch plan starts from; ticket: the digest of the ticket that they belong to
+    seconds     by stage: `fetch` waits for records, `index` makes the window, `match` makes rows; `look_up` waits for a
+                store
     is_part     of a ticket that was divided: only the facts of part 0 are about the partitions
+    waits       what the wait curve learns from it; None in a lookup join, which does not read right
     """
 
     bucket: int
@@ -49,6 +55,7 @@ class BucketSummary:
     rows: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, int] = field(default_factory=dict)
     watermark_ms: dict[str, int] = field(default_factory=dict)
+    newest_ms: dict[str, int] = field(default_factory=dict)
     slowest: dict[str, int] = field(default_factory=dict)
     held_by: str = ""
     window_records: int = 0
@@ -59,6 +66,9 @@ class BucketSummary:
     facts: BucketFacts = field(default_factory=BucketFacts)
     ticket: str = ""
     is_part: bool = False
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+    late_by: dict[str, dict[int, int]] = field(default_factory=dict)
+    waits: WaitSample | None = None
 
     @classmethod
     def of(cls, ticket: Ticket) -> Self:
@@ -86,14 +96,18 @@ class BucketSummary:
                 if value is not None:
                     total[value] = total.get(value, 0) + records
 
-    def saw(self, taken: ParsedBatch, partition: int, newest: Newest) -> None:
-        """Counts the records written in this batch."""
+    def saw(self, taken: ParsedBatch, partition: int, newest: Newest, watermark_ms: int) -> None:
+        """Counts the records written in this batch; watermark_ms: of the partition, before it."""
         side, times = taken.side, taken.records["time"].to_numpy()
         lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
         if newest_ms is not None:
             newest[side, partition] = newest_ms
         self.read[side] += len(taken.records) + len(taken.dead)
-        self.late[side] += int(taken.late.sum())
+        if late := int(taken.late.sum()):
+            self.late[side] += late
+            by = self.late_by.setdefault(side, {})
+            for place, records in histogram(watermark_ms - times[taken.late.to_numpy()]).items():
+                by[place] = by.get(place, 0) + records
         self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
 
     def note(self, facts: BucketFacts) -> None:
@@ -102,4 +116,5 @@ class BucketSummary:
             if partitions:
                 self.slowest[side] = min(partitions, key=lambda p: partitions[p].watermark_ms)
                 self.watermark_ms[side] = partitions[self.slowest[side]].watermark_ms
+                self.newest_ms[side] = max(of.watermark_ms for of in partitions.values())
         self.facts = BucketFacts(oldest_ms=facts.oldest_ms) if self.is_part and self.bucket else facts

@@ -17,9 +17,10 @@ changed, and the next one starts from the files.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import polars as pl
+import pyarrow as pa
 
 from joins.batch.facts import BucketFacts, low_end
 from joins.batch.state import Bucket, rebuild_from
@@ -31,7 +32,9 @@ from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
 from joins.window.restore import Joined, Kept, SliceStore, restore
 from joins.window.slices import Slice, Span
+from joins.window.wait_samples import WaitSampler
 from joins.window.window import JoinedRight, Window
+from teacup.base.stage_times import Clock, StageTimes, no_clock
 from teacup.kafka.headers import EXPIRED, NULL_KEY
 
 StoreOf = Callable[[str, str], SliceStore]
@@ -45,10 +48,20 @@ class JoinBolt:
     """Carries out tickets, one after the other.
 
     give_back   takes the records that were read and held back, so that the next batch finds them
+    clock       for how long each stage takes
     """
 
-    def __init__(self, spec: JoinSpec, read: Read, store_of: StoreOf, *, give_back: GiveBack | None = None) -> None:
+    def __init__(
+        self,
+        spec: JoinSpec,
+        read: Read,
+        store_of: StoreOf,
+        *,
+        give_back: GiveBack | None = None,
+        clock: Clock = no_clock,
+    ) -> None:
         self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
+        self._clock = clock
         self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
 
     def join(
@@ -60,19 +73,26 @@ class JoinBolt:
         """
         spec = self._spec
         key = (ticket.generation, ticket.name_of_part)
-        store = self._store_of(*key)
-        known = self._windows.pop(key, None)
-        self._drop_stale(ticket)
-        kept, came_from = restore(spec, ticket, known, store, self._read)
-        kept.window.compact()
-        _save_slices(kept.window, store)
-        store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
-        opened = opened or from_log(spec, ticket, self._read, self._give_back)
-        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest)
+        store, times = self._store_of(*key), StageTimes(self._clock)
+
+        def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+            return times.over("fetch", self._read(side, partition, start, end))
+
+        with times.within("index"):
+            known = self._windows.pop(key, None)
+            self._drop_stale(ticket)
+            kept, came_from = restore(spec, ticket, known, store, read)
+            kept.window.compact()
+            _save_slices(kept.window, store)
+            store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
+        opened = opened or from_log(spec, ticket, read, self._give_back)
+        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times)
         batch.summary.restored = came_from
         batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
         yield from batch.rows()
-        self._save(batch, kept, ticket, store)
+        with times.within("index"):
+            self._save(batch, kept, ticket, store)
+        batch.summary.seconds = times.seconds
         kept.number = ticket.number
         kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
         kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
@@ -113,9 +133,18 @@ class BatchJoin:
     facts   available once all rows were taken
     """
 
-    def __init__(self, ticket: Ticket, window: Window, reader: BatchReader, newest: Newest | None = None) -> None:
+    def __init__(
+        self,
+        ticket: Ticket,
+        window: Window,
+        reader: BatchReader,
+        newest: Newest | None = None,
+        times: StageTimes | None = None,
+    ) -> None:
         self._bucket, self._window, self._reader = ticket.bucket, window, reader
+        self._times = times or StageTimes()
         self._newest = {} if newest is None else newest
+        self._sampler = WaitSampler(window.spec, ticket)
         self.summary = BucketSummary.of(ticket)
         self.slice: Slice | None = None
         self.joined: dict[int, I64] = {}
@@ -123,28 +152,37 @@ class BatchJoin:
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """Yields the rows to write (`frames.ROW`) in chunks of bounded bytes, left's in the order of its partition."""
-        for rows in self._join():
-            self.summary.count(rows)
-            yield rows
+        for stage, made in (("index", self._index()), ("match", self._match())):
+            for rows in self._times.over(stage, made):
+                self.summary.count(rows)
+                yield rows
         self.facts = self._reader.facts(self._window.oldest_ms)
         self.summary.note(self.facts)
+        self.summary.waits = self._sampler.done(self.facts.right)
         self.summary.window_records = len(self._window)
         self.summary.window_bytes = self._window.data_bytes
 
-    def _join(self) -> Iterator[pl.DataFrame]:
+    def _index(self) -> Iterator[pl.DataFrame]:
+        """Reads right, which becomes a slice of the window."""
         bucket, window, reader = self._bucket, self._window, self._reader
         entering: list[pl.DataFrame] = []
         for p, taken in reader.take_right():
-            self.summary.saw(taken, p, self._newest)
+            self.summary.saw(taken, p, self._newest, bucket.right[p].watermark_ms)
+            self._sampler.saw(taken)
             yield from self._enter(taken, entering)
         if entering:
             covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
             self.slice = Slice.build(pl.concat(entering, rechunk=True), covers, since_ms=bucket.expiry_ms)
             window.add(self.slice)
+            self._sampler.entered(self.slice)
+
+    def _match(self) -> Iterator[pl.DataFrame]:
+        """Reads left, which is matched and leaves; then expires what no later left record can match."""
+        bucket, window, reader = self._bucket, self._window, self._reader
         stalled_from_ms = reader.limit.stalled_from_ms
         joined = JoinedRight()
         for p, taken in reader.take_left():
-            self.summary.saw(taken, p, self._newest)
+            self.summary.saw(taken, p, self._newest, bucket.left[p].watermark_ms)
             yield from in_chunks(taken.dead)
             if len(taken.records):
                 yield from window.join(
@@ -153,6 +191,7 @@ class BatchJoin:
                     expiry_ms=bucket.expiry_ms,
                     stalled_from_ms=stalled_from_ms,
                     joined=joined,
+                    seen=self._sampler.picked,
                 )
         self.joined = joined.since(reader.expiry_ms)
         yield from window.expire(reader.expiry_ms)
@@ -165,6 +204,8 @@ class BatchJoin:
             yield from in_chunks(rows_about("right", rows_where(records, taken.late), "late", None, late=True))
         no_key = is_null(records["key"])
         expired = (records["time"].to_numpy() < self._bucket.expiry_ms) & ~no_key
+        if expired.any():
+            self._sampler.came_too_late(records, expired)
         for leaving, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
             if leaving.any():
                 late = taken.late.filter(pl.Series(leaving))

@@ -169,11 +169,15 @@ class Probe:
 
 def pick(spec: JoinSpec, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int) -> Iterator[Picks]:
     """Matches every row of `left`, in its order; in several portions if a policy gives many pairs."""
-    probe = Probe.of(spec, left, expiry_ms)
+    yield from pick_probed(spec, slices, Probe.of(spec, left, expiry_ms), len(left))
+
+
+def pick_probed(spec: JoinSpec, slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator[Picks]:
+    """Does the same for left records that are grouped already."""
     if spec.policy is Policy.ALL:
-        yield from _pick_all(slices, probe, len(left))
+        yield from _pick_all(slices, probe, left_rows)
     else:
-        yield _pick_one(spec.policy, slices, probe, len(left))
+        yield _pick_one(spec.policy, slices, probe, left_rows)
 
 
 def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: int) -> Picks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) ->
         files = FileStore(bucket_folder(windows, spec.name, generation, bucket))
         return files if copies is None else CheckpointedStore(files, copies)
 
-    return JoinBolt(spec, read, store_of, give_back=readers["left"].give_back)
+    return JoinBolt(spec, read, store_of, give_back=readers["left"].give_back, clock=time.perf_counter)
 
 
 _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)

@@ -12,7 +12,7 @@ slice has expired.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,7 +34,7 @@ from joins.rows.frames import (
     side_columns,
 )
 from joins.spec import JoinSpec, Policy
-from joins.window.match import NONE, Picks, pick
+from joins.window.match import NONE, Picks, Probe, pick, pick_probed
 from joins.window.slices import SLICE_BYTES, Slice
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
@@ -44,6 +44,10 @@ REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
 _REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if reason else "matched" for reason in REASONS])
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
+
+
+SeesPicks = Callable[[pl.DataFrame, Sequence[Slice], Probe, Picks], None]
+"""Takes left records, the slices, the records as they were grouped, and what was picked for them."""
 
 
 @dataclass(eq=False)
@@ -99,6 +103,7 @@ class Window:
         expiry_ms: int,
         stalled_from_ms: int | None = None,
         joined: JoinedRight | None = None,
+        seen: SeesPicks | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Yields rows (`frames.ROW`) for each left record, in left's order; marks the right records that are in them.
 
@@ -107,11 +112,15 @@ class Window:
         late             a flag per left record
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
         joined           collects the right records that were picked
+        seen             takes all that was picked
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
-        for picks in pick(self.spec, self.slices, left, expiry_ms):
+        probe = Probe.of(self.spec, left, expiry_ms)
+        for picks in pick_probed(self.spec, self.slices, probe, len(left)):
             self._mark(picks, joined)
+            if seen is not None:
+                seen(left, self.slices, probe, picks)
             for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 

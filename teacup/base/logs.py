@@ -1,5 +1,8 @@
 """The lines that a job logs, in the driver and in the processes that Spark starts: text, or JSON under `log: json`.
 
+A JSON line says when, how important, of which job, and of which generation of its checkpoint, as far as the process
+knows (`mention`). On a terminal a text wraps between words.
+
 A logger from `sparse` logs the same line at most once a minute in each process; the next one says how many were
 suppressed. If a cluster is down, every client reports it for every broker and each connection attempt: tens of
 thousands of identical lines within minutes. Lines count as the same if they differ only in numbers and in the text in
@@ -12,42 +15,86 @@ import json
 import logging
 import os
 import re
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
+
+from teacup.base.times import iso
 
 AS_JSON = "TEACUP_LOG_JSON"
-"""Set in the environment of workers that log JSON."""
+"""Set in the environment of workers that log JSON: to the name of the job."""
+
+_mentioned: dict[str, str] = {}
+
+
+def mention(**what: str) -> None:
+    """Makes the JSON lines of this process say so: `job`, `generation`."""
+    _mentioned.update(what)
+
+
+def json_line(at_ms: int, level: str, content: Mapping[str, Any]) -> str:
+    """Writes an object with what every line says: time, level, and what was mentioned; the content overrides it."""
+    said = {"at_ms": at_ms, "time": iso(at_ms), "level": level, **_mentioned}
+    return json.dumps({**said, **content}, sort_keys=True)
 
 
 class JsonLines(logging.Formatter):
-    """Writes a log line as a JSON object; a message that is one stays as it is."""
+    """Writes a log line as a JSON object; a message that is one keeps its members."""
 
     def format(self, record: logging.LogRecord) -> str:
-        if _is_object(message := record.getMessage()):
-            return message
-        line = {"event": "log", "at_ms": round(record.created * 1000), "level": record.levelname.lower()}
-        line |= {"logger": record.name, "message": message}
+        at_ms, level, message = round(record.created * 1000), record.levelname.lower(), record.getMessage()
+        if (content := _object(message)) is not None:
+            return json_line(at_ms, level, content)
+        line = {"event": "log", "logger": record.name, "message": message}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, sort_keys=True)
+        return json_line(at_ms, level, line)
 
 
-def _is_object(message: str) -> bool:
+class WrappedLines(logging.Formatter):
+    """Writes text that wraps between words, at a width that is asked for at each line: a window may be resized."""
+
+    def __init__(self, width: Callable[[], int]) -> None:
+        super().__init__(_TEXT)
+        self._width = width
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        lines = super().formatMessage(record).splitlines()
+        return "\n".join(wrapped for line in lines for wrapped in fill(line, self._width()) or [""])
+
+
+def fill(text: str, width: int) -> list[str]:
+    """Returns the lines of a text that is broken between words, the further ones indented; no word is broken."""
+    room = max(width, 40)
+    return textwrap.wrap(
+        text, room, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+
+
+INDENT = " " * 10
+_TEXT = "%(asctime)s %(levelname)s %(message)s"
+
+
+def _object(message: str) -> dict[str, Any] | None:
     try:
-        return message.startswith("{") and isinstance(json.loads(message), dict)
+        found = json.loads(message) if message.startswith("{") else None
     except ValueError:
-        return False
+        return None
+    return found if isinstance(found, dict) else None
 
 
-def formatter(*, as_json: bool) -> logging.Formatter:
-    """Returns the formatter of every log line of a job."""
-    return JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+def formatter(*, as_json: bool, width: Callable[[], int] | None = None) -> logging.Formatter:
+    """Returns the formatter of every log line of a job; width: of a terminal, if text goes to one."""
+    if as_json:
+        return JsonLines()
+    return logging.Formatter(_TEXT) if width is None else WrappedLines(width)
 
 
-def worker_environment(*, as_json: bool) -> dict[str, str]:
-    """Returns Spark properties with which workers log like the driver."""
-    return {f"spark.executorEnv.{AS_JSON}": "1"} if as_json else {}
+def worker_environment(*, as_json: bool, job: str = "") -> dict[str, str]:
+    """Returns Spark properties with which workers log like the driver of the job."""
+    return {f"spark.executorEnv.{AS_JSON}": job or "1"} if as_json else {}
 
 
 def logs_json(properties: Mapping[str, str]) -> bool:
@@ -58,6 +105,8 @@ def logs_json(properties: Mapping[str, str]) -> bool:
 def log_like_the_driver() -> None:
     """Sets up the log, unless the process has one already; without one Python prints the message alone."""
     handler = logging.StreamHandler()
+    if (job := os.environ.get(AS_JSON, "1")) != "1":
+        mention(job=job)
     handler.setFormatter(formatter(as_json=AS_JSON in os.environ))
     logging.basicConfig(handlers=[handler])
 

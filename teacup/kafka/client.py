@@ -32,6 +32,19 @@ log = sparse("teacup.kafka.client")
 librdkafka = sparse("teacup.kafka.librdkafka")
 """What librdkafka says. Its INFO is not progress: it names each connection that is closed."""
 librdkafka.setLevel(logging.WARNING)
+librdkafka.addFilter(lambda record: not is_usual(record.getMessage()))
+
+
+def is_usual(message: str) -> bool:
+    """Returns whether librdkafka only says what happens at many starts, and what it tries again by itself.
+
+    A coordinator that loads its part of `__transaction_state`, or that has just moved, answers so for a moment.
+    """
+    return "GETPID" in message and any(why in message for why in _FOR_A_MOMENT)
+
+
+_FOR_A_MOMENT = ("Coordinator load in progress: retrying", "Not coordinator: retrying")
+
 
 REQUEST_TIMEOUT_S = 20.0
 RETRY_TIMEOUT_S = 60.0

@@ -16,7 +16,7 @@ RIGHT = "teacup.right"
 """Position of the right record: `partition:offset`; missing if there is none."""
 
 BATCH = "teacup.batch"
-"""At-least-once output: which batch of which job wrote the row, as `origin:number`."""
+"""Which batch of which job wrote the row: `origin:number`; the origin is made of the job's name and its generation."""
 
 ID = "teacup.id"
 """Identifies a result: the value of `output.deduplicate.expression`."""
@@ -102,3 +102,9 @@ TOO_LARGE = "too_large"
 
 SELECT_FAILED = "select_failed"
 """dead_letter: an expression of `output.select` fails on the row; the left record is copied."""
+
+DEAD_REASONS = (
+    *(NO_TIME, FUTURE_TIME, INVALID_JSON, INVALID_TEXT, INVALID_AVRO, INVALID_PROTOBUF, UNKNOWN_SCHEMA, INVALID_KEY),
+    *(REJECTED, TOO_LARGE, SELECT_FAILED),
+)
+"""Why a record, or a row, becomes a dead letter."""

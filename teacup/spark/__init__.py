@@ -7,8 +7,10 @@ crossing.py       what crosses Spark: errors of ours with their exit code, summa
 errors.py         what starting or keeping Spark refuses or gives up (pure)
 java.py           this machine's Java, and Spark's JVM as a process of ours
 master.py         whether Spark's master accepts a connection
+planner_notes.py  what the process that plans tells the driver beside plans: what it waits for
 session.py        the Spark session of a job
 stream_reader.py  `StreamReader`: what every streaming reader does, whatever it plans, and its data source class
+task.py           which attempt of which task a worker carries out
 worker_daemon.py  Spark's worker daemon: imports what our workers need, and warns of those that were killed
 
 Public: nothing. Nothing is imported here, because reading a checkpoint needs no Spark.

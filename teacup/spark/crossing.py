@@ -131,6 +131,33 @@ def _severity(failure: Failure) -> int:
     return _MOST_SEVERE_FIRST.index(code) if code in _MOST_SEVERE_FIRST else len(_MOST_SEVERE_FIRST)
 
 
+@dataclass(frozen=True, slots=True)
+class TaskRun:
+    """One attempt of a task, which may give several summaries.
+
+    number      of the attempt, among all of the application
+    earlier     how many attempts of the task have failed before
+    new_worker  whether its process has carried out no task of ours before
+    """
+
+    number: int = 0
+    earlier: int = 0
+    new_worker: bool = False
+
+
+FIRST_TRY = TaskRun()
+
+
+def retries(runs: Iterable[TaskRun]) -> int:
+    """Returns how many attempts have failed before these."""
+    return sum(run.earlier for run in set(runs))
+
+
+def restarts(runs: Iterable[TaskRun]) -> int:
+    """Returns how many workers have taken the place of one in which an attempt failed."""
+    return sum(run.new_worker for run in set(runs) if run.earlier)
+
+
 S = TypeVar("S")
 
 SUMMARY_SCHEMA = "summary string, failure string"

@@ -18,6 +18,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from teacup.base.logs import AS_JSON
 from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, SessionRefused, StartFailed
 from teacup.spark.java import Jvm, archive_options, temporary_folder, use_spark_home
@@ -31,6 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger("teacup")
 
 LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
+LOG_CONFIG_JSON = LOG_CONFIG.with_name("log4j2-json.properties")
 
 # The JVM handles only tickets and summaries, so its second compiler costs more CPU, taken from the join, than it ever
 # saves. About 60 MB of its heap live; by default the heap starts with a 64th of the machine's memory, a quarter of that
@@ -202,7 +204,13 @@ def _submitted() -> dict[str, str]:
 
 def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
     """Puts ours first: if an option is given twice, the JVM takes the last."""
-    ours = [f'"-Dlog4j2.configurationFile={LOG_CONFIG.as_uri()}"', *(() if rows_in_jvm else _LIGHT_JVM)]
+    configs, job = [LOG_CONFIG], properties.get(f"spark.executorEnv.{AS_JSON}")
+    if job is not None:  # the second one overrides parts of the first
+        configs.append(LOG_CONFIG_JSON)
+    log_options = [f'"-Dlog4j2.configurationFile={",".join(config.as_uri() for config in configs)}"']
+    if job is not None:
+        log_options.append(f'"-Dteacup.job={job}"')
+    ours = [*log_options, *(() if rows_in_jvm else _LIGHT_JVM)]
     ours += [f'"-D{name}={folder}"' for name, folder in temporary_folder().items()]
     archive = archive_options() if conf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()

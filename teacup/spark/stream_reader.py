@@ -46,11 +46,12 @@ from pyspark.sql.types import StructType
 
 from teacup.base.files import with_checksum
 from teacup.base.logs import log_like_the_driver
-from teacup.base.now import Every, read_clocks
+from teacup.base.now import Every, read_clocks, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
 from teacup.spark.crossing import crossing, crossing_rows
+from teacup.spark.planner_notes import BROKERS, PlannerNotes, notes_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,11 @@ class ReaderControl:
     unreachable_for_s: float = 300.0
     commit_group: str | None = None
     anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
+
+    @property
+    def notes_file(self) -> Path | None:
+        """Where the reader notes what it waits for, if the file exists."""
+        return None if self.stop_file is None else notes_file(self.stop_file)
 
     @property
     def stopping(self) -> bool:
@@ -97,8 +103,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._name, self._stage, self.control = name, stage, control
         self.listed: ListedEnds | None = None  # under `availableNow`
         self._held_since_s: float | None = None
+        self._held_since_ms = 0
         self._wait_s = WAIT_S[0]
         self._report = Every(SAY_EVERY_S, at_once=True)
+        self.notes = PlannerNotes(control.notes_file)
 
     @abstractmethod
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
@@ -126,6 +134,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         May be inf.
         """
         return self.control.unreachable_for_s if isinstance(error, KafkaUnavailable) else None
+
+    def held_by(self, error: Exception) -> str:
+        """Returns in a word what an error that only holds the reader means."""
+        return BROKERS if isinstance(error, KafkaUnavailable) else "other"
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: the checkpoint is the source of truth."""
@@ -168,13 +180,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         looks_until_s = time.monotonic() + self._looks_for_s
         while not self.control.stopping:
             try:
+                began_s = time.perf_counter()
                 end = self.plan(start)
+                if end is not None and end != start:
+                    self.notes.planned(time.perf_counter() - began_s)
                 done = end is not None or not (self.waits(start) or time.monotonic() < looks_until_s)
             except Exception as error:
                 if not self._holds(error):
                     raise
                 continue
-            self._held_since_s = None
+            if self._held_since_s is not None:
+                self._held_since_s = None
+                self.notes.nothing_to_read()
             if end is not None:
                 self._wait_s = WAIT_S[0]
             if done:
@@ -195,6 +212,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         if self._held_since_s is None:
             self._held_since_s = now_s
+            self._held_since_ms = wall_ms()
+        self.notes.waits(self.held_by(error), lambda: (self._held_since_ms, str(error)))
         waited_s = now_s - self._held_since_s
         if waited_s > gives_up_s:
             log.error("%s gives up after %.0f s", self._name, waited_s)

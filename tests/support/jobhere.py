@@ -24,11 +24,12 @@ import yaml
 
 from deploy.job import JoinJob
 from deploy.jobs import runner
-from deploy.jobs.lines import Lines
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import run as verdicts
 from deploy.kinds import kind_of
 from deploy.load import load_job
+from deploy.watch.lines import Lines
+from deploy.watch.watched import watched
 from teacup.base.errors import ExitCode
 from tests.support.waiting import wait_until
 
@@ -140,7 +141,9 @@ class JobsHere:
 
     def _run(self, content: Mapping[str, Any], ran: Ran, stop: Stop, *, take_over: bool) -> ExitCode:
         job = self._loaded(content)
-        return runner.run(kind_of(job, take_over=take_over), Lines(as_json=True, out=ran.out), stop)
+        kind = kind_of(job, take_over=take_over)
+        with watched(job, kind.name, Lines(as_json=True, out=ran.out)) as listener:
+            return runner.run(kind, listener, stop)
 
     def _loaded(self, content: Mapping[str, Any]) -> Any:
         path = self._folder / "job.yaml"

@@ -1,7 +1,8 @@
 // Every consumer and topic as a card, fetched every few seconds. All that is shown comes from the last answer of the
 // API; nothing is extrapolated with the browser's clock, which may be wrong.
 
-import { draw, duration } from "./chart.js";
+import { draw } from "./chart.js";
+import { duration } from "./shapes.js";
 
 const REFRESH_MS = 3000;
 const TOKEN = "teacup-delay-token";

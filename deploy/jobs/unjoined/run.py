@@ -15,7 +15,7 @@ import logging
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from datadelay.watermark import UNKNOWN
 from deploy.check.checks import Named, side_outputs
 from deploy.job import JoinJob
-from deploy.jobs.lines import Lines
 from deploy.jobs.query import failed
 from deploy.jobs.replan import nothing_is_in
 from deploy.jobs.runner import ready, spark_properties, with_lock
@@ -40,6 +39,8 @@ from deploy.jobs.unjoined.look import (
 )
 from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
 from deploy.output.accounts import check_whole
+from deploy.watch.lines import Lines
+from deploy.watch.measures import Measured
 from joins.lookup.unjoined.expired import (
     Verdicts,
     after_slice,
@@ -94,7 +95,7 @@ def run_unjoined(
 
     def work() -> ExitCode:
         check_java()
-        if not ready(wait, _topics(job), stop):
+        if not ready(wait, _topics(job), lambda: stop.asked):
             return ExitCode.DONE
         with closing(Logs.of(job)) as logs:
             return _run(job, logs, lines, stop, start, at_once)
@@ -128,7 +129,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                     _nothing(job, state, lines)
                 return ExitCode.DONE
             if session is None and not stop.asked:
-                lines.opening(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
+                lines.does(f"{job.spec.name}: unjoined records of {job.spec.right.topic} into {job.output.unjoined}")
                 name = f"{job.spec.name}.unjoined"
                 session = Session(name, spark_properties(job), exactly_once=job.output.exactly_once)
             if session is None or stop.asked:
@@ -256,6 +257,10 @@ class SliceReport:
             "reasons": dict(self.reasons),
             "dead": dict(self.dead),
         }
+
+    def samples(self) -> Iterator[Measured]:
+        """Yields nothing: a run by cron is over before anybody asks."""
+        return iter(())
 
 
 def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> SliceReport:

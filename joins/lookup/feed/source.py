@@ -79,6 +79,9 @@ class FeedReader(StreamReader):
             return self._spec.storage.unreachable_for_s
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
+    def held_by(self, error: Exception) -> str:
+        return "wrong_clock" if isinstance(error, ClockBehind) else super().held_by(error)
+
     def tasks(self, end: dict[str, Any]) -> list[str]:
         fed = Fed.from_json(end)
         fed.check_belongs_to(self._spec)

@@ -11,6 +11,7 @@ is counted and sent like any other, because the store's clock decides.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,12 +33,14 @@ from joins.rows.frames import RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
+from teacup.base.stage_times import StageTimes
 from teacup.kafka.delivery.delivery import failpoint
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import REJECTED
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
 from teacup.kafka.write.writer import discard_writer, open_writer
-from teacup.spark.crossing import summary_rows
+from teacup.spark.crossing import FIRST_TRY, TaskRun, summary_rows
+from teacup.spark.task import this_task
 from teacup.storage.client import StorageClient
 from teacup.storage.errors import GenerationChanged, ItemsUnsettled, RateLimited, ServerUnavailable
 from teacup.storage.model import Status
@@ -79,6 +82,8 @@ class FeedSummary:
     dead: dict[str, int] = field(default_factory=dict)
     newest_ms: int | None = None
     disorder_ms: int = 0
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+    task: TaskRun = FIRST_TRY
 
 
 class FeedTask:
@@ -90,6 +95,8 @@ class FeedTask:
             ticket.partition, ticket.number, ticket.parts, ticket.end, newest_ms=ticket.newest_ms
         )
         self._store = store_of(spec)
+        self._times = StageTimes(time.perf_counter)
+        self._summary.task = this_task()
 
     def run(self) -> FeedSummary:
         """Feeds the range. Raises `StoreUnreachable`, and what is in `NO_RETRY_HELPS`."""
@@ -99,7 +106,7 @@ class FeedTask:
         failpoint("before_produce")
         try:
             with spec.losses.of_planned(WAY_OUT):
-                for batch in reader.read(ticket.partition, ticket.start, ticket.end):
+                for batch in self._times.over("fetch", reader.read(ticket.partition, ticket.start, ticket.end)):
                     records = self._parsed(batch)
                     self._settle(under_way)
                     under_way = self._send(records)
@@ -110,7 +117,9 @@ class FeedTask:
                 future.cancel()
         self._flush_dead_letters()
         failpoint("after_commit")
-        self._store.check_generation(ticket.store_generation)
+        with self._times.within("commit"):
+            self._store.check_generation(ticket.store_generation)
+        summary.seconds = self._times.seconds
         return summary
 
     def _parsed(self, batch: pa.RecordBatch) -> pl.DataFrame:
@@ -145,7 +154,8 @@ class FeedTask:
     def _settle(self, under_way: list[tuple[pl.DataFrame, Future[pa.Table]]]) -> None:
         """Waits until every item of these requests is acknowledged; sends rejected ones to the dead-letter topic."""
         for part, future in under_way:
-            refused = pl.DataFrame(pl.from_arrow(future.result()))
+            with self._times.within("store"):
+                refused = pl.DataFrame(pl.from_arrow(future.result()))
             rejected = refused.filter(pl.col("status") == Status.REJECTED.value)
             conflicts = len(refused) - len(rejected)
             self._summary.conflict += conflicts

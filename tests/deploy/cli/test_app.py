@@ -90,7 +90,7 @@ def test_the_commands_are_in_groups() -> None:
 
     assert groups == {
         "Options": [],
-        "Jobs": ["run", "check", "move", "unjoined", "schema"],
+        "Jobs": ["run", "check", "move", "unjoined", "explain", "schema"],
         "Services": ["delay", "storage", "offsets"],
         "Development": ["dev"],
     }

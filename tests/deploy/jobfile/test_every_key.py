@@ -15,7 +15,12 @@ from deploy.jobfile.reference import markdown_table
 from deploy.kinds import KINDS
 from deploy.load import load_job
 
-COMMON: dict[str, Any] = {"name": "clicks", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/clicks"}
+COMMON: dict[str, Any] = {
+    "name": "clicks",
+    "kafka": {"bootstrap.servers": "one:9092"},
+    "checkpoint": "/state/clicks",
+    "metrics": {},
+}
 JOIN = {
     "left": {"topic": "clicks"},
     "right": {"topic": "impressions"},
@@ -53,6 +58,9 @@ OTHER: dict[str, Any] = {
     "checkpoint": "/state/other",
     "spark": {"master": "local[3]"},
     "log": "json",
+    "metrics": None,
+    "port": 9999,
+    "host": "0.0.0.0",
     "window_folder": "/fast",
     "window_backup": True,
     "deduplicate": None,

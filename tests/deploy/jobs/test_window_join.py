@@ -131,7 +131,7 @@ import sys
 from pathlib import Path
 from deploy.load import load_job
 from deploy.kinds import kind_of
-from deploy.jobs.lines import Lines
+from deploy.watch.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 with Stop() as stop:

@@ -129,3 +129,12 @@ def test_of_thousands_of_partitions_the_line_names_a_few() -> None:
 
     assert "3000 left records in partitions [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] and 990 more wait for right" in line
     assert line.endswith("right-9: an open transaction holds its end at offset 7 and 990 more")
+
+
+def test_the_main_cause_is_what_most_left_records_wait_for() -> None:
+    """The clock only if nothing else is in the way: it passes by itself."""
+    clock, unread = LeftWaits(Cause.CLOCK, 0, waiting={0: 90}), LeftWaits(Cause.UNREAD, 1, waiting={1: 5})
+
+    assert Held(0, (clock, unread)).main_cause is Cause.UNREAD
+    assert Held(0, (clock, replace(unread, waiting={}))).main_cause is Cause.CLOCK
+    assert Held(0, (HELD, replace(unread, waiting={1: 2}))).main_cause is HELD.cause

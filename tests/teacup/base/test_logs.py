@@ -14,7 +14,9 @@ import time
 import pytest
 
 from deploy.dev.broker.lifeline import free_port
-from teacup.base.logs import AS_JSON, PERIOD_S, Sparse, formatter, shape
+from teacup.base import logs
+from teacup.base.logs import AS_JSON, PERIOD_S, Sparse, formatter, mention, shape
+from teacup.base.times import iso
 from teacup.kafka import client
 
 PLANS = """
@@ -65,9 +67,51 @@ def test_a_text_becomes_the_message_of_an_object(message: str) -> None:
     assert json.loads(line_of(message))["message"] == message
 
 
-def test_an_object_stays_as_it_is() -> None:
+def test_an_object_keeps_its_members() -> None:
     """A deduplicator logs each change of its state as one."""
-    assert line_of('{"event": "deduplicator"}') == '{"event": "deduplicator"}'
+    line = json.loads(line_of('{"event": "deduplicator", "at_ms": 5}'))
+
+    assert (line["event"], line["at_ms"], line["level"]) == ("deduplicator", 5, "warning")
+
+
+def test_a_line_says_what_was_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its job and generation, once they are known; and when it was written, also for people."""
+    monkeypatch.setattr(logs, "_mentioned", {})
+    mention(job="clicks")
+    mention(generation="a1b2")
+
+    line = json.loads(line_of("it waits"))
+
+    assert (line["job"], line["generation"], line["time"]) == ("clicks", "a1b2", iso(line["at_ms"]))
+
+
+def test_text_on_a_terminal_wraps_between_words() -> None:
+    """At its width when the line is written; what is longer alone stays whole."""
+    record = logging.LogRecord("teacup.x", logging.WARNING, "x.py", 1, "%s", ("word " * 30 + "h" * 60,), None)
+
+    lines = formatter(as_json=False, width=lambda: 50).format(record).splitlines()
+
+    assert all(len(line) <= 50 for line in lines[:-1])
+    assert lines[-1].strip() == "h" * 60
+    assert [line.startswith(" ") for line in lines] == [False] + [True] * (len(lines) - 1)
+
+
+def test_librdkafka_does_not_say_what_happens_at_many_starts() -> None:
+    """A coordinator loads its part of a topic for a moment, and is asked again."""
+    usual = (
+        "GETPID [teacup#producer-3] [thrd:main]: Failed to acquire idempotence PID from broker 127.0.0.1:9092/1: "
+        "Broker: Coordinator load in progress: retrying"
+    )
+    kept = Kept()
+    client.librdkafka.addHandler(kept)
+    try:
+        for line in (usual, usual.replace("Coordinator load in progress", "Transactional Id authorization failed")):
+            client.librdkafka.warning("%s", line)
+    finally:
+        client.librdkafka.removeHandler(kept)
+
+    assert len(kept.lines) == 1
+    assert "authorization failed" in kept.lines[0]
 
 
 class Kept(logging.Handler):

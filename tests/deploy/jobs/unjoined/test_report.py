@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.jobs.lines import WIDTH, Lines
 from deploy.jobs.unjoined.run import SliceReport, gathered
+from deploy.watch.lines import WIDTH, Lines
 from joins.lookup.unjoined.expired import RightSlice, Share, Verdicts
 from joins.lookup.unjoined.verdicts import SliceSummary
 

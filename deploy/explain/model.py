@@ -1,0 +1,163 @@
+"""The answer about a record, as data: what became of it, where that is, and what the join knew. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dedup.identity import BatchTag
+from joins.batch.rules import Limit, left_limit
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.explain import BatchSpan, Candidate, Position, SideRecord
+from joins.plan.wait_reasons import LeftWaits
+from joins.spec import JoinSpec
+from teacup.kafka.delivery.receipt import Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record that the join has written: a row, or a copy in a side topic.
+
+    right    the position of the right record; None: the row has none
+    batch    the batch that wrote it; None: a copy, or a row of a version without this header
+    outcome, reason   as far as it says; a row with a `select` has no reason
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    left: Position | None = None
+    right: Position | None = None
+    batch: BatchTag | None = None
+    late: bool = False
+    outcome: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFound:
+    """Rows or copies; `gone`: retention has deleted where they may have been; unread: offsets not searched any more."""
+
+    found: tuple[Written, ...] = ()
+    offsets: int = 0
+    unread: int = 0
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRead:
+    """The batch that read a record.
+
+    before, after   its bucket before and after the batch; None: the plan is gone, or the batch is not done
+    """
+
+    batches: BatchSpan
+    plan: BatchPlan | None = None
+    before: Bucket | None = None
+    after: Bucket | None = None
+
+    def range_of(self, side: str, partition: int) -> PartitionRange | None:
+        """Returns the range that the record is in."""
+        return None if self.before is None else self.before.side(side).get(partition)
+
+
+def limit_of(spec: JoinSpec, read: BatchRead) -> Limit | None:
+    """Returns which left records went in a batch that is done."""
+    if read.before is None or read.after is None:
+        return None
+    return left_limit(spec, read.before.known_watermark_ms, read.after.watermark_ms, read.before.give_up_ms)
+
+
+class Outcome(StrEnum):
+    """What became of a record. Of a left one the first seven, of a right one all but the first two and `held`."""
+
+    MATCHED = "matched"
+    UNMATCHED = "unmatched"
+    HELD = "held"
+    DEAD_LETTER = "dead_letter"
+    UNDER_WAY = "under_way"
+    SKIPPED = "skipped"
+    UNKNOWN = "unknown"
+    JOINED = "joined"
+    UNJOINED = "unjoined"
+    IN_WINDOW = "in_window"
+    UNREAD = "unread"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A position at which there is no record to explain, and why; rows: of a left record, those that outlived it."""
+
+    side: str
+    topic: str
+    position: Position
+    why: str
+    rows: RowsFound = RowsFound()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAnswer:
+    """What became of a left record, and why.
+
+    written_by   the batch that wrote its row, if that is known, and whether it is of this checkpoint
+    read, limit  the batch that read it, by the checkpoint; which left records went in it
+    bucket       of its rows; receipt: of that bucket, the newest
+    candidates   right records of its key, and those beside
+    waits        a left record that is held: what it waits for
+    searched     what was read of right to find candidates: records, and how many were left out
+    notes        what is not known, or gone, and why
+    """
+
+    record: SideRecord
+    outcome: Outcome
+    reason: str | None = None
+    rows: RowsFound = RowsFound()
+    copies: tuple[Written, ...] = ()
+    read: BatchRead = BatchRead(BatchSpan())
+    ours: bool = True
+    limit: Limit | None = None
+    bucket: int = 0
+    receipt: Receipt | None = None
+    candidates: tuple[Candidate, ...] = ()
+    waits: LeftWaits | None = None
+    searched: tuple[int, int] = (0, 0)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def late(self) -> bool | None:
+        """Returns whether it came later than its disorder allows; None: not known."""
+        if self.rows.found:
+            return any(row.late for row in self.rows.found)
+        return None if self.record.late_by_ms is None else self.record.late_by_ms > 0
+
+    @property
+    def number(self) -> int | None:
+        """Returns the number of its batch, if that is known."""
+        tags = {row.batch.number for row in self.rows.found if row.batch is not None}
+        return self.read.batches.number or (min(tags) if tags else None)
+
+
+@dataclass(frozen=True, slots=True)
+class RightAnswer:
+    """What became of a right record, and why; lefts: the left records of its key that may match, nearest first."""
+
+    record: SideRecord
+    outcome: Outcome
+    reason: str | None = None
+    copies: tuple[Written, ...] = ()
+    read: BatchRead = BatchRead(BatchSpan())
+    expiry_ms: int | None = None
+    lefts: tuple[tuple[LeftAnswer, Candidate], ...] = ()
+    more: int = 0
+    searched: tuple[int, int] = (0, 0)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAnswer:
+    """The newest left records of a key, newest first: the first one with everything, the others with their rows."""
+
+    key: bytes
+    lefts: tuple[LeftAnswer, ...]
+    searched: tuple[int, int]
+    rights: tuple[SideRecord, ...] = ()

@@ -1,0 +1,76 @@
+"""Lookup join: what the store holds of a key now, and how far right is stored. Both APIs are only read."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+
+import polars as pl
+
+from datadelay.errors import DelayError
+from joins.errors import JoinError
+from joins.explain import THERE, BatchSpan, SideRecord
+from joins.lookup.key_lookup import delay_client, retained_from
+from joins.lookup.right_items import from_items
+from joins.lookup.source import lookup_client
+from joins.lookup.spec import LookupSpec
+from teacup.base.times import iso
+from teacup.storage.errors import StorageError
+from teacup.storage.model import Keep
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNow:
+    """What is stored of one key.
+
+    records           its right records; `late` ones may have come after a look-up
+    retained_from_ms  below it some may have been dropped; None: not known
+    problem           why the store could not be asked
+    """
+
+    records: tuple[SideRecord, ...] = ()
+    retained_from_ms: int | None = None
+    latest_only: bool = False
+    problem: str | None = None
+
+
+def stored_now(spec: LookupSpec, key: bytes, complete_ms: int | None) -> StoredNow:
+    """Looks a key up.
+
+    complete_ms   every right record below it was stored when the left record was looked up; None: not known
+    """
+    try:
+        with closing(lookup_client(spec)) as client:
+            namespace = client.namespace(spec.storage.namespace)
+            keys = pl.Series([key], dtype=pl.Binary)
+            found = pl.DataFrame(client.read_columns(namespace.name, keys.to_arrow()).found)
+        own = keys.gather(found["index"])
+        keyed = not spec.right.key_of.is_kafkas
+        rows = from_items(own, found["version"], found["tag"], found["value"], keyed=keyed)
+        kept_from = retained_from(namespace)
+    except (StorageError, JoinError) as error:
+        return StoredNow(problem=str(error))
+    records = (
+        SideRecord(
+            partition=row["partition"],
+            offset=row["offset"],
+            time_ms=row["time"],
+            key=row["key"],
+            read=THERE if complete_ms is not None and row["time"] < complete_ms and not row["late"] else BatchSpan(),
+        )
+        for row in rows.to_dicts()
+    )
+    return StoredNow(tuple(records), kept_from, namespace.keep is Keep.LATEST)
+
+
+def how_far(spec: LookupSpec) -> str:
+    """Says how far right is stored by the Data Delay API, or why that is not known."""
+    who = f"consumer {spec.delay.consumer!r}"
+    try:
+        with closing(delay_client(spec.delay)) as client:
+            delay = client.read(spec.delay.consumer, spec.right.topic)
+    except DelayError as error:
+        return f"how far {who} has stored right is not known: {error}"
+    if delay.consumed_until_ms is None:
+        return f"how far {who} has stored right is {delay.state}{f': {delay.reason}' if delay.reason else ''}"
+    return f"{who} has stored right up to {iso(delay.consumed_until_ms)}"

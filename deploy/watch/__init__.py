@@ -1,0 +1,18 @@
+"""Whoever watches a running job: one source of numbers, several listeners. Knows no kind of job.
+
+    listener.py   what a job tells, and the protocol of a listener
+    measures.py   the metrics: names, units, labels, meanings (pure)
+    lines.py      a listener: what a job prints
+    backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds
+    history.py    a listener: the last hour, as JSON
+    page/         shows it to people: `/`
+    metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`
+    manifests.py  the Grafana dashboard and the alert rules, made from the metrics
+    server.py     a small HTTP server inside the job
+    watched.py    puts them together: what `teacup run` opens around the runner
+
+**Add a listener:** a class with the methods of `Listener` (or a subclass of `Quiet`), and a line in watched.py. If it
+shows something, it has `routes()`. It touches no job.
+
+**Add a metric:** a line in measures.py, and a sample in `samples()` of the report that knows it.
+"""

@@ -1,0 +1,309 @@
+"""A listener that remembers the last hour of a job, and tells it as JSON: what the page shows, and `/v1/job`.
+
+    bins        ten seconds each: sums, last values and largest values of the batches in it, and who held the join
+    warnings    each text once, with how often and when it came
+    wait curve  of joins (`joins.batch.wait_curve`)
+
+All of it is bounded, whatever happens: an hour of points, `MOST` of all else. Nothing is kept on disk: a job that is
+started again has an empty hour.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from deploy.watch.listener import About, JobState, Phase, Quiet, Report
+from joins.batch.wait_curve import BOUNDS_MS, BatchWaits, WaitCurve
+from teacup.base.errors import ExitCode
+
+KEPT_MS = 3_600_000
+STEP_MS = 10_000
+MOST = 100
+"""How many warnings are kept, and how many of those who hold the join in ten seconds."""
+IDLE_MS = 30_000
+"""So long after the last record, with nothing left to read, a job counts as idle."""
+WORK_AHEAD_MS = 10_000
+"""If more is left than was read in this time, the job catches up."""
+SHOWN = 12
+"""How many warnings are shown, the newest first."""
+
+
+class Together(StrEnum):
+    """How a figure of several batches becomes one: added up, the last one, or the largest."""
+
+    SUM = "sum"
+    LAST = "last"
+    LARGEST = "largest"
+
+
+FIGURES: Mapping[str, Together] = {
+    **dict.fromkeys(("batches", "records", "seconds", "left", "right", "matched", "unmatched"), Together.SUM),
+    **dict.fromkeys(
+        ("late_left", "late_right", "unjoined", "dead_letter", "dropped", "stored", "written"), Together.SUM
+    ),
+    **dict.fromkeys(("left_ms", "right_ms", "newest_ms", "window_records", "window_bytes", "known"), Together.LAST),
+    **dict.fromkeys(("longest", "behind_ms", "latency_ms"), Together.LARGEST),
+}
+"""Every figure that a point may have."""
+
+
+def figures(report: Report) -> dict[str, float]:
+    """Returns the figures of a batch, of whatever kind; only those that its kind has, and that are known."""
+    told = report.for_machines()
+    found: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": told.get("seconds")}
+    found["longest"] = told.get("seconds")
+    for name in ("behind_ms", "window_records", "window_bytes", "newest_ms", "dropped", "stored", "written", "known"):
+        found[name] = told.get(name)
+    rows, watermarks, late = (_mapping(told.get(name)) for name in ("rows", "watermark_ms", "late"))
+    found |= {name: rows.get(name) for name in ("matched", "unmatched", "unjoined", "dead_letter")}
+    for side in ("left", "right"):
+        found[side] = _mapping(told.get("read")).get(side)
+        found[f"{side}_ms"], found[f"late_{side}"] = watermarks.get(side), late.get(side)
+    if isinstance(told.get("late"), int):
+        found["late_right"] = told["late"]
+    if told.get("unjoined") is not None:
+        found["unjoined"] = told["unjoined"]
+    if (dead := _mapping(told.get("dead"))) or (dead := _mapping(told.get("refused"))):
+        found["dead_letter"] = (found["dead_letter"] or 0) + sum(dead.values())
+    if (waits := getattr(report, "waits", None)) is not None:
+        found["latency_ms"] = latency_ms(waits, told.get("at_ms"))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def latency_ms(waits: BatchWaits, at_ms: int | None) -> int | None:
+    """Returns how long after left's time its row was there, of the middle one of the sampled matched rows."""
+    times = sorted(pair[0] for sample in waits.samples for pair in sample.pairs)
+    return at_ms - times[len(times) // 2] if times and at_ms is not None and waits.follows else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+@dataclass(slots=True)
+class Bin:
+    """What the batches of some seconds did, together.
+
+    late   by side and place among `BOUNDS_MS`
+    held   how often each one was seen to hold the join, or the job
+    """
+
+    at_ms: int
+    figures: dict[str, float] = field(default_factory=dict)
+    late: dict[str, dict[int, int]] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+
+    def add(self, figures: Mapping[str, float], late: Mapping[str, Mapping[int, int]]) -> None:
+        """Adds a batch."""
+        for name, value in figures.items():
+            known = self.figures.get(name)
+            if known is not None and FIGURES[name] is Together.SUM:
+                value += known
+            elif known is not None and FIGURES[name] is Together.LARGEST:
+                value = max(value, known)
+            self.figures[name] = value
+        for side, counts in late.items():
+            into = self.late.setdefault(side, {})
+            for place, records in counts.items():
+                into[place] = into.get(place, 0) + records
+
+    def held_by(self, who: str) -> None:
+        """Notes who holds the job."""
+        if who in self.held or len(self.held) < MOST:
+            self.held[who] = self.held.get(who, 0) + 1
+
+
+@dataclass(slots=True)
+class Warned:
+    """A warning, and when it came."""
+
+    first_ms: int
+    last_ms: int
+    times: int = 1
+
+
+class LastHour(Quiet):
+    """The last hour of a job. Thread-safe: the runner tells it, and the server's threads ask."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms, self._lock = clock_ms, threading.Lock()
+        self._about: About | None = None
+        self._begun_ms = clock_ms()
+        self._now: JobState | None = None
+        self._code: ExitCode | None = None
+        self._last: tuple[int, dict[str, Any]] | None = None
+        self._read_ms = self._begun_ms
+        self._bins: deque[Bin] = deque(maxlen=KEPT_MS // STEP_MS + 1)
+        self._state_since: tuple[str, int] = ("starting", self._begun_ms)
+        self._warnings: OrderedDict[str, Warned] = OrderedDict()
+        self._curve: WaitCurve | None = None
+        self._totals: dict[str, float] = {}
+
+    def opening(self, about: About) -> None:
+        with self._lock:
+            self._about = about
+
+    def moment(self, now: JobState) -> None:
+        with self._lock:
+            self._now = now
+            if (state := self._state(now.at_ms)[0]) != self._state_since[0]:
+                self._state_since = state, now.at_ms
+            if state == "held":
+                why = "brokers" if now.waiting is None else now.waiting.reason
+                self._bin(now.at_ms).held_by(why.replace("_", " "))
+
+    def batch(self, report: Report) -> None:
+        now_ms, found, told = self._clock_ms(), figures(report), report.for_machines()
+        waits: BatchWaits | None = getattr(report, "waits", None)
+        with self._lock:
+            self._last = now_ms, told
+            if report.records:
+                self._read_ms = now_ms
+            self._bin(now_ms).add(found, getattr(report, "late_by", {}))
+            for name, value in found.items():
+                if FIGURES[name] is Together.SUM:
+                    self._totals[name] = self._totals.get(name, 0) + value
+            if told.get("held_by"):
+                self._bin(now_ms).held_by(str(told["held_by"]))
+            for text in report.warnings:
+                self._warn(now_ms, text)
+            if waits is not None:
+                self._curve = self._curve or WaitCurve(waits.before_ms, waits.after_ms, KEPT_MS)
+                self._curve.add(waits)
+
+    def ended(self, code: ExitCode) -> None:
+        with self._lock:
+            self._code = code
+
+    def _bin(self, now_ms: int) -> Bin:
+        at_ms = now_ms // STEP_MS * STEP_MS
+        if not self._bins or self._bins[-1].at_ms < at_ms:
+            self._bins.append(Bin(at_ms))
+        return self._bins[-1]
+
+    def _warn(self, now_ms: int, text: str) -> None:
+        if (known := self._warnings.get(text)) is None:
+            self._warnings[text] = Warned(now_ms, now_ms)
+        else:
+            known.last_ms, known.times = now_ms, known.times + 1
+        self._warnings.move_to_end(text)
+        while len(self._warnings) > MOST:
+            self._warnings.popitem(last=False)
+
+    def _state(self, now_ms: int) -> tuple[str, str]:
+        """Returns the state of the job in a word, and what there is to say about it."""
+        now = self._now
+        if self._code is not None or (now is not None and now.phase is Phase.ENDED):
+            code = self._code
+            return "ended", "" if code is None else f"Exit code {int(code)}: {code.meaning}."
+        if now is None or now.phase in (Phase.STARTING, Phase.CONNECTING):
+            why = "" if now is None or not now.unreachable else now.unreachable
+            return "starting", why or "Spark starts, and the brokers are asked for the topics."
+        if now.unreachable:
+            return "held", f"The brokers do not answer: {now.unreachable}"
+        if now.phase is Phase.STOPPING:
+            return "stopping", "The batch in progress is finished first."
+        if now.waiting is not None and now.waiting.reason != "clock":
+            return "held", now.waiting.text
+        left = 0 if now.lag is None else now.lag.total
+        if left > self._recently(now_ms, WORK_AHEAD_MS):
+            return "catching up", f"{left:,} records are left to read."
+        if now_ms - self._read_ms >= IDLE_MS:
+            return "idle", "All that came is read." if now.waiting is None else now.waiting.text
+        return "live", ""
+
+    def _recently(self, now_ms: int, within_ms: int) -> float:
+        """Returns how many records were read lately; at least one, so that a job that reads nothing catches up."""
+        recent = (each for each in self._bins if now_ms - each.at_ms <= within_ms + STEP_MS)
+        return max(sum(each.figures.get("records", 0) for each in recent), 1)
+
+    def document(self) -> dict[str, Any]:
+        """Returns all that the page shows, as JSON; times in milliseconds UTC, what is unknown is null or missing.
+
+        points   a column for each figure: numbers of the ten seconds from `at_ms` on, null where there was no batch
+        held     [from, to, by whom]: whoever was seen most often
+        late     by side [up to so many ms below the watermark, records]; the last one has no bound
+        """
+        with self._lock:
+            now_ms = self._clock_ms()
+            state, says = self._state(now_ms)
+            from_ms = max(now_ms - KEPT_MS, self._begun_ms)
+            bins = [each for each in self._bins if each.at_ms >= from_ms - STEP_MS]
+            about, now = self._about, self._now
+            waiting = None if now is None or now.waiting is None else now.waiting
+            lag = None if now is None or now.lag is None else now.lag
+            return {
+                "now_ms": now_ms,
+                "job": None if about is None else _about(about),
+                "begun_ms": self._begun_ms,
+                "from_ms": from_ms,
+                "step_ms": STEP_MS,
+                "state": state,
+                "says": says,
+                "since_ms": self._state_since[1],
+                "waiting": waiting and {"reason": waiting.reason, "since_ms": waiting.since_ms, "text": waiting.text},
+                "lag": lag and {"records": lag.total, "topics": dict(lag.records), "through_in_s": lag.through_in_s},
+                "last": self._last and {"at_ms": self._last[0], **self._last[1]},
+                "totals": dict(self._totals),
+                "points": _columns(bins),
+                "held": _held(bins),
+                "late": _late(bins),
+                "warnings": [
+                    {"text": text, "first_ms": w.first_ms, "last_ms": w.last_ms, "times": w.times}
+                    for text, w in list(reversed(self._warnings.items()))[:SHOWN]
+                ],
+                "wait_curve": None if self._curve is None else self._curve.drawn(),
+            }
+
+    def json(self) -> bytes:
+        """Returns the document."""
+        return json.dumps(self.document(), separators=(",", ":")).encode()
+
+
+def _about(about: About) -> dict[str, Any]:
+    return {
+        "name": about.name,
+        "kind": about.kind,
+        "version": about.version,
+        "does": about.does,
+        "sides": dict(about.sides),
+        "settings": dict(about.settings),
+    }
+
+
+def _columns(bins: Sequence[Bin]) -> dict[str, list[float | None]]:
+    """Returns the figures that any of the bins has, by name, and when each bin began."""
+    names = [name for name in FIGURES if any(name in each.figures for each in bins)]
+    columns: dict[str, list[float | None]] = {"at_ms": [each.at_ms for each in bins]}
+    return columns | {name: [each.figures.get(name) for each in bins] for name in names}
+
+
+def _held(bins: Sequence[Bin]) -> list[list[Any]]:
+    """Returns who held the job, from when to when."""
+    found: list[list[Any]] = []
+    for each in bins:
+        if not each.held:
+            continue
+        who, end_ms = max(each.held, key=lambda who: each.held[who]), each.at_ms + STEP_MS
+        if found and found[-1][1:] == [each.at_ms, who]:
+            found[-1][1] = end_ms
+        else:
+            found.append([each.at_ms, end_ms, who])
+    return found
+
+
+def _late(bins: Sequence[Bin]) -> dict[str, list[list[int | None]]]:
+    total: dict[str, Counter[int]] = {}
+    for each in bins:
+        for side, counts in each.late.items():
+            total.setdefault(side, Counter()).update(counts)
+    return {
+        side: [[BOUNDS_MS[place] if place < len(BOUNDS_MS) else None, records] for place, records in sorted(by.items())]
+        for side, by in total.items()
+    }

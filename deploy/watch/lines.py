@@ -1,0 +1,221 @@
+"""What a job prints on standard output: lines of text, or JSON for machines.
+
+People get the time and what matters of a batch, at most one line per second and 100 columns. Rare events always get a
+line, and so does the last batch: otherwise a short run would look as if it had joined nothing. The last line sums the
+run up. Machines get every batch in full, and the sum as a line of the log.
+
+On a terminal one live line takes the place of the batches' lines: that the job is alive, its last batch, how much it
+still has to read, and, of a job that ends, when it will have caught up. Rare events, warnings and the sum stay.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.status import Status
+
+from deploy.watch.listener import About, JobState, Report, TopicLag
+from deploy.watch.measures import ROWS
+from teacup.base.errors import ExitCode
+from teacup.base.logs import INDENT, json_line, mention
+from teacup.base.now import wall_ms
+from teacup.base.times import iso
+
+log = logging.getLogger("teacup")
+
+WIDTH = 100
+EVERY_S = 1.0
+_SPINNER = 2
+
+
+class Lines:
+    """Prints what a job does."""
+
+    def __init__(
+        self, *, as_json: bool, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._json, self._out, self._clock = as_json, out or sys.stdout, clock
+        self._printed_at = -EVERY_S
+        self._not_printed: Report | None = None
+        self._status: Status | None = None
+        self._about: About | None = None
+        self._last: Sequence[str] = ()
+        self._batches = self._records = 0
+        self._rows: Counter[str] = Counter()
+        self._began_s = clock()
+        if not as_json and self._out.isatty():
+            self._status = Status("", console=Console(file=self._out), spinner="line")
+
+    def opening(self, about: About) -> None:
+        """Prints what the job does; machines know it."""
+        self._about = about
+        mention(job=about.name)
+        self.does(about.does)
+
+    def does(self, line: str) -> None:
+        """Prints what is begun; machines know it."""
+        if not self._json:
+            self._print([f"{line}; Spark starts, Ctrl-C stops"])
+
+    def batch(self, report: Report) -> None:
+        """Prints one batch that was carried out."""
+        self._count(report)
+        if self._json:
+            found = report.for_machines()
+            if found.get("generation"):
+                mention(generation=found["generation"])
+            level = "warning" if report.warnings else "info"
+            self._write(json_line(wall_ms(), level, found))
+            return
+        rare = report.rare()
+        if report.records:
+            self._last = report.usual()
+        if rare or (report.records and not self.watches and self._clock() - self._printed_at >= EVERY_S):
+            self._printed_at, self._not_printed = self._clock(), None
+            self._print([*report.usual(), *rare])
+        elif report.records:
+            self._not_printed = report
+        for warning in report.warnings:
+            log.warning("%s", warning)
+
+    def idle(self, line: str, report: Mapping[str, Any]) -> None:
+        """Says that nothing was to do: machines get the report, a terminal the line, others, like cron, nothing."""
+        if self._json:
+            self._write(json_line(wall_ms(), "info", report))
+        elif self.watches:
+            self._print([f"nothing to do: {line}"])
+
+    @property
+    def watches(self) -> bool:
+        """Whether there is a terminal, whose last line changes."""
+        return self._status is not None
+
+    def moment(self, now: JobState) -> None:
+        """Shows on a terminal that the job runs, its last batch, what it waits for and how much is left."""
+        if self._status is not None:
+            waits = f"waits for {now.waiting.reason.replace('_', ' ')}" if now.waiting is not None else ""
+            left = unread(now.lag, ends=self._about is not None and self._about.ends)
+            shown = [f"running for {self._spent()}", left, waits, *self._last]
+            self._status.start()
+            self._status.update(cut(shown, self._columns - _SPINNER))
+
+    def ended(self, code: ExitCode) -> None:
+        """Sums the run up."""
+        summary = self._summary()
+        if self._json:
+            log.info("%s", json.dumps({"event": "end", "code": int(code), **summary}))
+            return
+        self._print_last()
+        self._print([self._said(code)])
+
+    def close(self) -> None:
+        """Prints the last batch, if it has no line yet, and leaves the terminal as it was."""
+        self._print_last()
+        if self._status is not None:
+            self._status.stop()
+
+    def _count(self, report: Report) -> None:
+        self._batches += 1
+        self._records += report.records
+        for sample in report.samples():
+            if sample.metric is ROWS and sample.value:
+                self._rows[sample.labels[0]] += int(sample.value)
+
+    def _summary(self) -> dict[str, Any]:
+        spent_s = round(self._clock() - self._began_s, 3)
+        return {"seconds": spent_s, "batches": self._batches, "read": self._records, "rows": dict(self._rows)}
+
+    def _said(self, code: ExitCode) -> str:
+        ended = "stopped"
+        if code is not ExitCode.DONE:
+            ended = f"ended with exit code {int(code)}"
+        elif self._about is not None and self._about.ends:
+            ended = "done"
+        if code is ExitCode.DONE and not self._records:
+            topics = " and ".join(self._about.sides) if self._about is not None else ""
+            nothing = f"nothing to do: {topics} had nothing new that may be read"
+            return nothing if ended == "done" else f"{ended}: nothing was read"
+        batches = f"{self._batches:,} batch{'' if self._batches == 1 else 'es'}"
+        rows = "".join(f", {outcome.replace('_', ' ')} {count:,}" for outcome, count in self._rows.items())
+        return f"{ended} after {self._spent()}: {self._records:,} records read in {batches}{rows}"
+
+    def _spent(self) -> str:
+        spent_s = int(self._clock() - self._began_s)
+        return f"{spent_s // 3600}:{spent_s // 60 % 60:02}:{spent_s % 60:02}"
+
+    @property
+    def _columns(self) -> int:
+        """Returns how wide a line may be."""
+        return WIDTH if self._status is None else self._status.console.width
+
+    def _print_last(self) -> None:
+        if self._not_printed is not None:
+            self._print(self._not_printed.usual())
+            self._not_printed = None
+
+    def _print(self, parts: Sequence[str]) -> None:
+        for line in fitted([_now(), *parts], self._columns):
+            self._write(line)
+
+    def _write(self, line: str) -> None:
+        if self._status is not None:
+            self._status.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            return
+        self._out.write(f"{line}\n")  # at once, also into a pipe
+        self._out.flush()
+
+
+def _now() -> str:
+    return f"{iso(wall_ms())[11:19]}Z"
+
+
+def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
+    """Yields the parts, two spaces apart, in lines of at most `width` columns unless a part alone is wider."""
+    line = ""
+    for part in parts:
+        if line and len(line) + 2 + len(part) > width:
+            yield line
+            line = INDENT + part
+        else:
+            line = f"{line}  {part}" if line else part
+    if line:
+        yield line
+
+
+def cut(parts: Sequence[str], width: int) -> str:
+    """Returns the parts that fit into one line, in their order; the first one in any case."""
+    shown = ""
+    for part in filter(None, parts):
+        longer = f"{shown}  {part}" if shown else part
+        if shown and len(longer) > width:
+            break
+        shown = longer
+    return shown[: max(width, 1)]
+
+
+def unread(lag: TopicLag | None, *, ends: bool) -> str:
+    """Says what is left to read, in a few words; empty if nothing is left, or if it is not known.
+
+    ends   whether the job ends by itself: in a live one, more comes all the time
+    """
+    if lag is None or not lag.total:
+        return ""
+    through = f", through in {shown_s(lag.through_in_s)}" if ends and lag.through_in_s is not None else ""
+    return f"{lag.total:,} records left{through}"
+
+
+def shown_s(seconds: float) -> str:
+    """Writes a duration in words: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,219 @@
+"""What a running job tells, and who listens.
+
+    runner (deploy.jobs.runner)  ->  Listeners  ->  Lines      what people and machines read on standard output
+                                                    Metrics    numbers for Prometheus, and whether the job lives
+                                                    ...        whatever is added: a listener touches no job
+
+There is one source of numbers: the report of a batch (`Report`), which the kind of job makes of what its tasks count,
+and a `JobState` a few times a second: what the job waits for, and how much is left to read. A listener that fails is
+logged once and called again; it never harms the job. All methods are called by the runner's threads, one at a time, and
+must return at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from deploy.watch.measures import Measured
+from teacup.base.errors import ExitCode
+
+log = logging.getLogger("teacup")
+
+
+class Report(Protocol):
+    """One batch, as a job reports it."""
+
+    @property
+    def records(self) -> int:
+        """How many records it read."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, from its plan to its last summary."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the operator should do something about."""
+        ...
+
+    def usual(self) -> Sequence[str]:
+        """Returns what matters of every batch, most important first, as text."""
+        ...
+
+    def rare(self) -> Sequence[str]:
+        """Returns what happened that does not happen in most batches."""
+        ...
+
+    def for_machines(self) -> dict[str, Any]:
+        """Returns all of it; times in milliseconds, unknown ones null."""
+        ...
+
+    def samples(self) -> Iterable[Measured]:
+        """Returns its numbers as metrics (`deploy.watch.measures`)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What does not change while a job runs.
+
+    does      in one line, for people
+    sides     what each topic that is read is to the job: `left`, `right`, `source`
+    ends      whether it ends by itself, once it has read what was there
+    zeros     counters before the first batch: one that appears with its first count would hide that count from a rate
+    settings  what whoever looks at the job wants to know of its job file (`JobKind.settings`)
+    """
+
+    name: str
+    kind: str
+    version: str
+    does: str
+    sides: Mapping[str, str] = field(default_factory=dict)
+    ends: bool = False
+    zeros: Sequence[Measured] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Phase(StrEnum):
+    """How far a run has come."""
+
+    STARTING = "starting"
+    CONNECTING = "connecting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFor:
+    """Why nothing may be read now, although there is something to read.
+
+    reason   one of `deploy.watch.measures.REASONS_TO_WAIT`
+    since_ms wall clock
+    text     for people: who holds the job, and what helps
+    """
+
+    reason: str
+    since_ms: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """What is left to read, at a look at the topics.
+
+    records       by topic
+    through_in_s  how long reading it all will take; None: unknown, or it does not become less
+    """
+
+    at_ms: int
+    records: Mapping[str, int]
+    through_in_s: float | None = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.records.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """How a job is now.
+
+    waiting      what its plan waits for; None: it does not wait
+    lag          None: not known (yet)
+    unreachable  why the brokers do not answer; empty: they do, as far as is known
+    waited_s     for how long the run has waited so far, by reason
+    plan_s       how long the plan of the newest batch took; `moment` is called right before `batch`
+    """
+
+    at_ms: int
+    phase: Phase
+    waiting: WaitingFor | None = None
+    lag: TopicLag | None = None
+    unreachable: str = ""
+    waited_s: Mapping[str, float] = field(default_factory=dict)
+    plan_s: float = 0.0
+
+
+class Listener(Protocol):
+    """Somebody who is told what a job does. `Quiet` has all methods, and does nothing."""
+
+    @property
+    def watches(self) -> bool:
+        """Whether it looks at moments. Only for somebody who does is the lag looked up, and what a plan waits for."""
+        ...
+
+    def opening(self, about: About) -> None:
+        """Takes what does not change; called once, first."""
+
+    def moment(self, now: JobState) -> None:
+        """Takes how the job is; called a few times a second from then on, unless a call of ours hangs."""
+
+    def batch(self, report: Report) -> None:
+        """Takes one batch that was carried out; Spark commits it next."""
+
+    def ended(self, code: ExitCode) -> None:
+        """Takes how the run has ended; called once, last."""
+
+
+class Quiet:
+    """A listener that does nothing: others override what they need."""
+
+    watches = True
+
+    def opening(self, about: About) -> None:
+        pass
+
+    def moment(self, now: JobState) -> None:
+        pass
+
+    def batch(self, report: Report) -> None:
+        pass
+
+    def ended(self, code: ExitCode) -> None:
+        pass
+
+
+class Listeners:
+    """Tells several listeners, one after the other. One that fails is logged once, and harms neither job nor others."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self._listeners, self._failed = listeners, set[int]()
+        self._one_at_a_time = threading.Lock()  # batches come from a thread of Spark's
+
+    @property
+    def watches(self) -> bool:
+        return any(listener.watches for listener in self._listeners)
+
+    def opening(self, about: About) -> None:
+        self._tell("opening", about)
+
+    def moment(self, now: JobState) -> None:
+        self._tell("moment", now)
+
+    def batch(self, report: Report) -> None:
+        self._tell("batch", report)
+
+    def ended(self, code: ExitCode) -> None:
+        self._tell("ended", code)
+
+    def _tell(self, what: str, told: object) -> None:
+        with self._one_at_a_time:
+            for listener in self._listeners:
+                try:
+                    getattr(listener, what)(told)
+                except Exception as error:
+                    if id(listener) not in self._failed:
+                        self._failed.add(id(listener))
+                        log.warning(
+                            "%s cannot take what the job reports; the job goes on: %s: %s",
+                            *(type(listener).__name__, type(error).__name__, error),
+                            exc_info=error,
+                        )

@@ -1,0 +1,198 @@
+"""The metrics of jobs: their names, units, labels, and what each means. Pure.
+
+A report gives its numbers as samples of these, so that a metric is declared once: here. Documentation, dashboard and
+alert rules are made from the same declarations (`deploy.watch.manifests`).
+
+    yield ROWS(report.rows["matched"], outcome="matched", reason="")
+
+Names are Prometheus' (base units; counters end in `_total`). The values of a label are few, and known beforehand:
+sides, outcomes, reasons, stages, the topics of the job. Partitions, keys and batches are not labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from teacup.base.stage_times import longest
+from teacup.kafka.headers import DEAD_REASONS
+from teacup.spark.crossing import TaskRun, restarts, retries
+
+PREFIX = "teacup_"
+JOB_LABEL = "teacup_job"
+"""A label of every series, the name of the job: `job` is Prometheus' own."""
+
+
+class Type(StrEnum):
+    """How samples of a metric are put together: added up, replaced, or counted by size."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    name     without the prefix; of a counter with `_total`
+    labels   in their order
+    buckets  of a histogram: the bounds, without infinity
+    """
+
+    name: str
+    type: Type
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = field(default=(), repr=False)
+
+    @property
+    def full_name(self) -> str:
+        """The name that Prometheus knows."""
+        return f"{PREFIX}{self.name}"
+
+    def __call__(self, value: float, **labels: str) -> Measured:
+        """Returns a sample. Raises `KeyError` for a label that is missing."""
+        return Measured(self, value, tuple(labels[name] for name in self.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value of a metric, with the values of its labels in their order."""
+
+    metric: Metric
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a batch took, beside its numbers.
+
+    stages    seconds by stage, each of the task or bucket in which it took longest
+    retries   attempts of tasks that had failed
+    restarts  workers that took the place of one in which an attempt failed
+    """
+
+    stages: Mapping[str, float] = field(default_factory=dict)
+    retries: int = 0
+    restarts: int = 0
+
+    @classmethod
+    def of(cls, times: Iterable[Mapping[str, float]], runs: Iterable[TaskRun]) -> Effort:
+        """Puts together what several summaries say."""
+        of_tasks = list(runs)
+        return cls(longest(times), retries(of_tasks), restarts(of_tasks))
+
+    def samples(self) -> Iterator[Measured]:
+        """Yields them as metrics."""
+        yield TASK_RETRIES(self.retries)
+        yield WORKER_RESTARTS(self.restarts)
+        for stage, seconds in self.stages.items():
+            yield STAGE_SECONDS(seconds, stage=stage)
+
+    def for_machines(self) -> dict[str, float]:
+        """Returns the seconds of each stage, rounded."""
+        return {stage: round(seconds, 6) for stage, seconds in self.stages.items()}
+
+
+def zeros(sides: Iterable[str], outcomes: Iterable[tuple[str, str]]) -> Iterator[Measured]:
+    """Yields the counters of these sides, and of outcomes with their reasons, as 0; and dead letters of any reason."""
+    for side in sides:
+        yield READ(0, side=side)
+        yield LATE(0, side=side)
+    for outcome, reason in outcomes:
+        yield ROWS(0, outcome=outcome, reason=reason)
+    for reason in DEAD_REASONS:
+        yield DEAD(0, reason=reason)
+
+
+def word(reason: str) -> str:
+    """Returns the reason of a dead letter without what is added to it for people: a label has few values."""
+    return reason.partition(":")[0]
+
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+def _counter(name: str, meaning: str, *labels: str) -> Metric:
+    return _declared(Metric(f"{name}_total", Type.COUNTER, meaning, labels))
+
+
+def _gauge(name: str, meaning: str, *labels: str) -> Metric:
+    return _declared(Metric(name, Type.GAUGE, meaning, labels))
+
+
+def _seconds(name: str, meaning: str, *labels: str) -> Metric:
+    return _declared(Metric(f"{name}_seconds", Type.HISTOGRAM, meaning, labels, _SECONDS))
+
+
+def _declared(metric: Metric) -> Metric:
+    _all.append(metric)
+    return metric
+
+
+_all: list[Metric] = []
+
+# The job
+BUILD = _gauge("build_info", "Version of Teacup and of what it runs on; always 1", "version", "python")
+JOB = _gauge("job_info", "What the job is; always 1", "kind")
+RUNNING = _gauge("running", "Whether the job has claimed its output and runs (1), or starts or stops (0)")
+BROKERS = _gauge("brokers_up", "Whether the brokers answer (1) or not (0), as far as is known")
+WARNINGS = _counter("warnings", "Warnings about what was read or is configured; the log has their texts")
+
+# Batches
+BATCHES = _counter("batches", "Batches that were carried out")
+LAST_BATCH = _gauge("last_batch_timestamp_seconds", "When the last batch was carried out")
+BATCH_SECONDS = _seconds("batch_duration", "Duration of a batch, without its plan")
+STAGE_SECONDS = _seconds(
+    "batch_stage_duration", "Duration of a stage of a batch, of the bucket in which it took longest", "stage"
+)
+STAGES = ("plan", "fetch", "index", "match", "look_up", "store", "produce", "commit")
+"""Of a join: plan, fetch (waits for records), index (right into the window), match, produce, commit. A lookup join
+looks up instead of indexing; a feeder stores; a deduplication matches ids. What else a batch takes is Spark's."""
+WAITING = _counter(
+    "waiting_seconds", "How long nothing was read although there was something to read, by what was missing", "reason"
+)
+REASONS_TO_WAIT = (
+    *("unread", "open_transaction", "idle_hold", "clock", "data_delay", "delay_unknown"),
+    *("brokers", "wrong_clock", "other"),
+)
+TASK_RETRIES = _counter("task_retries", "Tasks that were tried again after a failure")
+WORKER_RESTARTS = _counter("worker_restarts", "Python workers that took the place of one that ended or was killed")
+
+# What comes in
+READ = _counter("records_read", "Records that were read", "side")
+SIDES = ("left", "right", "source")
+LATE = _counter("late_records", "Records beyond the disorder of their side", "side")
+DISORDER = _gauge("disorder_seconds", "Largest disorder in the last batch", "side")
+WATERMARK = _gauge(
+    "watermark_timestamp_seconds", "Every unread record has at least this time: of the slowest partition", "side"
+)
+FASTEST = _gauge("fastest_watermark_timestamp_seconds", "The watermark of the fastest partition", "side")
+SLOWEST = _gauge("slowest_partition", "Number of the partition that holds the watermark back", "side")
+BEHIND = _gauge("behind_seconds", "How far the job is behind the clock in event time; 0 once all is read")
+LAG = _gauge("lag_records", "Records that are readable and not read yet", "side")
+
+# What goes out
+ROWS = _counter("rows", "Rows, or records that were stored or passed on, by what became of them", "outcome", "reason")
+SENT = _counter("sent_records", "Records in the output, by topic", "topic")
+EXPIRED = _counter(
+    "expired_records", "Records that a namespace no longer keeps when they are fed, which are sent as well"
+)
+DEAD = _counter("dead_letters", "Records that could be neither used nor written", "reason")
+REPLAYED = _counter("receipt_rows", "Rows that a receipt named, so that a repeated batch did not write them again")
+DROPPED = _counter("duplicates_dropped", "Rows and records that were in the output already")
+FILTERING = _gauge("deduplicator_filtering", "Whether a worker's deduplicator filters (1) or is off (0)")
+KNOWN_IDS = _gauge("deduplicator_known_ids", "Ids that a deduplicated topic remembers")
+FORGOTTEN = _counter("deduplicator_forgotten_ids", "Ids that were forgotten within the window, for lack of room")
+SKIPPED = _counter("skipped_records", "Records that retention deleted before they were read")
+
+# The window
+WINDOW_RECORDS = _gauge("window_records", "Right records in the window")
+WINDOW_BYTES = _gauge("window_bytes", "Size of the window")
+RESTORED = _counter("restored_windows", "Windows of a bucket, by where the batch found them", "source")
+PRESUMED = _gauge("presumed_records", "Right records of the window that count as joined because nobody knows")
+
+METRICS = tuple(_all)

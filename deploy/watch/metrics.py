@@ -1,0 +1,181 @@
+"""The numbers of a job for Prometheus, and whether it lives: `/metrics`, `/livez`, `/readyz`.
+
+Batches only change a few numbers in a dictionary (`Numbers`). What Prometheus wants, and `prometheus-client` with it,
+is imported and made when it asks: in the server's thread.
+
+    /livez    200 as long as the runner's loop turns, also while the job waits
+    /readyz   200 once the job has claimed its output and runs, and as long as brokers answer; the body says what it
+              waits for
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from deploy.watch import measures
+from deploy.watch.listener import About, JobState, Phase, Quiet, Report
+from deploy.watch.measures import JOB_LABEL, METRICS, REASONS_TO_WAIT, Measured, Metric, Type
+from deploy.watch.server import Answer, Asked, Routes
+from teacup.base.now import wall_ms
+from teacup.base.times import iso
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
+
+STANDS_STILL_S = 60.0
+"""The loop turns twice a second; a call to brokers that do not answer may take half a minute."""
+
+
+@dataclass(slots=True)
+class Counted:
+    """A histogram: how many values there were up to each bound, and beyond the last; and their sum."""
+
+    counts: list[int]
+    total: float = 0.0
+
+
+class Numbers:
+    """The values of all metrics, by the values of their labels. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._simple: dict[Metric, dict[tuple[str, ...], float]] = {}
+        self._counted: dict[Metric, dict[tuple[str, ...], Counted]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, samples: Iterable[Measured]) -> None:
+        """Puts samples to what is known: added up, replaced, or counted."""
+        with self._lock:
+            for sample in samples:
+                metric, labels, value = sample.metric, sample.labels, sample.value
+                if metric.type is Type.HISTOGRAM:
+                    empty = Counted([0] * (len(metric.buckets) + 1))
+                    counted = self._counted.setdefault(metric, {}).setdefault(labels, empty)
+                    counted.counts[bisect_left(metric.buckets, value)] += 1
+                    counted.total += value
+                    continue
+                values = self._simple.setdefault(metric, {})
+                values[labels] = value + (values.get(labels, 0.0) if metric.type is Type.COUNTER else 0.0)
+
+    def simple(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
+        """Returns the values of a counter or gauge, by labels."""
+        with self._lock:
+            return dict(self._simple.get(metric, {}))
+
+    def counted(self, metric: Metric) -> Mapping[tuple[str, ...], Counted]:
+        """Returns what a histogram has counted, by labels."""
+        with self._lock:
+            found = self._counted.get(metric, {})
+            return {labels: Counted(list(counted.counts), counted.total) for labels, counted in found.items()}
+
+
+class Metrics(Quiet):
+    """A listener that keeps the numbers, and the routes that give them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.numbers = Numbers()
+        self._clock, self._turned_s = clock, clock()
+        self._about: About | None = None
+        self._now = JobState(at_ms=wall_ms(), phase=Phase.STARTING)
+        self._waited: dict[str, float] = {}
+
+    def opening(self, about: About) -> None:
+        self._about = about
+        build = measures.BUILD(1, version=about.version, python=platform.python_version())
+        self.numbers.take([build, measures.JOB(1, kind=about.kind), *about.zeros])
+        self.numbers.take(metric(0) for metric in METRICS if metric.type is Type.COUNTER and not metric.labels)
+        self.numbers.take(measures.WAITING(0, reason=reason) for reason in REASONS_TO_WAIT)
+
+    def moment(self, now: JobState) -> None:
+        self._now, self._turned_s = now, self._clock()
+        for reason, seconds in now.waited_s.items():
+            self.numbers.take([measures.WAITING(seconds - self._waited.get(reason, 0.0), reason=reason)])
+        self._waited = dict(now.waited_s)
+
+    def batch(self, report: Report) -> None:
+        self.numbers.take(report.samples())
+        self.numbers.take(
+            [
+                measures.BATCHES(1),
+                measures.BATCH_SECONDS(report.seconds),
+                measures.STAGE_SECONDS(self._now.plan_s, stage="plan"),
+                measures.LAST_BATCH(wall_ms() / 1000),
+                measures.WARNINGS(len(report.warnings)),
+            ]
+        )
+
+    def routes(self) -> Routes:
+        """Returns the routes for machines."""
+        return {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
+
+    def collect(self) -> Iterator[Family]:
+        """Yields the families of all metrics that have values: what `prometheus-client` asks of a collector."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        self.numbers.take(list(self._at_this_moment()))
+        job = "" if self._about is None else self._about.name
+        for metric in METRICS:
+            labels = (JOB_LABEL, *metric.labels)
+            if metric.type is Type.HISTOGRAM:
+                histogram = HistogramMetricFamily(metric.full_name, metric.meaning, labels=labels)
+                for values, counted in self.numbers.counted(metric).items():
+                    bounds = [*map(str, metric.buckets), "+Inf"]
+                    cumulated = list(zip(bounds, accumulate(counted.counts), strict=True))
+                    histogram.add_metric((job, *values), cumulated, counted.total)
+                yield histogram
+                continue
+            family = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
+            simple = family(metric.full_name, metric.meaning, labels=labels)
+            for values, value in self.numbers.simple(metric).items():
+                simple.add_metric((job, *values), value)
+            yield simple
+
+    def _at_this_moment(self) -> Iterator[Measured]:
+        """Yields what is known at each moment, whether or not there are batches."""
+        now, about = self._now, self._about
+        yield measures.RUNNING(now.phase is Phase.RUNNING)
+        yield measures.BROKERS(not now.unreachable)
+        if now.lag is not None and about is not None:
+            for topic, records in now.lag.records.items():
+                if topic in about.sides:
+                    yield measures.LAG(records, side=about.sides[topic])
+        left_s = self.numbers.simple(measures.WATERMARK).get(("left",))
+        if left_s is not None:
+            sides = {} if about is None else about.sides
+            lag = {} if now.lag is None else now.lag.records
+            all_read = any(sides.get(topic) == "left" and not records for topic, records in lag.items())
+            yield measures.BEHIND(0.0 if all_read else max(wall_ms() / 1000 - left_s, 0.0))
+
+    def _metrics(self, asked: Asked) -> Answer:
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.exposition import choose_encoder
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        encode, content_type = choose_encoder(asked.headers.get("accept", ""))
+        return Answer(encode(registry), content_type)
+
+    def _livez(self, asked: Asked) -> Answer:
+        stands_still_s = self._clock() - self._turned_s
+        if stands_still_s > STANDS_STILL_S and self._now.phase is Phase.RUNNING:
+            return Answer.text(f"the loop has not turned for {stands_still_s:.0f} s", HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer.text(self._state())
+
+    def _readyz(self, asked: Asked) -> Answer:
+        ready = self._now.phase is Phase.RUNNING and not self._now.unreachable
+        return Answer.text(self._state(), HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def _state(self) -> str:
+        now = self._now
+        if now.unreachable:
+            return f"{now.phase}; the brokers do not answer: {now.unreachable}"
+        if now.waiting is not None:
+            return f"{now.phase}; waits since {iso(now.waiting.since_ms)}: {now.waiting.text}"
+        return str(now.phase)

@@ -1,0 +1,210 @@
+"""A small HTTP server inside a job: GET only, a few routes, each a function. Loopback unless the job file says more.
+
+    routes   path -> function from what was asked to an answer; a listener adds its own
+    thread   it listens in a thread of its own, and serves each connection in one: a slow client delays nobody, and
+             beyond `AT_ONCE` connections more are refused
+    port     taken, perhaps by the job that this one replaces: it is tried again until it is free; the job runs
+
+The server of the APIs (`teacup.http.server`) is an extra, takes a second to import, and has tokens, bodies and limits
+that nothing here needs.
+
+A browser lets a page of anybody send requests to loopback under a name of its own. So a server on loopback answers
+only to its own names.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+log = logging.getLogger("teacup")
+
+AT_ONCE = 32
+WITHIN_S = 10.0
+"""For the header of a request, and between two pieces of an answer that a client takes."""
+TRY_AGAIN_S = 2.0
+LOOK_EVERY_S = 0.5  # whether it is closed
+_SAFE = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Headers of every answer; a route may give others, such as a page its own policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request. headers: by lower-case name."""
+
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def text(cls, body: str, status: int = 200) -> Answer:
+        """Returns text, with a newline at its end."""
+        return cls(f"{body}\n".encode(), status=status)
+
+
+Route = Callable[[Asked], Answer]
+Routes = Mapping[str, Route]
+"""By path."""
+
+
+class JobServer:
+    """Serves routes from `start` to `close`."""
+
+    def __init__(self, host: str, port: int, routes: Routes, name: str = "") -> None:
+        """name: of the job, for the log. port: 0 takes any free one."""
+        self._address, self._routes, self._name = (host, port), routes, name
+        self._closed, self.listens = threading.Event(), threading.Event()
+        self._server: _Server | None = None
+
+    def start(self) -> None:
+        """Begins to listen, in a thread; returns at once. `listens` is set once it does."""
+        threading.Thread(target=self._run, name="job-server", daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """Returns where it listens; to be asked once it `listens`."""
+        assert self._server is not None
+        host, port = self._server.server_address[:2]
+        return f"http://{f'[{host!s}]' if ':' in str(host) else host!s}:{port}"
+
+    def close(self) -> None:
+        """Ends it; returns at once, whatever clients do."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        said = False
+        while not self._closed.is_set():
+            try:
+                self._server = _server(self._address, self._routes)
+                break
+            except OSError as error:
+                if not said:
+                    said = True
+                    host, port = self._address
+                    log.warning(
+                        "%s: metrics: cannot listen at %s port %d: %s; tried again until it can. Give another "
+                        "`metrics.port`, or `--metrics-port`",
+                        *(self._name, host, port, error.strerror or error),
+                    )
+                self._closed.wait(TRY_AGAIN_S)
+        if self._server is None:
+            return
+        with self._server:
+            self.listens.set()
+            log.info("%s: metrics at %s/metrics", self._name, self.url)
+            while not self._closed.is_set():
+                self._server.handle_request()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = AT_ONCE
+    timeout = LOOK_EVERY_S
+
+    def __init__(self, address: tuple[str, int], routes: Routes) -> None:
+        self.routes, self.room = routes, threading.BoundedSemaphore(AT_ONCE)
+        super().__init__(address, _Request)
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        if not self.room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("a request from %s failed", client_address, exc_info=True)  # a client that went away
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
+
+
+def _server(address: tuple[str, int], routes: Routes) -> _Server:
+    return (_ServerV6 if ":" in address[0] else _Server)(address, routes)
+
+
+class _Request(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = WITHIN_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._send(self._answered())
+
+    def do_HEAD(self) -> None:
+        self._send(self._answered())
+
+    def version_string(self) -> str:
+        return "teacup"
+
+    def log_message(self, format: str, *args: object) -> None:
+        log.debug(format, *args)
+
+    def _answered(self) -> Answer:
+        asked = urlsplit(self.path)
+        if not self._may_ask():
+            return Answer.text("this server answers to its own address only", HTTPStatus.MISDIRECTED_REQUEST)
+        route = self.server.routes.get(asked.path)
+        if route is None:
+            return Answer.text(f"not found; there is {', '.join(sorted(self.server.routes))}", HTTPStatus.NOT_FOUND)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        try:
+            return route(Asked(asked.path, dict(parse_qsl(asked.query)), headers))
+        except Exception as error:
+            log.warning("%s failed: %s: %s", asked.path, type(error).__name__, error, exc_info=error)
+            return Answer.text("failed; the job's log says how", HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _may_ask(self) -> bool:
+        """Returns whether the request names this machine as it is, where only this machine may ask."""
+        if not _is_loopback(str(self.server.server_address[0])):
+            return True
+        host = urlsplit(f"//{self.headers.get('host', '')}").hostname or ""
+        return host == "localhost" or _is_loopback(host)
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        headers = {**_SAFE, "Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
+        for name, value in {**headers, **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,362 @@
+"""Why a left record was joined with the right record that it was, or with none. Pure.
+
+A join decides by what it has read when a left record goes (`Passage`). So each right record is held against these rules
+in this order, and the first that applies is its `Ruling`:
+
+    dead_letter      it cannot take part
+    null_key         it has no join key
+    other_key        its key has other bytes
+    other_bucket     direct path: partition n of left meets partition n of right only
+    before_interval  its time lies before the interval of the left record
+    after_interval   or after it
+    skipped          it lies before the offset at which the join began to read right
+    unread           no batch has read it yet
+    read_later       a later batch than that of the left record read it
+    expired          it was no candidate any more: only a late left record comes after its candidates have expired
+    won, outdone     the policy's choice among all others (`joins.window.match`)
+
+Spark keeps the plans of the last batches only. So which batch read a record may be known as a range (`BatchSpan`), and
+whether a right record was in the window at all may not be known. Then the row decides: it says which right record it
+holds.
+
+    outdone          the policy prefers the one in the row anyway
+    not_in_window    otherwise: it would have been in the row, so it was not in the window when the left record went
+    unknown          there is no row to tell
+    contradicts_row  by all that is known it had to be in the row, and is not
+
+In a lookup join right is read from a store, not by batches: `BatchSpan()` for all of it, unless the data delay proves
+that a record was stored (`THERE`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import polars as pl
+
+from joins.batch.rules import earliest_right, latest_right
+from joins.rows.frames import RECORD
+from joins.spec import JoinSpec, Policy
+from joins.window.match import NONE, pick
+from joins.window.slices import Slice
+from teacup.base.times import EARLIEST_MS
+
+Position = tuple[int, int]
+"""Partition and offset."""
+
+NOT_YET = 1 << 62
+"""In place of the number of a batch that will be: later than all."""
+
+
+class Ruling(StrEnum):
+    """Why a right record is in a left record's row, or why not; the module's docstring has their meaning."""
+
+    DEAD_LETTER = "dead_letter"
+    NULL_KEY = "null_key"
+    OTHER_KEY = "other_key"
+    OTHER_BUCKET = "other_bucket"
+    BEFORE_INTERVAL = "before_interval"
+    AFTER_INTERVAL = "after_interval"
+    SKIPPED = "skipped"
+    UNREAD = "unread"
+    READ_LATER = "read_later"
+    EXPIRED = "expired"
+    OUTDONE = "outdone"
+    NOT_IN_WINDOW = "not_in_window"
+    UNKNOWN = "unknown"
+    CONTRADICTS_ROW = "contradicts_row"
+    WON = "won"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpan:
+    """Which batch read a record: one of [first, last]. `NOT_YET` for both: none has.
+
+    skipped   none ever will: the join began behind it
+    """
+
+    first: int = 0
+    last: int = NOT_YET
+    skipped: bool = False
+
+    @classmethod
+    def one(cls, number: int) -> BatchSpan:
+        """Returns the batch of this number."""
+        return cls(number, number)
+
+    @property
+    def number(self) -> int | None:
+        """Returns the number of the batch, if it is known."""
+        return self.first if self.first == self.last < NOT_YET else None
+
+    @property
+    def unread(self) -> bool:
+        """Returns whether it is known that no batch has read it."""
+        return self.first == NOT_YET
+
+    def by(self, other: BatchSpan) -> bool | None:
+        """Returns whether the record had been read when the other batch joined its left records; None: not known."""
+        if self.last <= other.first:
+            return True
+        return False if self.first > other.last else None
+
+
+UNREAD, SKIPPED, THERE = BatchSpan(NOT_YET, NOT_YET), BatchSpan(skipped=True), BatchSpan(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SideRecord:
+    """A record of either side, as the join parses it.
+
+    dead          why it cannot take part; None: it can
+    read          which batch read it
+    watermark_ms  of its partition before that batch: it is late if its time lies below; None: not known
+    value         what people see of its value
+    """
+
+    partition: int
+    offset: int
+    time_ms: int | None
+    key: bytes | None
+    dead: str | None = None
+    read: BatchSpan = BatchSpan()
+    watermark_ms: int | None = None
+    value: str | None = None
+
+    @property
+    def position(self) -> Position:
+        """Returns partition and offset."""
+        return self.partition, self.offset
+
+    @property
+    def late_by_ms(self) -> int | None:
+        """Returns how late it was; 0: in time; None: not known."""
+        if self.watermark_ms is None or self.time_ms is None:
+            return None
+        return max(self.watermark_ms - self.time_ms, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """When a left record went, and what a right record had to be to be found.
+
+    batch      which batch joined it; `UNREAD`: it has not gone yet, and what is read until now counts
+    expiry_ms  right records below it were no candidates any more; None: not known
+    late       the left record was late, and only then may candidates have expired; None: not known
+    direct     the direct path
+    """
+
+    batch: BatchSpan
+    expiry_ms: int | None = None
+    late: bool | None = None
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A right record, and why it is in the row or not.
+
+    by_ms      outside of the interval, or below the expiry, by so much
+    rival      outdone: the record that the policy prefers
+    alike      another key: how both are alike
+    """
+
+    record: SideRecord
+    ruling: Ruling
+    by_ms: int | None = None
+    rival: Position | None = None
+    alike: str | None = None
+
+
+def judge(
+    spec: JoinSpec,
+    left: SideRecord,
+    rights: Sequence[SideRecord],
+    passage: Passage,
+    in_rows: Collection[Position] | None = None,
+) -> list[Candidate]:
+    """Judges right records, in their order.
+
+    in_rows   the right records in the left record's rows, if these were found; empty: its row is unmatched
+    """
+    found: dict[Position, Candidate] = {}
+    sure: list[SideRecord] = []
+    perhaps: list[SideRecord] = []
+    for right in rights:
+        ruled = _ruled_out(spec, left, right, passage)
+        if ruled is not None:
+            found[right.position] = ruled
+        else:
+            (sure if _was_there(right, passage) else perhaps).append(right)
+    decide = _by_plans if in_rows is None else _by_rows
+    for candidate in decide(spec, left, sure, perhaps, in_rows or ()):
+        found[candidate.record.position] = candidate
+    for right in rights:  # what the row holds is a fact, whatever was ruled out by the rest
+        if in_rows is not None and right.position in in_rows:
+            found[right.position] = Candidate(right, Ruling.WON)
+    return [found[right.position] for right in rights]
+
+
+def _ruled_out(spec: JoinSpec, left: SideRecord, right: SideRecord, passage: Passage) -> Candidate | None:
+    if right.dead is not None or right.time_ms is None:
+        return Candidate(right, Ruling.DEAD_LETTER)
+    if right.key is None:
+        return Candidate(right, Ruling.NULL_KEY)
+    if right.key != left.key:
+        alike = None if left.key is None else resemblance(left.key, right.key)
+        return Candidate(right, Ruling.OTHER_KEY, alike=alike)
+    if left.time_ms is None:
+        return Candidate(right, Ruling.UNKNOWN)
+    early_ms = earliest_right(spec, left.time_ms) - right.time_ms
+    far_ms = right.time_ms - latest_right(spec, left.time_ms)
+    out_of_time = (Ruling.BEFORE_INTERVAL, early_ms) if early_ms > 0 else (Ruling.AFTER_INTERVAL, far_ms)
+    if passage.direct and right.partition != left.partition:
+        return Candidate(right, Ruling.OTHER_BUCKET)
+    if out_of_time[1] > 0:
+        return Candidate(right, *out_of_time)
+    if right.read.skipped:
+        return Candidate(right, Ruling.SKIPPED)
+    if right.read.unread:
+        return Candidate(right, Ruling.UNREAD)
+    if right.read.by(passage.batch) is False:
+        return Candidate(right, Ruling.READ_LATER)
+    if passage.expiry_ms is not None and right.time_ms < passage.expiry_ms:
+        return Candidate(right, Ruling.EXPIRED, by_ms=passage.expiry_ms - right.time_ms)
+    return None
+
+
+def _was_there(right: SideRecord, passage: Passage) -> bool:
+    """Returns whether it is known that the record was read in time and had not expired."""
+    live = passage.late is False or passage.expiry_ms is not None
+    return live and right.read.by(passage.batch) is True
+
+
+def chosen(spec: JoinSpec, left: SideRecord, rights: Sequence[SideRecord]) -> list[SideRecord]:
+    """Returns those that the policy joins with a left record, from right records of its key in its interval."""
+    if not rights or left.key is None:
+        return []
+    window = Slice.build(_frame(rights), {})
+    by_position = {right.position: right for right in rights}
+    picked: list[SideRecord] = []
+    for picks in pick(spec, [window], _frame([left]), EARLIEST_MS):
+        rows = picks.row[picks.slice_of != NONE]
+        found = zip(window.partitions[rows].tolist(), window.offsets[rows].tolist(), strict=True)
+        picked += [by_position[position] for position in found]
+    return picked
+
+
+def _frame(records: Sequence[SideRecord]) -> pl.DataFrame:
+    columns = {
+        "partition": [record.partition for record in records],
+        "offset": [record.offset for record in records],
+        "time": [record.time_ms for record in records],
+        "key": [record.key for record in records],
+        "value": [None] * len(records),
+        "headers": [None] * len(records),
+    }
+    return pl.DataFrame(columns, schema=RECORD)
+
+
+def _by_plans(
+    spec: JoinSpec,
+    left: SideRecord,
+    sure: Sequence[SideRecord],
+    perhaps: Sequence[SideRecord],
+    in_rows: Collection[Position],
+) -> list[Candidate]:
+    """Judges by what is known of the batches alone. What a record of unknown whereabouts might change is unknown."""
+    surely, at_most = chosen(spec, left, sure), chosen(spec, left, [*sure, *perhaps])
+    if surely == at_most:
+        return _by_rows(spec, left, sure, perhaps, {right.position for right in surely})
+    doubtful = {right.position for right in (*surely, *at_most)} | {right.position for right in perhaps}
+    rival = surely[0].position if surely else None
+    return [
+        Candidate(right, Ruling.UNKNOWN)
+        if right.position in doubtful
+        else Candidate(right, Ruling.OUTDONE, rival=rival)
+        for right in (*sure, *perhaps)
+    ]
+
+
+def _by_rows(
+    spec: JoinSpec,
+    left: SideRecord,
+    sure: Sequence[SideRecord],
+    perhaps: Sequence[SideRecord],
+    in_rows: Collection[Position],
+) -> list[Candidate]:
+    """Judges by the right records that are in the left record's rows; one that is gone cannot be compared with."""
+    gone = set(in_rows) - {right.position for right in (*sure, *perhaps)} if spec.policy is not Policy.ALL else ()
+    winners = [right for right in (*sure, *perhaps) if right.position in in_rows]
+    found = []
+    for right, was_there in [*((r, True) for r in sure), *((r, False) for r in perhaps)]:
+        if right in winners:
+            found.append(Candidate(right, Ruling.WON))
+        elif gone:
+            found.append(Candidate(right, Ruling.UNKNOWN))
+        elif right in chosen(spec, left, [*winners, right]):
+            found.append(Candidate(right, Ruling.CONTRADICTS_ROW if was_there else Ruling.NOT_IN_WINDOW))
+        else:
+            found.append(Candidate(right, Ruling.OUTDONE, rival=winners[0].position))
+    return found
+
+
+def preference(policy: Policy) -> str:
+    """Says for people which of several candidates a policy takes."""
+    return {
+        Policy.NEAREST: "the nearest in time, of two the earlier",
+        Policy.FIRST: "the first",
+        Policy.LAST: "the last",
+        Policy.ALL: "all of them",
+    }[policy]
+
+
+_AROUND = b" \t\r\n\0\"'"
+
+_SHAPES: Mapping[str, Callable[[bytes], bytes]] = {
+    "they differ in the space or the quotes around them": lambda key: key.strip(_AROUND),
+    "they differ in upper and lower case": bytes.lower,
+    "they differ in leading zeros": lambda key: key.lstrip(b"0"),
+    "they differ in hyphens": lambda key: key.replace(b"-", b""),
+    "they differ in spelling: space, quotes, case, hyphens or leading zeros": lambda key: _plain(key),
+}
+"""What may have been done to one of two keys, and what undoes it."""
+
+
+def resemblance(key: bytes, other: bytes) -> str | None:
+    """Says how two keys that are not equal may mean the same; None: nothing speaks for it."""
+    for said, plain in _SHAPES.items():
+        if plain(key) and plain(key) == plain(other):
+            return said
+    for one, two in ((key, other), (other, key)):
+        if two in numbers(one):
+            return f"one is the number {one.decode()} as text, the other as {len(two)} bytes"
+    return None
+
+
+def _plain(key: bytes) -> bytes:
+    return key.strip(_AROUND).replace(b"-", b"").lower().lstrip(b"0")
+
+
+def numbers(key: bytes) -> set[bytes]:
+    """Returns the ways in which serializers write a whole number whose digits these are; none if it is not one."""
+    if not key.isdigit() or len(key) > 19:
+        return set()
+    number = int(key)
+    return {
+        number.to_bytes(size, order) for size in (4, 8) for order in ("big", "little") if number < 1 << (8 * size - 1)
+    }
+
+
+def alike(keys: pl.Series, key: bytes) -> np.typing.NDArray[np.bool_]:
+    """Returns which keys (binary) are the same, or may mean the same: those with a `resemblance`, or more."""
+    text = keys.cast(pl.String, strict=False).str.strip_chars(_AROUND.decode()).str.replace_all("-", "", literal=True)
+    same = text.str.to_lowercase().str.strip_chars_start("0") == (_plain(key).decode(errors="replace") or None)
+    others = [*numbers(key), key]
+    if len(key) in (4, 8):
+        others += [b"%d" % int.from_bytes(key, order) for order in ("big", "little")]
+    found = keys.is_in(pl.Series(others, dtype=pl.Binary).implode()) | same.fill_null(value=False)
+    return found.fill_null(value=False).to_numpy()

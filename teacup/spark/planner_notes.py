@@ -1,0 +1,114 @@
+"""What the process that plans tells the driver beside plans: how long a plan took, and what it waits for.
+
+Spark asks the planner for a batch, and nothing else crosses between the two. So notes go through a file in the folder
+of the stop file (`ReaderControl.stop_file`): replaced as a whole, at each plan, and about once a second while there is
+something to read that may not be read. They are written only if somebody reads them: the driver has made the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+WRITE_EVERY_S = 1.0
+BROKERS = "brokers"
+"""What is waited for if the brokers do not answer."""
+
+
+def notes_file(stop_file: Path) -> Path:
+    """Returns where notes are, beside the stop file."""
+    return stop_file.with_name("notes.json")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerNote:
+    """How planning is.
+
+    plan_s       how long the newest plan took
+    reason       what is waited for, in a word; empty: nothing is
+    since_ms     wall clock
+    text         for people
+    waited_s     for how long the process has waited, by reason
+    """
+
+    plan_s: float = 0.0
+    reason: str = ""
+    since_ms: int = 0
+    text: str = ""
+    waited_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class PlannerNotes:
+    """Writes notes, if the file is there."""
+
+    def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path if path is not None and path.exists() else None
+        self._clock = clock
+        self._waited: dict[str, float] = {}
+        self._last: tuple[float, str] | None = None
+        self._written_s = -WRITE_EVERY_S
+        self._written_reason = ""
+        self._plan_s = 0.0
+
+    def planned(self, seconds: float) -> None:
+        """Notes a plan that took so long."""
+        if self._path is not None:
+            self._passes("")
+            self._plan_s = seconds
+            self._write("", 0, "")
+
+    def nothing_to_read(self) -> None:
+        """Notes that nothing is waited for: all is read."""
+        if self._path is not None:
+            self._passes("")
+            if self._written_reason:
+                self._write("", 0, "")
+
+    def waits(self, reason: str, why: Callable[[], tuple[int, str]]) -> None:
+        """Notes what is waited for. why: since when, and a text for people; called when a note is written."""
+        if self._path is not None:
+            self._passes(reason)
+            if reason != self._written_reason or self._clock() - self._written_s >= WRITE_EVERY_S:
+                self._write(reason, *why())
+
+    def _passes(self, reason: str) -> None:
+        """Counts the time since the last look for what was waited for then."""
+        now_s = self._clock()
+        if self._last is not None:
+            since_s, before = self._last
+            self._waited[before] = self._waited.get(before, 0.0) + now_s - since_s
+        self._last = (now_s, reason) if reason else None
+
+    def _write(self, reason: str, since_ms: int, text: str) -> None:
+        assert self._path is not None
+        self._written_s, self._written_reason = self._clock(), reason
+        note = PlannerNote(self._plan_s, reason, since_ms, text, self._waited)
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_text(json.dumps(asdict(note)))
+            os.replace(new, self._path)
+        except OSError:
+            self._path = None  # the driver has gone, or the disk is full: the join itself needs no notes
+
+
+class ReadNotes:
+    """Reads notes in the driver; makes the file, so that they are written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._seen, self._note = path, (-1, -1), PlannerNote()
+        path.write_text(json.dumps(asdict(self._note)))
+
+    def newest(self) -> PlannerNote:
+        """Returns the newest note."""
+        try:
+            found = self._path.stat()
+            if (found.st_mtime_ns, found.st_ino) != self._seen:
+                self._note = PlannerNote(**json.loads(self._path.read_text()))
+                self._seen = found.st_mtime_ns, found.st_ino
+        except (OSError, ValueError):
+            pass  # the folder is being removed: what was known stays
+        return self._note

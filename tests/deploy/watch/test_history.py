@@ -1,0 +1,139 @@
+"""The last hour of a job: sums that add up, bounded memory, and what state a job is in."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy.jobs.dedup import DedupReport
+from deploy.watch.history import FIGURES, KEPT_MS, MOST, STEP_MS, LastHour, Together
+from deploy.watch.listener import JobState, Listeners, Phase, TopicLag
+from teacup.base.errors import ExitCode
+from tests.deploy.watch.hours import ABOUT, NOON_MS, MadeUp
+
+
+def report(number: int = 1, read: int = 0, seconds: float = 0.1, known: int = 0, warnings: Any = ()) -> DedupReport:
+    counts = {
+        "read": read,
+        "written": read,
+        "dropped": 0,
+        "without_id": 0,
+        "known": known,
+        "forgotten": 0,
+        "skipped": 0,
+    }
+    return DedupReport(number, seconds, counts, warnings)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 700_000), st.integers(0, 1_000), st.integers(1, 100)), max_size=40))
+def test_figures_of_a_bin_are_those_of_its_batches(batches: list[tuple[int, int, int]]) -> None:
+    """Against a brute force over all batches: sums, last values, largest values; older than an hour is gone."""
+    made = MadeUp(ABOUT)
+    told = []
+    for number, (passed_ms, read, known) in enumerate(batches):
+        made.now_ms += passed_ms
+        made.hour.batch(report(number, read, seconds=known / 8, known=known))
+        told.append((made.now_ms // STEP_MS * STEP_MS, read, known))
+
+    document = made.hour.document()
+
+    points = document["points"]
+    wanted = sorted({at for at, *_ in told if at >= document["from_ms"] - STEP_MS})
+    assert points["at_ms"] == wanted
+    for i, at_ms in enumerate(wanted):
+        inside = [each for each in told if each[0] == at_ms]
+        assert points["records"][i] == sum(read for _, read, _ in inside)
+        assert points["known"][i] == inside[-1][2]
+        assert points["longest"][i] == max(known for *_, known in inside) / 8
+    assert document["totals"].get("records", 0) == sum(read for _, read, _ in told)
+    json.loads(made.hour.json())
+
+
+def test_memory_is_bounded_however_long_a_job_runs() -> None:
+    """Two hours, each batch with a warning of its own and another partition that holds it."""
+    made = MadeUp()
+    for n in range(720):
+        made.now_ms += 10_000
+        made.hour.batch(report(n, 10, warnings=(f"warning {n}",)))
+        for bucket in range(3):
+            made.hour.moment(JobState(at_ms=made.now_ms, phase=Phase.RUNNING, unreachable=f"{n} {bucket}"))
+
+    document = made.hour.document()
+
+    assert len(document["points"]["at_ms"]) <= KEPT_MS // STEP_MS + 1
+    assert all(len(column) == len(document["points"]["at_ms"]) for column in document["points"].values())
+    assert len(made.hour._warnings) == MOST
+    assert document["warnings"][0]["text"] == "warning 719"
+    assert document["held"][0][0] >= made.now_ms - KEPT_MS - STEP_MS
+    assert len(made.hour.json()) < 100_000
+
+
+def test_who_holds_the_join_is_whoever_did_most_often() -> None:
+    """In ten seconds; equal neighbours are one stretch."""
+    made = MadeUp()
+    made.lives(60)
+
+    held = made.hour.document()["held"]
+
+    assert held[0][0] == NOON_MS
+    assert all(begin < end for begin, end, _ in held)
+    assert all(before[1] <= after[0] for before, after in pairwise(held))
+    assert {who for *_, who in held} <= {f"impressions-{p}" for p in range(4)}
+
+
+def test_a_warning_that_comes_again_is_one() -> None:
+    made = MadeUp()
+    for _ in range(3):
+        made.now_ms += 1_000
+        made.hour.batch(report(warnings=("give another `id`",)))
+
+    assert made.hour.document()["warnings"] == [
+        {"text": "give another `id`", "first_ms": NOON_MS + 1_000, "last_ms": NOON_MS + 3_000, "times": 3}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("left", "passed_ms", "state"),
+    [(0, 0, "live"), (0, 29_999, "live"), (0, 30_000, "idle"), (100, 0, "live"), (101, 0, "catching up")],
+)
+def test_a_job_is_idle_without_records_and_catches_up_with_many(left: int, passed_ms: int, state: str) -> None:
+    """It has read 100 records in the last ten seconds."""
+    made = MadeUp()
+    made.hour.batch(report(read=100))
+    made.now_ms += passed_ms
+    made.moment(lag=TopicLag(made.now_ms, {"clicks": left}))
+
+    assert made.hour.document()["state"] == state
+
+
+def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
+    """It may go by itself, after the producer delay."""
+    made = MadeUp()
+    made.lives(10)
+    made.waits("clock", "left may go as time passes")
+    assert made.hour.document()["state"] == "live"
+    made.waits("data_delay", "does the feeder run?")
+    assert (made.hour.document()["state"], made.hour.document()["says"]) == ("held", "does the feeder run?")
+
+
+def test_it_is_told_like_any_listener() -> None:
+    """And fails for no report that a job gives."""
+    hour = LastHour(lambda: NOON_MS)
+    listeners = Listeners(hour)
+    assert hour.document()["job"] is None
+
+    listeners.opening(ABOUT)
+    listeners.moment(JobState(at_ms=NOON_MS, phase=Phase.RUNNING))
+    listeners.batch(report(read=5))
+    listeners.ended(ExitCode.DONE)
+
+    document = hour.document()
+    assert document["job"]["name"] == ABOUT.name
+    assert (document["state"], document["totals"]["records"]) == ("ended", 5)
+    assert set(FIGURES.values()) == set(Together)

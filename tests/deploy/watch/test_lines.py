@@ -1,0 +1,281 @@
+"""What a job prints."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TextIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.watch.backlog import Pace
+from deploy.watch.lines import WIDTH, Lines, cut, fitted, shown_s
+from deploy.watch.listener import About, JobState, Phase, TopicLag, WaitingFor
+from deploy.watch.measures import ROWS, Measured
+from teacup.base.errors import ExitCode
+from teacup.base.times import iso
+
+ABOUT = About(
+    name="clicks", kind="window-join", version="1.2", does="joins", sides={"left-topic": "left", "right-topic": "right"}
+)
+
+
+@dataclass
+class Batch:
+    """A report with nothing behind it."""
+
+    records: int = 10
+    events: list[str] = field(default_factory=list)
+    warnings: Sequence[str] = ()
+    seconds: float = 0.1
+    numbers: list[Measured] = field(default_factory=list)
+
+    def usual(self) -> list[str]:
+        return ["batch 7", f"read {self.records}"]
+
+    def rare(self) -> list[str]:
+        return self.events
+
+    def for_machines(self) -> dict[str, Any]:
+        return {"event": "batch", "read": self.records}
+
+    def samples(self) -> list[Measured]:
+        return self.numbers
+
+
+class Clock:
+    """Stops until it is moved."""
+
+    def __init__(self) -> None:
+        self.now_s = 50.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def printed(as_json: bool, batches: Sequence[tuple[float, Batch]]) -> list[str]:
+    """The lines after batches at these seconds."""
+    out, clock = io.StringIO(), Clock()
+    lines = Lines(as_json=as_json, out=out, clock=clock)
+    for at_s, batch in batches:
+        clock.now_s = 50.0 + at_s
+        lines.batch(batch)
+    lines.close()
+    return out.getvalue().splitlines()
+
+
+def written(master: int) -> str:
+    """What a terminal has received and nobody has read yet."""
+    parts = []
+    while True:
+        try:
+            parts.append(os.read(master, 100_000))
+        except BlockingIOError:
+            return b"".join(parts).decode()
+
+
+def live(master: int, lines: Lines, now: JobState, until: str) -> str:
+    """What a terminal has received once the live line, which is drawn again a few times a second, says this."""
+    shown = ""
+    while until not in shown:
+        lines.moment(now)
+        shown += written(master)
+    return shown
+
+
+@contextmanager
+def terminal() -> Iterator[tuple[int, TextIO]]:
+    """The two ends of one."""
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    with os.fdopen(slave, "w") as out:
+        yield master, out
+    os.close(master)
+
+
+def test_on_a_terminal_one_live_line_takes_the_place_of_those_of_batches() -> None:
+    """What is rare, and the sum, stay above it; the terminal is left as it was."""
+    lag = JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left": 1_000}, 5.0))
+    with terminal() as (master, out):
+        lines = Lines(as_json=False, out=out)
+        lines.opening(replace(ABOUT, ends=True))
+        assert lines.watches
+        shown = live(master, lines, lag, "records left")
+        lines.batch(Batch())
+        lines.batch(Batch(20, events=["dead letters (too_large) 1"]))
+        shown += live(master, lines, lag, "batch 7")
+        lines.idle("all is judged", {})
+        lines.ended(ExitCode.DONE)
+        lines.close()
+        shown += written(master)
+
+    assert "running for 0:00:00  1,000 records left, through in 5 s" in shown
+    assert "  batch 7  read 20" in shown
+    stayed = [line.split("Z  ")[1] for line in re.findall(r"\d\d:\d\d:\d\dZ  .*(?=\r\n)", shown)]
+    assert stayed == [
+        "joins; Spark starts, Ctrl-C stops",
+        "batch 7  read 20  dead letters (too_large) 1",
+        "nothing to do: all is judged",
+        "done after 0:00:00: 30 records read in 2 batches",
+    ]
+    assert shown.rindex("\x1b[?25h") > shown.rindex("running")  # the cursor is shown again
+
+
+def test_a_live_job_does_not_say_when_it_is_through() -> None:
+    """More comes all the time; what it waits for is said."""
+    waits = WaitingFor("open_transaction", 0, "right-0: an open transaction")
+    now = JobState(at_ms=0, phase=Phase.RUNNING, waiting=waits, lag=TopicLag(0, {"left": 1_000}, 5.0))
+    with terminal() as (master, out), closing(Lines(as_json=False, out=out)) as lines:
+        lines.opening(ABOUT)
+        shown = live(master, lines, now, "records left")
+
+    assert "1,000 records left  waits for open transaction" in shown
+    assert "through in" not in shown
+
+
+@pytest.mark.parametrize("width", [20, 30, 60])
+def test_the_live_line_is_one_line(width: int) -> None:
+    """Of whole parts, as many as fit; a narrower terminal cuts the first one."""
+    parts = ["running for 0:00:00", "", "1,000 records left", "batch 7"]
+
+    shown = cut(parts, width)
+
+    assert len(shown) <= width
+    assert shown == {20: parts[0], 30: parts[0], 60: "running for 0:00:00  1,000 records left  batch 7"}[width]
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "batches", "said"),
+    [
+        (True, ExitCode.DONE, [Batch(1_000), Batch(10)], "done after 0:00:05: 1,010 records read in 2 batches"),
+        (False, ExitCode.DONE, [Batch(10)], "stopped after 0:00:05: 10 records read in 1 batch"),
+        (True, ExitCode.DONE, [], "nothing to do: left-topic and right-topic had nothing new that may be read"),
+        (False, ExitCode.DONE, [], "stopped: nothing was read"),
+        (False, ExitCode.UNREACHABLE, [], "ended with exit code 4 after 0:00:05: 0 records read in 0 batches"),
+    ],
+)
+def test_the_last_line_sums_up(ends: bool, code: ExitCode, batches: list[Batch], said: str) -> None:
+    """After the last batch, which has its line."""
+    out, clock = io.StringIO(), Clock()
+    with closing(Lines(as_json=False, out=out, clock=clock)) as lines:
+        lines.opening(replace(ABOUT, ends=ends))
+        for batch in batches:
+            lines.batch(batch)
+        clock.now_s += 5
+        lines.ended(code)
+
+    assert out.getvalue().splitlines()[-1].split("Z  ")[1] == said
+
+
+def test_the_sum_counts_rows_by_outcome() -> None:
+    """Whatever the kind of job: they are its metrics."""
+    out = io.StringIO()
+    with closing(Lines(as_json=False, out=out)) as lines:
+        for matched in (3, 4):
+            unmatched = ROWS(1, outcome="unmatched", reason="no_candidate")
+            lines.batch(Batch(numbers=[ROWS(matched, outcome="matched", reason=""), unmatched]))
+        lines.ended(ExitCode.DONE)
+
+    assert out.getvalue().splitlines()[-1].endswith("20 records read in 2 batches, matched 7, unmatched 2")
+
+
+def test_machines_get_the_sum_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Standard output is for batches."""
+    caplog.set_level("INFO", "teacup")
+    out = io.StringIO()
+    with closing(Lines(as_json=True, out=out, clock=Clock())) as lines:
+        lines.batch(Batch())
+        lines.ended(ExitCode.DONE)
+
+    (line,) = caplog.messages
+    assert json.loads(line) == {"event": "end", "code": 0, "seconds": 0.0, "batches": 1, "read": 10, "rows": {}}
+    assert len(out.getvalue().splitlines()) == 1
+
+
+def test_a_line_for_machines_says_when_and_of_which_job() -> None:
+    """And how important it is, and of which generation of the checkpoint, where the report knows it."""
+    out = io.StringIO()
+    with closing(Lines(as_json=True, out=out)) as lines:
+        lines.opening(ABOUT)
+        lines.batch(Batch())
+        lines.batch(Batch(warnings=["left.disorder is too small"]))
+
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["job"], line["level"]) for line in found] == [("clicks", "info"), ("clicks", "warning")]
+    assert all(line["time"] == iso(line["at_ms"]) for line in found)
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=130), max_size=30))
+def test_lines_are_narrow_and_keep_every_part(parts: list[str]) -> None:
+    """In their order; a part that is wider alone gets a line of its own."""
+    lines = list(fitted(parts))
+
+    assert [part for line in lines for part in line.strip().split("  ")] == parts
+    assert all(len(line) <= WIDTH or "  " not in line.strip() for line in lines)
+
+
+def test_people_get_one_line_per_second_and_none_while_nothing_happens() -> None:
+    """With the time in front."""
+    lines = printed(False, [(0, Batch()), (0.4, Batch()), (0.9, Batch()), (1.1, Batch()), (5, Batch(records=0))])
+
+    assert [line.split("Z  ")[1] for line in lines] == ["batch 7  read 10"] * 2
+
+
+def test_the_last_batch_gets_a_line() -> None:
+    """With any other in between, the run would look as if it had not done this."""
+    batches = [(0, Batch()), (0.2, Batch(20)), (0.4, Batch(30)), (0.6, Batch(0))]
+
+    lines = printed(False, batches)
+
+    assert [line.split("Z  ")[1] for line in lines] == ["batch 7  read 10", "batch 7  read 30"]
+    assert len(printed(False, [*batches, (2, Batch(40))])) == 2
+    assert len(printed(True, batches)) == 4
+
+
+def test_rare_events_always_get_a_line() -> None:
+    """They would be missed in the next one."""
+    lines = printed(False, [(0, Batch()), (0.1, Batch(events=["dead letters (too_large) 1"]))])
+
+    assert lines[1].endswith("dead letters (too_large) 1")
+
+
+def test_machines_get_every_batch() -> None:
+    """One JSON object per line."""
+    lines = printed(True, [(0, Batch()), (0, Batch(records=0))])
+
+    assert [json.loads(line)["read"] for line in lines] == [10, 0]
+
+
+def test_a_warning_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Standard output is for batches."""
+    printed(False, [(0, Batch(warnings=["left.disorder is too small"]))])
+
+    assert caplog.messages == ["left.disorder is too small"]
+
+
+def test_the_pace_says_when_a_backlog_is_read() -> None:
+    """From how fast it has become less, new records included."""
+    pace = Pace()
+    assert pace.through_in_s() is None
+    for at_s, left in ((0.0, 10_000), (10.0, 9_000), (20.0, 8_000)):
+        pace.see(at_s, left)
+
+    assert pace.through_in_s() == pytest.approx(80)
+    pace.see(30.0, 12_000)
+    assert pace.through_in_s() is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.4, "0 s"), (59.4, "59 s"), (125, "2 min 5 s"), (7_800, "2 h 10 min")]
+)
+def test_durations_for_people(seconds: float, shown: str) -> None:
+    """Two units at most."""
+    assert shown_s(seconds) == shown

@@ -1,0 +1,191 @@
+"""A real Prometheus scrapes a running join: every query of the dashboard has an answer, every alert rule is valid."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.jobs.join_report import gather, zeros
+from deploy.output.accounts import DeliveredBatch
+from deploy.watch.listener import JobState, Phase, TopicLag
+from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, anchor, expressions, texts
+from deploy.watch.metrics import Metrics
+from deploy.watch.server import JobServer
+from joins.read.summary import BucketSummary
+from joins.spec import JoinSpec, Side
+from teacup.base.errors import ExitCode
+from tests.deploy.jobs.conftest import job, window_job
+from tests.deploy.jobs.filling import fill
+from tests.deploy.watch.test_lines import ABOUT
+from tests.support.jobhere import here
+from tests.support.packages import ROOT
+from tests.support.waiting import wait_until
+
+__all__ = ["here", "job", "window_job"]
+
+WITHIN_S = 240.0
+
+
+def program(name: str) -> str:
+    """Where it is."""
+    found = shutil.which(name)
+    assert found is not None, f"{name} is missing: make prometheus"
+    return found
+
+
+@contextmanager
+def prometheus(folder: Path, url: str) -> Iterator[str]:
+    """Where a Prometheus answers that scrapes this URL every second."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    target = {"job_name": "teacup", "static_configs": [{"targets": [url.removeprefix("http://")]}]}
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [target],
+    }
+    file = folder / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config))
+    command = [
+        program("prometheus"),
+        f"--config.file={file}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--log.level=error",
+    ]
+    with subprocess.Popen(command) as process:
+        try:
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+
+
+def asked(server: str, query: str) -> list[dict[str, Any]]:
+    """What Prometheus answers; nothing while it does not answer yet. AssertionError if the query is not valid."""
+    url = f"{server}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+    except urllib.error.HTTPError as error:
+        if error.code != 503:  # it is not ready yet
+            pytest.fail(f"{query}: {error.read().decode()}")
+        return []
+    except urllib.error.URLError:
+        return []
+    return found
+
+
+def chosen(expression: str) -> str:
+    """An expression of the dashboard, as Grafana sends it."""
+    return expression.replace("$job", ".*").replace("$__rate_interval", "1m")
+
+
+def all_answered(server: str, batch: Callable[[], None]) -> None:
+    """Checks every query and every rule, once Prometheus has scraped before and after a batch."""
+    wait_until(lambda: bool(asked(server, "teacup_job_info")), lambda: "nothing is scraped", WITHIN_S)
+    batch()
+    counted = (
+        'sum(rate(teacup_rows_total{outcome="matched"}[1m])) > 0 and sum(teacup_lag_records) >= 0 '
+        "and sum(rate(teacup_batch_stage_duration_seconds_count[1m])) >= 0"
+    )
+    wait_until(lambda: bool(asked(server, counted)), lambda: "no match is counted, or no lag known", WITHIN_S)
+    answers = {expression: asked(server, chosen(expression)) for expression in expressions()}
+    for alert in ALERTS:
+        asked(server, alert.expression)
+    health = {rule["name"]: rule["health"] for rule in evaluated(server)}
+
+    assert [expression for expression, found in answers.items() if not found] == []
+    assert health == {alert.name: "ok" for alert in ALERTS}
+
+
+def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+    """From the numbers of a batch, without a job."""
+    spec = window_spec()
+    metrics = Metrics()
+    metrics.opening(replace(ABOUT, zeros=tuple(zeros(spec))))
+    metrics.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7, "right-topic": 0})))
+    summary = BucketSummary(0, 7, 1, read={"left": 100, "right": 50}, rows={"matched": 90, "unmatched": 10})
+    summary.watermark_ms = summary.newest_ms = {"left": 1_000, "right": 2_000}
+    summary.slowest, summary.restored = {"left": 0, "right": 0}, "memory"
+    summary.seconds = {"match": 0.1}
+    report = gather(spec, [DeliveredBatch(summary, {"out": 100}, {}, 0)], 0.5, 3_000)
+    with closing(JobServer("127.0.0.1", 0, metrics.routes())) as job_server:
+        job_server.start()
+        assert job_server.listens.wait(60)
+        with prometheus(tmp_path, job_server.url) as server:
+            all_answered(server, lambda: metrics.batch(report))
+
+
+@pytest.mark.slow
+def test_every_query_has_an_answer_from_a_job_that_runs(kafka, job, here, tmp_path, caplog):
+    """A window join of a few records, on a real broker."""
+    caplog.set_level("INFO", "teacup")
+    content = job(trigger={"every": "0s"}, metrics={"port": 0})
+    with here.running(content) as running:
+        running.until(lambda: "metrics at http://" in caplog.text, "metrics are served")
+        (url,) = re.findall(r"metrics at (http://\S+)/metrics", caplog.text)
+        with prometheus(tmp_path, url) as server:
+            all_answered(server, lambda: fill(kafka, content))
+            with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
+                assert answer.status == 200
+        assert running.stop() == ExitCode.DONE
+
+
+def window_spec() -> JoinSpec:
+    """Of any window join."""
+    kafka = {"bootstrap.servers": "one:9092"}
+    return JoinSpec(
+        name="clicks", kafka=kafka, left=Side(topic="left-topic"), right=Side(topic="right-topic"), before_ms=1_000
+    )
+
+
+def evaluated(server: str) -> list[dict[str, Any]]:
+    """The alert rules as Prometheus has them, once each was evaluated."""
+    rules: list[dict[str, Any]] = []
+
+    def are_evaluated() -> bool:
+        with urllib.request.urlopen(f"{server}/api/v1/rules", timeout=60) as answer:
+            rules[:] = [rule for group in json.load(answer)["data"]["groups"] for rule in group["rules"]]
+        return len(rules) == len(ALERTS) and all(rule["health"] != "unknown" for rule in rules)
+
+    wait_until(are_evaluated, lambda: f"rules are not evaluated: {rules}", WITHIN_S)
+    return rules
+
+
+def test_promtool_accepts_the_alert_rules() -> None:
+    """All of them."""
+    checked = subprocess.run([program("promtool"), "check", "rules", str(RULES)], capture_output=True, text=True)
+
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(ALERTS)} rules found" in checked.stdout
+
+
+@pytest.mark.parametrize("path", sorted(texts()), ids=lambda path: path.name)
+def test_the_files_are_those_that_the_metrics_give(path: Path) -> None:
+    """Otherwise: `python -m deploy.watch.manifests`."""
+    assert path.parent == FOLDER
+    assert path.read_text(encoding="utf-8") == texts()[path]
+
+
+def test_each_alert_has_a_section_in_the_page_for_operators() -> None:
+    """With its name as the heading, which the rule names; none is left of an alert that is gone."""
+    headings = re.findall(r"^#+ (Alert \w+)$", (ROOT / RUNBOOK).read_text(encoding="utf-8"), re.MULTILINE)
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
+
+    assert headings == [alert.section for alert in ALERTS]
+    assert [rule["annotations"]["runbook"] for rule in rules] == [f"{RUNBOOK}#{anchor(name)}" for name in headings]

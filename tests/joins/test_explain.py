@@ -1,0 +1,228 @@
+"""Why a left record was joined: the explanation agrees with the brute force, and with whatever a run has done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joins.explain import (
+    SKIPPED,
+    THERE,
+    UNREAD,
+    BatchSpan,
+    Passage,
+    Ruling,
+    SideRecord,
+    alike,
+    judge,
+    resemblance,
+)
+from joins.spec import JoinPath, JoinSpec, Policy, Side
+from joins.testing import oracle
+from joins.testing.simulation import Simulation
+from joins.testing.strategies import cuts
+from tests.support.joinhistories import joins_with_history
+
+
+def record_of(event, read=THERE, dead=None):
+    return SideRecord(event.partition, event.offset, event.time_ms, event.key, dead, read)
+
+
+def won(candidates):
+    return {candidate.record.position for candidate in candidates if candidate.ruling is Ruling.WON}
+
+
+@given(joins_with_history())
+def test_the_winner_is_the_row_of_the_brute_force(join):
+    """If everything was read in time, whichever way it came."""
+    spec, history = join
+    rights = [record_of(event) for event in oracle.present(history.right, spec)]
+    passage = Passage(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
+    rows = oracle.join(history, spec)
+
+    for left in oracle.present(history.left, spec):
+        expected = {r.right for r in rows if (r.left_partition, r.left_offset) == (left.partition, left.offset)}
+
+        assert won(judge(spec, record_of(left), rights, passage)) == expected - {None}
+
+
+@dataclass
+class Recorded(Simulation):
+    """A run that keeps its plans, each with the state after it."""
+
+    plans: list = field(default_factory=list)
+
+    def __init__(self, history, spec):
+        self.plans = []
+        super().__init__(history, spec)
+
+    def carry_on(self, planned):
+        super().carry_on(planned)
+        self.plans.append((self.state, self.between()))
+
+    def read(self, side, event, known_from):
+        """Which batch read a record, from the plans of batch `known_from` on."""
+        for before, after in self.plans:
+            ranges = [b.side(side)[event.partition] for b in before.buckets.values() if event.partition in b.side(side)]
+            ends = [b.side(side)[event.partition] for b in after.buckets.values() if event.partition in b.side(side)]
+            if before.number >= known_from and ranges[0].start <= event.offset < ends[0].start:
+                return BatchSpan.one(before.number)
+        if event.offset < self.started_at[side][event.partition]:
+            return SKIPPED if known_from <= 1 else BatchSpan()
+        gone = any(event.offset < _start(after, side, event.partition) for _, after in self.plans[: known_from - 1])
+        return BatchSpan(1, known_from - 1) if gone else UNREAD
+
+    def expiry_ms(self, partition, batches):
+        """What had expired before the batch of a left record."""
+        for before, _ in self.plans:
+            if before.number == batches.number:
+                return next(b.expiry_ms for b in before.buckets.values() if partition in b.left)
+        return None
+
+
+def _start(state, side, partition):
+    return next(b.side(side)[partition].start for b in state.buckets.values() if partition in b.side(side))
+
+
+@given(joins_with_history(wrong_times=True, wrong_times_key=None), cuts(), st.integers(0, 5))
+def test_it_says_what_a_run_did_with_late_records_too(join, steps, forgotten):
+    """By the plans alone; and by the rows, if the plans of the first batches are gone."""
+    spec, history = join
+    simulation = Recorded(history, spec).play(steps)
+    run = simulation.drain()
+    dead = set(run.dead)
+    direct = spec.path is not JoinPath.SHUFFLED
+    rows: dict[tuple[int, int], set] = {}
+    for row in run.results:
+        rows.setdefault((row.left_partition, row.left_offset), set()).add(row.right)
+
+    for left in history.left.records():
+        position = (left.partition, left.offset)
+        if position not in rows:
+            continue
+        in_rows = rows[position] - {None}
+        for known_from in (1, 1 + forgotten):
+            rights = [
+                record_of(
+                    event,
+                    simulation.read("right", event, known_from),
+                    "dead" if ("right", event.partition, event.offset) in dead else None,
+                )
+                for event in history.right.records()
+            ]
+            read = simulation.read("left", left, known_from)
+            passage = Passage(read, simulation.expiry_ms(left.partition, read) if read.number else None, None, direct)
+            by_rows = judge(spec, record_of(left), rights, passage, in_rows)
+
+            assert won(by_rows) == in_rows
+            assert not [c for c in by_rows if c.ruling in (Ruling.CONTRADICTS_ROW, Ruling.UNKNOWN)]
+            if known_from == 1:
+                by_plans = judge(spec, record_of(left), rights, passage)
+                assert won(by_plans) == in_rows
+                assert not [c for c in by_plans if c.ruling in (Ruling.UNKNOWN, Ruling.NOT_IN_WINDOW)]
+
+
+def spec_of(policy=Policy.NEAREST):
+    return JoinSpec(
+        name="table", left=Side(topic="left"), right=Side(topic="right"), before_ms=100, after_ms=10, policy=policy
+    )
+
+
+LEFT = SideRecord(0, 7, 1_000, b"k")
+WENT = Passage(BatchSpan.one(5), expiry_ms=0, direct=True)
+
+
+@pytest.mark.parametrize(
+    ("right", "passage", "ruling", "by_ms"),
+    [
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(5)), WENT, Ruling.WON, None),
+        (SideRecord(0, 1, 900, b"k", read=BatchSpan.one(1)), WENT, Ruling.WON, None),
+        (SideRecord(0, 1, 899, b"k", read=BatchSpan.one(1)), WENT, Ruling.BEFORE_INTERVAL, 1),
+        (SideRecord(0, 1, 1_015, b"k", read=BatchSpan.one(1)), WENT, Ruling.AFTER_INTERVAL, 5),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(6)), WENT, Ruling.READ_LATER, None),
+        (SideRecord(0, 1, 990, b"k", read=UNREAD), WENT, Ruling.UNREAD, None),
+        (SideRecord(0, 1, 990, b"k", read=SKIPPED), WENT, Ruling.SKIPPED, None),
+        (SideRecord(0, 1, 990, b"K", read=THERE), WENT, Ruling.OTHER_KEY, None),
+        (SideRecord(0, 1, 990, None, read=THERE), WENT, Ruling.NULL_KEY, None),
+        (SideRecord(0, 1, 990, b"k", "no_time", read=THERE), WENT, Ruling.DEAD_LETTER, None),
+        (SideRecord(1, 1, 990, b"k", read=THERE), WENT, Ruling.OTHER_BUCKET, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(BatchSpan.one(5), 995, True), Ruling.EXPIRED, 5),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 9)), WENT, Ruling.UNKNOWN, None),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 4)), WENT, Ruling.WON, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(BatchSpan.one(5)), Ruling.UNKNOWN, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(UNREAD, 0), Ruling.WON, None),
+    ],
+)
+def test_each_rule_has_its_ruling(right, passage, ruling, by_ms):
+    """The first that applies, and by how much."""
+    (candidate,) = judge(spec_of(), LEFT, [right], passage)
+
+    assert (candidate.ruling, candidate.by_ms) == (ruling, by_ms)
+
+
+@pytest.mark.parametrize(
+    ("policy", "winner"), [(Policy.NEAREST, 2), (Policy.FIRST, 1), (Policy.LAST, 3)], ids=lambda value: str(value)
+)
+def test_the_policy_decides_and_names_the_rival(policy, winner):
+    """The others know to whom they lost."""
+    rights = [SideRecord(0, at, time_ms, b"k", read=THERE) for at, time_ms in ((1, 950), (2, 999), (3, 1_005))]
+
+    found = judge(spec_of(policy), LEFT, rights, WENT)
+
+    assert won(found) == {(0, winner)}
+    assert {c.rival for c in found if c.ruling is Ruling.OUTDONE} == {(0, winner)}
+
+
+def test_a_row_says_what_plans_no_longer_tell():
+    """What is preferred to the row's record was not there; what is not would have lost anyway."""
+    rights = [SideRecord(0, at, time_ms, b"k", read=BatchSpan()) for at, time_ms in ((1, 950), (2, 999), (3, 960))]
+
+    found = judge(spec_of(), LEFT, rights, WENT, {(0, 3)})
+
+    assert [c.ruling for c in found] == [Ruling.OUTDONE, Ruling.NOT_IN_WINDOW, Ruling.WON]
+
+
+def test_a_row_that_the_plans_contradict_is_not_explained_away():
+    """A right record that surely was in the window, and would have won."""
+    (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=THERE)], WENT, set())
+
+    assert found.ruling is Ruling.CONTRADICTS_ROW
+
+
+def test_where_the_row_s_right_record_is_gone_nothing_is_said_of_the_others():
+    """It cannot be compared with them."""
+    (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=BatchSpan())], WENT, {(0, 3)})
+
+    assert found.ruling is Ruling.UNKNOWN
+
+
+ALIKE = [
+    (b"ad-1", b" ad-1\n", "space"),
+    (b"ad-1", b'"ad-1"', "quotes"),
+    (b"ad-1", b"AD-1", "case"),
+    (b"7", b"007", "zeros"),
+    (b"6f9619ff-8b86", b"6f9619ff8b86", "hyphens"),
+    (b"ad-1", b'"AD1"', "spelling"),
+    (b"7", (7).to_bytes(8, "big"), "8 bytes"),
+    (b"300", (300).to_bytes(4, "little"), "4 bytes"),
+    (b"ad-1", b"ad-2", None),
+    (b"0", b"", None),
+    (b"\xff", b"\xfe", None),
+]
+
+
+@pytest.mark.parametrize(("key", "other", "word"), ALIKE)
+def test_keys_that_may_mean_the_same_are_recognised(key, other, word):
+    """Either way round, one at a time and in a column."""
+    found = resemblance(key, other)
+
+    assert (found is None) == (word is None)
+    assert word is None or word in found
+    assert (resemblance(other, key) is None) == (word is None)
+    if word is not None:
+        assert alike(pl.Series([other, None, b"else"], dtype=pl.Binary), key).tolist() == [True, False, False]
+        assert alike(pl.Series([key], dtype=pl.Binary), other).tolist() == [True]
