@@ -84,10 +84,10 @@ def test_a_start_that_failed_before_it_wrote_asks_for_no_take_over(kafka, job, h
     assert here.run({**changed, "checkpoint": str(tmp_path / "third")}).code is ExitCode.OUTPUT_TAKEN
 
 
-def test_tombstones_are_skipped_counted_and_need_no_topic(kafka, job, here):
+def test_tombstones_are_skipped_counted_and_need_no_topic(kafka, job, here, tmp_path):
     """On both sides and both paths; without `tombstones` the first one stops the job."""
     for path in ("direct", "shuffled"):
-        content = job(topics={}, join={"before": "2s", "path": path})
+        content = job(topics={}, join={"before": "2s", "path": path}, checkpoint=str(tmp_path / path))
         values = {"left": b'{"t": %d}', "right": b'{"t": %d}'}
         for side, value in values.items():
             content[side] |= {"format": "json", "time": "$.t"}
