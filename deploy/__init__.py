@@ -7,6 +7,7 @@ explain/            `teacup explain`: why a record was joined, or not
 jobfile/            the keys of job files
 jobs/               one runner, and a module for each kind of job
 output/             which rows are written where, and how
+status/             `teacup status`: how jobs are that run elsewhere
 watch/              what a running job tells: lines, metrics
 checkpoint_lock.py  one process per checkpoint
 errors.py           what is refused or given up (pure)

@@ -1,12 +1,16 @@
 """One process per checkpoint: a second one stops with an error before it reads anything.
 
-In a local folder a lock on the file `teacup.lock` is held while the job runs. The kernel releases it with the process,
-even after `kill -9`, so nothing is ever left to clean up. A checkpoint on remote storage has no such lock: there two
-processes race, until one of them finds a batch in Spark's logs that it did not write and ends.
+In a local folder a lock on the file `teacup.lock` is held while the job runs; the file names the process and its
+machine. The kernel releases it with the process, even after `kill -9`, so nothing is ever left to clean up. A
+checkpoint on remote storage has no such lock: there two processes race, until one of them finds a batch in Spark's logs
+that it did not write and ends.
 
     exactly once     no harm to the rows: the later attempt at a batch fences the earlier one's producer and reads its
                      receipt, as a retry does; the fenced process ends with an error that names a second job
     at least once    rows that both delivered meanwhile are duplicates, as after a restart
+
+Others look at the lock (`look_at_lock`) without keeping anybody out: a look shares the lock for some microseconds, and
+whoever wants it tries for longer than that.
 """
 
 from __future__ import annotations
@@ -15,14 +19,24 @@ import fcntl
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from deploy.errors import CheckpointInUse, CheckpointUnusable
 from teacup.base.fields import local_folder
 
 LOCK_FILE = "teacup.lock"
+LOOKS_PASS_S = 0.2
+_BETWEEN_TRIES_S = 0.02
+
+SHARED = frozenset(
+    {"9p", "afs", "ceph", "cifs", "gfs2", "glusterfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "virtiofs"}
+)
+"""File systems that several machines use: a lock of another machine need not show on this one."""
 
 
 @contextmanager
@@ -41,32 +55,104 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
             "folder that its user may write to"
         ) from error
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not _locked(file):
             file.seek(0)
-            holder = file.read().strip() or "unknown"
             raise CheckpointInUse(
-                f"checkpoint {checkpoint!r} is in use by process {holder}; stop that one first, or give this job a "
-                "checkpoint of its own"
-            ) from error
+                f"checkpoint {checkpoint!r} is in use by process {Holder.from_text(file.read())}; stop that one first, "
+                "or give this job a checkpoint of its own"
+            )
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
+        file.write(Holder(str(os.getpid()), socket.gethostname()).to_text())
         file.flush()
         yield
 
 
-def holder_of(folder: Path) -> str | None:
-    """Returns the process that holds the lock of a folder's checkpoint; None if there is none, or it cannot be seen."""
+def _locked(file: TextIO) -> bool:
+    """Takes the lock, unless another process keeps it."""
+    until_s = time.monotonic() + LOOKS_PASS_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_BETWEEN_TRIES_S)
+        else:
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that holds a lock, or held it last, as the file names it; host: None if it does not."""
+
+    process: str
+    host: str | None = None
+
+    @classmethod
+    def from_text(cls, text: str) -> Holder:
+        """Reads what `to_text` wrote; an earlier version wrote the process alone."""
+        process, *host = text.split() or ["unknown"]
+        return cls(process, host[0] if host else None)
+
+    def to_text(self) -> str:
+        """Returns the content of the file."""
+        return f"{self.process}\n{self.host}\n"
+
+    def __str__(self) -> str:
+        return self.process if self.host in (None, socket.gethostname()) else f"{self.process} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What a look at a lock has shown.
+
+    held     None: not known, and `unknown` says why
+    holder   who holds it, or held it last; None: nobody has so far, or that is not known
+    """
+
+    held: bool | None
+    holder: Holder | None = None
+    unknown: str = ""
+
+
+def look_at_lock(folder: Path) -> Lock:
+    """Returns whether a process holds the lock of a folder's checkpoint; writes nothing, keeps nobody out."""
     try:
         with (folder / LOCK_FILE).open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return file.read().strip() or "unknown"
+                return Lock(held=True, holder=Holder.from_text(file.read()))
+            fcntl.flock(file, fcntl.LOCK_UN)
+            holder = Holder.from_text(text) if (text := file.read()) else None
+    except (FileNotFoundError, NotADirectoryError):
+        return Lock(held=False)
+    except OSError as error:
+        return Lock(held=None, unknown=f"the lock cannot be looked at ({error.strerror}: {error.filename})")
+    if (kind := file_system_of(folder)) in SHARED or kind.startswith("fuse."):
+        unknown = f"no process of this machine holds the lock, and on {kind} that of another machine need not show"
+        return Lock(held=None, holder=holder, unknown=unknown)
+    return Lock(held=False, holder=holder)
+
+
+def file_system_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
+    """Returns the type of the file system that holds a folder, as the kernel names it; empty if it does not say."""
+    try:
+        lines = mounts.read_text().splitlines()
     except OSError:
-        return None
-    return None
+        return ""
+    found: dict[Path, str] = {}
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        found[Path(before.split()[4].replace("\\040", " "))] = after.split()[0]
+    place = folder.resolve()
+    return next((found[path] for path in (place, *place.parents) if path in found), "")
+
+
+def holder_of(folder: Path) -> Holder | None:
+    """Returns the process that holds the lock of a folder's checkpoint; None if there is none, or it cannot be seen."""
+    lock = look_at_lock(folder)
+    return lock.holder if lock.held else None
 
 
 def claimed_by(checkpoint: str) -> str:
@@ -83,13 +169,4 @@ def has_ended(own: str, claimed: str) -> bool:
     found = re.fullmatch(r"checkpoint (/.*) on (\S+)", claimed)
     if found is None or found[2] != socket.gethostname():
         return False
-    if claimed == own:
-        return True
-    try:
-        with (Path(found[1]) / LOCK_FILE).open() as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return True
-    except OSError:  # it is held, or may not be looked at
-        return False
-    return True
+    return claimed == own or look_at_lock(Path(found[1])).held is False

@@ -62,10 +62,29 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsAt:
-    """Where a running job shows its numbers, and whether it lives. port: 0 is any free one, which the log names."""
+    """Where a running job shows its numbers, and whether it lives.
+
+    port   0: any free one, which the log names
+    otlp   `http(s)://host:port` of an OpenTelemetry receiver that they are sent to as well
+    """
 
     port: Port = 9464
     host: str = "127.0.0.1"
+    otlp: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineageTo:
+    """Where a running job reports what it reads and writes, as OpenLineage events.
+
+    url         None: as the OpenLineage client is configured (`OPENLINEAGE_URL`, `openlineage.yml`)
+    namespace   of the job
+    every_ms    how often a running job reports
+    """
+
+    url: str | None = None
+    namespace: str = "teacup"
+    every_ms: Wait = 60_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +99,7 @@ class CommonJob:
     brokers_answer_within_ms   how long a start waits for brokers that do not answer
     json_log    JSON lines instead of text
     metrics     None: it shows nothing
+    lineage     None: it reports nothing
     """
 
     kind: str
@@ -89,6 +109,7 @@ class CommonJob:
     brokers_answer_within_ms: Wait = 30_000
     json_log: bool = False
     metrics: MetricsAt | None = None
+    lineage: LineageTo | None = None
 
     @property
     def job_name(self) -> str:

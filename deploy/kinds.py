@@ -44,9 +44,14 @@ KINDS: Mapping[str, Registered] = {
 """By what a job file calls it."""
 
 
-def kind_of(job: CommonJob, *, take_over: bool = False) -> JobKind:
-    """Returns what carries out a job. Raises `ValueError` for a kind that is not registered."""
+def kind_of(job: CommonJob, *, take_over: bool = False, accept_sample: bool = False) -> JobKind:
+    """Returns what carries out a job, with what its operator agrees to for a new checkpoint (`teacup run`).
+
+    Raises `ValueError` for a kind that is not registered.
+    """
     if job.kind not in KINDS:
         raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/kinds.py)")
     make: Callable[..., JobKind] = resolve_name(KINDS[job.kind].kind_at)
-    return make(job, take_over=take_over)
+    made = make(job, take_over=take_over)
+    made.accept_sample = accept_sample
+    return made

@@ -7,6 +7,7 @@ read/         in a task: ranges of both sides, from the log to the records that 
 rows/         records and rows as Arrow and polars frames
 testing/      property-test a join of two topics without a broker
 window/       the in-memory join (JoinBolt)
+driven.py     a join planned and carried out in this process, without Spark
 errors.py     what a join refuses, or gives up (pure)
 explain.py    why a left record was joined with a right one, or with none (pure)
 items.py      what the stages of a task pass to each other (pure)

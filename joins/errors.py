@@ -3,6 +3,7 @@
     JoinError
       +- SpecError           a value of the join's description is not allowed
       +- SpecChanged         the checkpoint belongs to another join
+      +- SampleUnusable      no sampled record of a side has a join key, or a time
       +- NotCoPartitioned    the two topics do not keep a key in the same partition
       +- DataLoss            records that the join still needs are gone from the log
       +- ClockBehind         this machine's clock must be wrong
@@ -44,6 +45,12 @@ class SpecChanged(JoinError):
     """The checkpoint belongs to a join with other keys, interval, disorder, policy or topics."""
 
     exit_code = ExitCode.CHECKPOINT
+
+
+class SampleUnusable(JoinError, Invalid):
+    """No sampled record of a side has a join key, or a time: a new checkpoint would write rows that mean nothing."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class NotCoPartitioned(JoinError):

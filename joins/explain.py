@@ -30,6 +30,7 @@ that a record was stored (`THERE`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -47,7 +48,7 @@ from teacup.base.times import EARLIEST_MS
 Position = tuple[int, int]
 """Partition and offset."""
 
-NOT_YET = 1 << 62
+NOT_YET = sys.maxsize
 """In place of the number of a batch that will be: later than all."""
 
 

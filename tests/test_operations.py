@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from teacup.base.errors import ExitCode
+from teacup.kafka.delivery.fencing import OutputBucket
 from tests.support.packages import modules, tree
 
 PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -51,6 +52,15 @@ def test_the_messages_that_a_page_quotes_exist() -> None:
 
     assert quoted_messages()
     assert missing == []
+
+
+def test_the_groups_to_exclude_from_lag_alarms_are_those_of_receipts() -> None:
+    """And no other: the group of a job is what alarms are about."""
+    (pattern,) = re.findall(r"Exclude them by `(.+?)`", PAGE)
+
+    receipts = [OutputBucket("clicks-join", number, "joined.v2").group for number in (0, 17, 1_023)]
+    assert all(re.match(pattern, group) for group in receipts)
+    assert not [group for group in ("clicks-join", "teacup.clicks", "clicks/joined/0") if re.match(pattern, group)]
 
 
 def test_every_exit_code_has_a_row() -> None:

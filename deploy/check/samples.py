@@ -35,8 +35,11 @@ from joins.streaming import join_kind_of
 from teacup.base.now import wall_ms
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.topic_log import Ends
 
 REGISTRY_ANSWERS_WITHIN_S = 5.0
+LOOKED_AT = 1_000
+"""Offsets: a topic without valid times is not read to its end."""
 
 
 def of_join(
@@ -89,6 +92,23 @@ def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, B
             read = positions_of(spec, planned, facts)
             starts = {p: position for (topic, p), position in read.items() if topic == spec.left.topic}
         return Sampler.of(spec, "left", left, now_ms + spec.max_future_skew_ms).next(starts)
+
+
+def first_unread(
+    spec: JoinSpec | FeedSpec, side: Side, read: Mapping[int, int], ends: Mapping[int, Ends], now_ms: int
+) -> dict[int, int]:
+    """Returns the time of the first unread record of each partition that has one, among its next `LOOKED_AT` offsets.
+
+    read, ends   up to where it was read, and where it ends. Raises `KafkaIOError`.
+    """
+    starts = {p: max(at, ends[p].start) for p, at in read.items() if p in ends}
+    spans = {p: (at, min(ends[p].stable, at + LOOKED_AT)) for p, at in starts.items() if at < ends[p].stable}
+    if not spans:
+        return {}
+    wait_for_registry(spec.registry, [side], give_up_after_s=REGISTRY_ANSWERS_WITHIN_S)
+    with closing(_log(side, spec)) as log:
+        times = log.valid_times(spans, now_ms + spec.max_future_skew_ms, 1)
+    return {p: found[0][1] for p, found in times.items() if found}
 
 
 def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | None:

@@ -5,4 +5,5 @@ app.py       the commands for jobs: `run`, `check`, `move`, `unjoined`, `schema`
 commands.py  what commands share: a missing extra is named in one line, and what is logged to standard error
 offsets.py   `teacup offsets`: the offsets of a time, and setting a consumer to them
 services.py  `teacup delay`, `teacup storage`, `teacup dev`: what runs beside jobs
+status.py    `teacup status`: how jobs are, once or again and again
 """

@@ -19,10 +19,11 @@ import typer
 from deploy.cli.commands import Commands, log_job
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
+from deploy.cli.status import status
 from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
-from teacup.base.errors import OF_JOBS, ExitCode, listed
+from teacup.base.errors import OF_JOBS, OF_STATUS, ExitCode, listed
 from teacup.spark.errors import SparkError
 
 if TYPE_CHECKING:
@@ -83,6 +84,13 @@ def run(
             "never continue; rows from `start` on are written again",
         ),
     ] = False,
+    accept_sample: Annotated[
+        bool,
+        typer.Option(
+            "--accept-sample",
+            help="let a new checkpoint of a join start although no sampled record of a side has a join key, or a time",
+        ),
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -96,7 +104,8 @@ def run(
 ) -> None:
     """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
-    raise typer.Exit(run_file(job_file, take_over=take_over, assignments=given, stop=context.obj))
+    consent = {"take_over": take_over, "accept_sample": accept_sample}
+    raise typer.Exit(run_file(job_file, **consent, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -110,9 +119,19 @@ def check(
             "records, retention, ACLs, APIs, checkpoint, folders; the exit code is that of the first error",
         ),
     ] = False,
+    preview: Annotated[
+        bool,
+        typer.Option(
+            "--preview",
+            help="with --connect, of a join: also join the first left records that a new checkpoint would read, and "
+            "show what becomes of them; nothing is written",
+        ),
+    ] = False,
     assignments: Assignments = None,
 ) -> None:
     """Check a job file, or that of a service; every error is reported. Nothing is connected to unless asked."""
+    if preview and not connect:
+        raise typer.BadParameter("--preview needs --connect")
     if (service := _service_of(job_file)) is not None:
         if connect or assignments:
             raise typer.BadParameter(f"{job_file} is for {service.service}: --connect and --set are for job files")
@@ -135,7 +154,29 @@ def check(
         findings = look_at(kind_of(job))
         for line in lines(findings):
             typer.echo(line)
-        raise typer.Exit(exit_code(findings))
+        code = exit_code(findings)
+        if preview:
+            code = code or _preview(job)
+        raise typer.Exit(code)
+
+
+def _preview(job: CommonJob) -> ExitCode:
+    """Prints what becomes of the first left records; not if there are errors that would stop the job."""
+    from deploy.check.preview import joined, shown
+    from deploy.job import JoinJob
+    from joins.errors import JoinError
+    from teacup.kafka.errors import KafkaIOError
+
+    if not isinstance(job, JoinJob):
+        typer.echo("preview: only a join has one", err=True)
+        return ExitCode.BAD_JOB_FILE
+    try:
+        for line in shown(job, joined(job)):
+            typer.echo(line)
+    except (JoinError, KafkaIOError) as error:
+        typer.echo(f"preview: {error}", err=True)
+        return error.exit_code
+    return ExitCode.DONE
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -197,6 +238,9 @@ def explain(
     raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
 
 
+app.command(epilog="Exit codes:\n\n" + listed(OF_STATUS), rich_help_panel="Jobs")(status)
+
+
 @app.command(rich_help_panel="Jobs")
 def schema(
     table: Annotated[bool, typer.Option("--table", help="a Markdown table of keys, defaults and meanings")] = False,
@@ -223,16 +267,24 @@ def _service_of(file: Path) -> ServiceFile | None:
 
 
 def run_file(
-    job_file: Path, *, take_over: bool = False, assignments: Sequence[str] = (), stop: Stop | None = None
+    job_file: Path,
+    *,
+    take_over: bool = False,
+    accept_sample: bool = False,
+    assignments: Sequence[str] = (),
+    stop: Stop | None = None,
 ) -> ExitCode:
     """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
+    take_over, accept_sample   what a new checkpoint may do (`teacup run`)
     assignments  `key=value`, over what the file says
     stop         catches signals since the process began; None: they are caught from now on
     """
     if stop is None:
         with Stop() as own:
-            return run_file(job_file, take_over=take_over, assignments=assignments, stop=own)
+            return run_file(
+                job_file, take_over=take_over, accept_sample=accept_sample, assignments=assignments, stop=own
+            )
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -242,7 +294,7 @@ def run_file(
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched
 
-    kind = kind_of(job, take_over=take_over)
+    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample)
     with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
         return run(kind, listener, stop)
 

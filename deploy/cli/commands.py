@@ -45,7 +45,7 @@ def extra_of(module: str) -> str | None:
         return None
     for requirement in declared:
         found = re.match(r"([A-Za-z0-9._-]+).*;.*\bextra == [\"'](\w+)[\"']", requirement)
-        if found and found[1].replace("-", "_").lower() == module:
+        if found and f"{found[1].replace('-', '_').lower()}_".startswith(f"{module}_"):
             return found[2]
     return None
 

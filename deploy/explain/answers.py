@@ -13,7 +13,7 @@ from dataclasses import replace
 import polars as pl
 
 from dedup.identity import BatchTag
-from deploy.explain.inputs import Budget, Input, Missing, Say
+from deploy.explain.inputs import Budget, Input, NoRecord, Say
 from deploy.explain.model import (
     BatchRead,
     Gone,
@@ -94,7 +94,7 @@ class Explainer:
         """Explains the record at a position."""
         try:
             record = self._inputs[side].at(*position)
-        except Missing as missing:
+        except NoRecord as missing:
             return self._gone(side, position, str(missing))
         return self.left(record) if side == "left" else self.right(record)
 
@@ -327,7 +327,7 @@ class Explainer:
                 continue
             try:
                 found.append(self._inputs["right"].at(*position))
-            except Missing as missing:
+            except NoRecord as missing:
                 where = f"{self.spec.right.topic}-{position[0]} offset {position[1]}"
                 self._note(f"the right record of its row, {where}, cannot be read: {missing}")
         return found

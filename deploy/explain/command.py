@@ -22,6 +22,7 @@ from deploy.load import load_job
 from joins.errors import JoinError
 from joins.explain import Position
 from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.now import wall_ms
 from teacup.base.times import millis_of
 from teacup.kafka.errors import KafkaIOError
 
@@ -82,7 +83,7 @@ def explain_of(
         with Explainer.opened(job, _progress, question.most) as explainer:
             answer = question.answered(explainer)
             stored = explainer.how_far_stored()
-            words = Words(explainer.spec, job.output.topic, command, stored)
+            words = Words(explainer.spec, job.output.topic, command, wall_ms(), stored)
     except (DeployError, JoinError, KafkaIOError) as error:
         return _failed(str(error), error.exit_code)
     if as_json:

@@ -73,7 +73,7 @@ class Searched:
     unread: int = 0
 
 
-class Missing(Exception):
+class NoRecord(Exception):
     """There is no record at a position; the message says why. Handled within `deploy.explain`."""
 
 
@@ -110,20 +110,22 @@ class Input:
         self.log.close()
 
     def at(self, partition: int, offset: int) -> SideRecord:
-        """Returns the record at a position. Raises `Missing`."""
+        """Returns the record at a position. Raises `NoRecord`."""
         where = f"{self.side.topic}-{partition}"
         ends = self.ends.get(partition)
         if ends is None:
-            raise Missing(f"there is no such partition: {self.side.topic} has {len(self.ends)}")
+            raise NoRecord(f"there is no such partition: {self.side.topic} has {len(self.ends)}")
         if offset < ends.start:
-            raise Missing(f"retention has deleted it: {where} begins at offset {ends.start} now")
+            raise NoRecord(f"retention has deleted it: {where} begins at offset {ends.start} now")
         if offset >= ends.high:
-            raise Missing(f"it is not written yet: {where} ends at offset {ends.high}")
+            raise NoRecord(f"it is not written yet: {where} ends at offset {ends.high}")
         if offset >= ends.stable:
-            raise Missing(f"it is hidden by an open transaction, which holds {where} at offset {ends.stable}")
+            raise NoRecord(f"it is hidden by an open transaction, which holds {where} at offset {ends.stable}")
         for batch in self._reader.read(partition, offset, offset + 1):
             return self._parsed(batch.slice(0, 1), partition)
-        raise Missing(f"no record: offset {offset} of {where} is a transaction's marker, or aborted, or compacted away")
+        raise NoRecord(
+            f"no record: offset {offset} of {where} is a transaction's marker, or aborted, or compacted away"
+        )
 
     def around(
         self, key: bytes, zones: Sequence[tuple[int, int]], center_ms: int, partitions: Iterable[int]

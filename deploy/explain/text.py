@@ -21,17 +21,24 @@ from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
 
+IDLE_MS = 60_000
+"""A job that has planned nothing for longer, while left waits, may not run."""
+
 SHOWN = 6
 """Right records that are named one by one; of the others only their number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What an answer is about: the join, and the command that asked; stored: how far right is stored, of a lookup."""
+    """What an answer is about: the join, its output, the command that asked, and when.
+
+    stored   lookup join: how far right is stored
+    """
 
     spec: JoinSpec
     output: str
     command: str
+    now_ms: int
     stored: str | None = None
 
     def lines(self, answer: Answer) -> Iterator[str]:
@@ -190,8 +197,11 @@ class Words:
         known = state.known_watermark_ms
         if known > needed_ms:
             return f"{until}, which it is: the next batch takes it. Is the job running?"
-        more = f", {_duration(needed_ms - known)} less" if known > UNKNOWN // 2 else ""
+        more = f", {_about(needed_ms - known)} less" if known > UNKNOWN // 2 else ""
         line = f"{until}; now it is complete up to {_time(known, record.time_ms)}{more}"
+        idle_ms = 0 if answer.read.plan is None else self.now_ms - answer.read.plan.listed_ms
+        if idle_ms > IDLE_MS:
+            return f"{line}; the last batch was planned {_about(idle_ms)} ago: does the job run?"
         return line if answer.waits is None else f"{line}: {self._cause(answer)}"
 
     def _cause(self, answer: LeftAnswer) -> str:
@@ -223,7 +233,10 @@ class Words:
             other = "" if candidate.record.key == record.key else f"  key {shown_key(candidate.record.key)}"
             at = "no time" if candidate.record.time_ms is None else _time(candidate.record.time_ms, record.time_ms)
             where = _at(spec.right.topic, candidate.record.position)
-            yield f"    {where}  {at}{other}  {self._ruling(answer, candidate)}"
+            ruling = self._ruling(answer, candidate)
+            if answer.outcome is Outcome.HELD:
+                ruling = ruling.replace("lost", "would lose", 1)
+            yield f"    {where}  {at}{other}  {ruling}"
         if len(answer.candidates) > SHOWN:
             yield f"    and {len(answer.candidates) - SHOWN} more (--json has all)"
 
@@ -365,4 +378,9 @@ def _duration(milliseconds: int | None) -> str:
 def _away(milliseconds: int) -> str:
     if milliseconds == 0:
         return "at the same time"
-    return f"{written(abs(milliseconds))} {'later' if milliseconds > 0 else 'earlier'}"
+    return f"{_about(abs(milliseconds))} {'later' if milliseconds > 0 else 'earlier'}"
+
+
+def _about(milliseconds: int) -> str:
+    """Returns a duration, in whole seconds where it is long."""
+    return written(milliseconds if milliseconds < 60_000 else milliseconds // 1_000 * 1_000)

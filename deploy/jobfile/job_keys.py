@@ -19,7 +19,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from dedup.replay_range import DedupConfig
 from dedup.restart.worker import location_problem
-from deploy.job import CommonJob, MetricsAt
+from deploy.job import CommonJob, LineageTo, MetricsAt
 from deploy.jobfile.values import (
     KafkaProperties,
     KeptParts,
@@ -99,9 +99,33 @@ class MetricsKeys(Keys):
         "another only in a network where everybody may read it",
     )
 
+    otlp: ApiUrl | None = from_spec(
+        MetricsAt,
+        "otlp",
+        description="`http(s)://host:port` of an OpenTelemetry receiver: the numbers are sent there as well, every "
+        "15 s, by OTLP over HTTP (extra `otlp`)",
+    )
+
     def to_spec(self) -> MetricsAt:
         """Returns the address."""
         return MetricsAt(**dict(self))
+
+
+class LineageKeys(Keys):
+    """Where a running job reports what it reads and writes."""
+
+    url: ApiUrl | None = from_spec(
+        LineageTo,
+        "url",
+        description="of an OpenLineage service, such as Marquez; by default as its client is configured "
+        "(`OPENLINEAGE_URL`, `OPENLINEAGE_API_KEY`, `openlineage.yml`)",
+    )
+    namespace: Text = from_spec(LineageTo, "namespace", description="of the job there")
+    every_ms: Duration = from_spec(LineageTo, "every_ms", alias="every", description="how often a running job reports")
+
+    def to_spec(self) -> LineageTo:
+        """Returns where to report."""
+        return LineageTo(**dict(self))
 
 
 class JobKeys(Keys):
@@ -157,6 +181,12 @@ class JobKeys(Keys):
         description="where a running job serves `/metrics` for Prometheus, `/livez` and `/readyz`; `{}` takes the "
         "defaults, null: nowhere",
     )
+    lineage: LineageKeys | None = from_spec(
+        CommonJob,
+        "lineage",
+        description="where a running job reports its topics and counts as OpenLineage events (extra `lineage`); `{}` "
+        "takes the defaults, null: nowhere",
+    )
 
     @property
     def in_transactions(self) -> bool:
@@ -182,6 +212,7 @@ class JobKeys(Keys):
             "spark": self.spark,
             "json_log": self.log == "json",
             "metrics": None if self.metrics is None else self.metrics.to_spec(),
+            "lineage": None if self.lineage is None else self.lineage.to_spec(),
         }
 
     @model_validator(mode="after")

@@ -21,6 +21,11 @@ What a join does before Spark starts, and beside it:
     replan.py           of every kind: a batch that was planned, and can no longer be read, is planned again
     unjoined/           `teacup unjoined`, made for cron
 
+For those who look at a job from elsewhere (`deploy.status`):
+
+    run_record.py  who ran on a checkpoint last, how that ended, and the newest warnings
+    standing.py    how far a job is in event time, and what holds it, from its last batch and its topics (pure)
+
 **Add a metric of a batch:** a task counts it in its summary (a join: `joins.read.summary.BucketSummary`), the kind's
 report adds it up (a join: `gather` in join_report.py; else `gathered` of the kind), and shows it in `usual`, in `rare`
 or only in `for_machines`. Prometheus gets what is in `samples` (`deploy.watch`).

@@ -16,6 +16,7 @@ from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_output
 from deploy.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
+from deploy.jobs.standing import Standing, of_feeder
 from deploy.output.accounts import check_whole
 from deploy.watch import measures
 from deploy.watch.measures import Effort, Measured
@@ -24,6 +25,7 @@ from joins.lookup.feed.spec import Fed
 from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
 from teacup.base.times import iso
+from teacup.kafka.log.topic_log import Ends
 from teacup.spark.checkpoint import SparkLogs
 from teacup.spark.stream_reader import ReaderControl, rows_of
 
@@ -96,6 +98,13 @@ class FeederJobKind(JobKind):
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
         return {(self._spec.right.topic, p): span.end for p, span in Fed.from_json(end).spans.items()}
+
+    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
+        fed = Fed.from_json(end)
+        fed.check_belongs_to(self._spec)
+        right, read = ends[self._spec.right.topic], {p: span.end for p, span in fed.spans.items()}
+        next_ms = samples.first_unread(self._spec, self._spec.right, read, right, now_ms)
+        return of_feeder(fed, right, next_ms, now_ms)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         commit_fed(self._spec, self.name, Fed.from_json(end))

@@ -22,18 +22,21 @@ from pyspark.logger import PySparkLogger
 from dedup.identity import Identity, Within
 from dedup.restart.worker import Setup, replay_of
 from dedup.results import KafkaResults
+from deploy.check import samples
 from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
 from deploy.check.findings import Finding, TopicFacts, from_error
-from deploy.check.samples import of_join, unread_left
 from deploy.errors import CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
+from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
 from deploy.jobs.move import started
 from deploy.jobs.replan import forget_lost_plan
 from deploy.jobs.runner import JobKind
+from deploy.jobs.standing import Standing, of_join
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
+from deploy.output.routing import ENVELOPE
 from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
 from joins.batch.rules import latest_right
@@ -41,18 +44,20 @@ from joins.batch.state import BatchPlan
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
 from joins.items import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
+from joins.plan.readable import Listing
 from joins.plan.reader import JoinControl, commit_positions, positions_of
 from joins.plan.start.copartition import with_path
 from joins.plan.start.handover import Handover
 from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec, Policy
+from joins.spec import JoinSpec, Policy, Side
 from joins.streaming import LOOKUP, join_kind_of, stage_frame
 from joins.window.backup import forget_other_copies
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID, LEFT
+from teacup.kafka.log.topic_log import Ends
 from teacup.spark.crossing import SUMMARY_SCHEMA, crossing_rows, summary_rows
 from teacup.spark.errors import SessionRefused
 
@@ -92,6 +97,7 @@ class JoinJobKind(JobKind):
             "right_disorder_ms": spec.right.disorder_ms,
             "producer_delay_ms": spec.producer_delay_ms,
             "idle": str(spec.idle),
+            "max_records": spec.max_records,
             **stored,
         }
 
@@ -106,6 +112,11 @@ class JoinJobKind(JobKind):
             Named("output.topic", output.topic, written, written=True, also_read=reads_back),
             *side_outputs(side_topics, written),
         ]
+
+    def fields(self) -> Mapping[str, Mapping[str, str]]:
+        spec, output = self._job.spec, self._job.output
+        known = {spec.side(side).topic: _fields_of(spec.side(side)) for side in join_kind_of(spec).inputs}
+        return known if output.select is not None else {**known, output.topic: ENVELOPE}
 
     def checks(self) -> Checks:
         job, spec = self._job, self._job.spec
@@ -138,7 +149,7 @@ class JoinJobKind(JobKind):
         if moved is not None and left is not None and left.partitions:
             spec = moved.apply(spec, self._job.output.topic, left.partitions)
         has_dead_letters = self._job.output.dead_letter is not None
-        yield from of_join(spec, planned, moved, topics, dead_letters=has_dead_letters)
+        yield from samples.of_join(spec, planned, moved, topics, dead_letters=has_dead_letters)
 
     def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
         # The clients of both APIs would cost an in-memory join half a second of its start.
@@ -150,7 +161,7 @@ class JoinJobKind(JobKind):
             try:
                 begun = spec if moved is None else moved.apply(spec, self._job.output.topic, left.partitions)
                 facts = {} if planned is None else known_facts(spec.name, planned, self._job.facts_folders)
-                unread = unread_left(begun, planned, facts)
+                unread = samples.unread_left(begun, planned, facts)
             except (KafkaIOError, JoinError) as failed:
                 yield from_error("left.start", failed)
         yield from of_lookup(spec, {} if planned is None else planned.identity, unread)
@@ -177,7 +188,8 @@ class JoinJobKind(JobKind):
                 spec = with_path(spec, planned, moved)
             self._job = replace(self._job, spec=spec)
             check_deduplicates(self._job)
-            self._nothing_matched = NothingMatched(spec, first_look(self._job, planned))
+            accept = self.accept_sample or moved is not None
+            self._nothing_matched = NothingMatched(spec, first_look(self._job, planned, accept=accept))
             if planned is not None:
                 forget_lost_plan(self._job, planned)
             if self.exactly_once:
@@ -220,8 +232,23 @@ class JoinJobKind(JobKind):
         spec, done = self._job.spec, BatchPlan.from_json(end)
         return positions_of(spec, done, known_facts(spec.name, done, self._job.facts_folders))
 
+    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
+        spec, done = self._job.spec, BatchPlan.from_json(end)
+        done.check_belongs_to(spec, IN_FILE)
+        facts = known_facts(spec.name, done, self._job.facts_folders)
+        listing = Listing(now_ms, ends[spec.left.topic], ends.get(spec.right.topic, {}))
+        read = positions_of(spec, done, facts)
+        left_read = {p: at for (topic, p), at in read.items() if topic == spec.left.topic}
+        next_ms = samples.first_unread(spec, spec.left, left_read, listing.left, now_ms)
+        return of_join(spec, done, facts, listing, next_ms)
+
     def commit(self, end: Mapping[str, Any]) -> None:
         commit_positions(self._job.spec, self.name, BatchPlan.from_json(end), self._job.facts_folders)
+
+
+def _fields_of(side: Side) -> dict[str, str]:
+    """Returns the fields of a side's records that the join looks at."""
+    return {str(side.key_of): "join key", side.time: f"event time ({side.time_unit})", "value": str(side.format)}
 
 
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:

@@ -7,7 +7,8 @@
                   teacup.moved       after which other checkpoint a new one goes on (`joins.plan.start.handover`)
     first_look    of the topics: they are those of the checkpoint, and compaction leaves what the join needs. An
                   interrupted batch of topics that were given partitions since is completed; then the planner refuses
-                  the next one. For a new checkpoint: both topics have keys in common
+                  the next one. For a new checkpoint: some sampled records have a key and a time, and both
+                  topics have keys in common
     take_output   the receipts in the output fit the checkpoint; then the job claims the output
 
 So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
@@ -41,11 +42,12 @@ from joins.items import Begin
 from joins.plan.log_checks import check_not_recreated, check_topics
 from joins.plan.reader import open_log
 from joins.plan.start.handover import Handover
-from joins.plan.start.startup_sample import compare
+from joins.plan.start.startup_sample import Sampler, check_usable, compare
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
 from teacup.base import files
 from teacup.base.fields import local_folder
+from teacup.base.now import wall_ms
 from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
@@ -156,6 +158,12 @@ class Checkpoint:
                 "whether anything of the batch is in the output"
             ) from error
 
+    def committed_at_ms(self) -> int | None:
+        """Returns when the batch that was carried out last was committed; None if none was, or that is not known."""
+        with self._reached():
+            committed = self._logs.committed()
+            return self._logs.committed_at_ms(committed[-1]) if committed else None
+
     def is_committed(self) -> bool:
         """Returns whether the batch that was planned last has been completed."""
         with self._reached():
@@ -234,12 +242,13 @@ class Checkpoint:
         return f"checkpoint {self._location!r} cannot be read"
 
 
-def first_look(job: JoinJob, planned: BatchPlan | None) -> Keys | None:
+def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False) -> Keys | None:
     """Returns a key of each side, where both topics were compared. Warns if probably nothing will match.
 
     planned   the batch that the checkpoint planned last; None for a new one
+    accept    a new one starts although no sampled record of a side has a key, or a time
 
-    Raises `DataLoss`, `KafkaIOError`.
+    Raises `DataLoss`, `SampleUnusable`, `KafkaIOError`.
     """
     spec = job.spec
     with ExitStack() as stack:
@@ -249,9 +258,12 @@ def first_look(job: JoinJob, planned: BatchPlan | None) -> Keys | None:
             check = check_topics if Checkpoint(job.checkpoint).is_committed() else check_not_recreated
             check(spec, planned, {side: log.described() for side, log in logs.items()})
             return None
-        if "right" not in logs:
-            return None
-        return compare(spec, logs["left"], logs["right"])
+        if "right" in logs:
+            return compare(spec, logs["left"], logs["right"], accept=accept)
+        if not accept:
+            newest = Sampler.of(spec, "left", logs["left"], wall_ms() + spec.max_future_skew_ms).newest()
+            check_usable(spec, "left", logs["left"], newest)
+        return None
 
 
 def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None) -> str:

@@ -20,6 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
@@ -30,6 +31,8 @@ from deploy.check.checks import Checks, Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.query import failed, in_progress, summaries_of
+from deploy.jobs.run_record import recorded
+from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import Stop
 from deploy.jobs.supervisor import Supervisor
 from deploy.watch.backlog import Backlog, Positions
@@ -42,6 +45,7 @@ from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import wait_for_brokers
+from teacup.kafka.log.topic_log import Ends
 from teacup.spark.conf import of_checkpoint
 from teacup.spark.crossing import crossing
 from teacup.spark.java import check_java
@@ -65,6 +69,7 @@ class JobKind(ABC):
     summary       the class of what each task reports
     rows_in_jvm   whether rows pass through the JVM, and not only summaries
     exactly_once  whether rows are written in transactions
+    accept_sample whether a new checkpoint starts although no sampled record has a key, or a time (`deploy.kinds`)
 
     Every call may raise; an error of ours ends the job with its exit code.
     """
@@ -72,6 +77,7 @@ class JobKind(ABC):
     summary: type[Any]
     rows_in_jvm = False
     exactly_once = False
+    accept_sample = False
 
     def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
         """Subclasses take the job and `take_over`: a new checkpoint may claim an output that another has written to."""
@@ -88,6 +94,10 @@ class JobKind(ABC):
     @abstractmethod
     def topics(self) -> list[Named]:
         """Returns the topics that it reads or writes; each must exist."""
+
+    def fields(self) -> Mapping[str, Mapping[str, str]]:
+        """Returns what is known of the records of its topics: by topic, the names of fields and their types."""
+        return {}
 
     @abstractmethod
     def checks(self) -> Checks:
@@ -122,6 +132,14 @@ class JobKind(ABC):
     def positions(self, end: Mapping[str, Any]) -> Positions:
         """Returns up to where a batch has read; `end` is its offset in Spark's log."""
 
+    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
+        """Returns how far a batch has got in event time, and what holds the job: not every kind has event times.
+
+        end    the batch's offset in Spark's log
+        ends   where the topics end now
+        """
+        return Standing()
+
     def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - nor a consumer group
         """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
@@ -136,7 +154,7 @@ def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
 
 def about(kind: JobKind) -> About:
     """Returns what listeners are told of a job first."""
-    sides = {named.topic: named.key.removesuffix(".topic") for named in kind.topics() if not named.written}
+    roles = [(named.topic, named.key.removesuffix(".topic"), named.written) for named in kind.topics()]
     ends = kind.common.trigger_ms is None
     return About(
         name=kind.name,
@@ -144,17 +162,32 @@ def about(kind: JobKind) -> About:
         ends=ends,
         version=_version(),
         does=kind.opening(),
-        sides=sides,
+        sides={topic: role for topic, role, written in roles if not written},
         zeros=tuple(kind.zeros()),
         settings=kind.settings(),
+        writes={topic: role for topic, role, written in roles if written},
+        brokers=kind.kafka.get("bootstrap.servers", ""),
+        fields=kind.fields(),
     )
 
 
 def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
-    """Does work that holds the lock of a checkpoint. An error that ends it is logged, and becomes an exit code."""
+    """Does work that holds the lock of a checkpoint, and leaves a record of it there (`deploy.jobs.run_record`).
+
+    An error that ends the work is logged, and becomes an exit code.
+    """
     try:
-        with checkpoint_lock(checkpoint):
-            return work()
+        with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
+            code = _ended(work)
+            record.end(code)
+            return code
+    except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
+        return failed(error)
+
+
+def _ended(work: Callable[[], ExitCode]) -> ExitCode:
+    try:
+        return work()
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
         return failed(error)
     except KeyboardInterrupt:  # a second signal: what was in progress runs again
@@ -177,6 +210,20 @@ def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType(
     return {**ours, **worker_environment(as_json=job.json_log, job=job.job_name), **job.spark}
 
 
+def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stopped: Callable[[], bool]) -> None:
+    """Waits until what the job reads from answers, and tells the listener so at each attempt."""
+    unanswered = ""
+
+    def attempt() -> bool:
+        nonlocal unanswered
+        listener.moment(JobState(at_ms=wall_ms(), phase=Phase.CONNECTING, unreachable=unanswered))
+        unanswered = "none has answered since the job was started"
+        return stopped()
+
+    wait(attempt)
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
+
+
 def _version() -> str:
     try:
         return version("teacup-joins")
@@ -188,14 +235,6 @@ def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
     listener.opening(about(kind))
 
-    unanswered = ""
-
-    def stopped() -> bool:  # asked before each attempt to reach a broker
-        nonlocal unanswered
-        listener.moment(JobState(at_ms=wall_ms(), phase=Phase.CONNECTING, unreachable=unanswered))
-        unanswered = "none has answered since the job was started"
-        return stop.asked
-
     kind.read_checkpoint()
     check_java()
     properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
@@ -203,7 +242,7 @@ def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
         with explained(kind):
-            if ready(kind.wait, kind.topics(), stopped):
+            if ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked):
                 kind.prepare()
         if stop.asked:
             return ExitCode.DONE

@@ -55,6 +55,15 @@ _FORMS = {
     Format.BYTES: Form.BASE64,
 }
 
+ENVELOPE: Mapping[str, str] = {
+    "key": "string",
+    "left": "struct",
+    "right": "struct",
+    "outcome": "string",
+    "reason": "string",
+}
+"""The fields of the envelope, with their types."""
+
 Write = Callable[[str, Outgoing, Callable[[int], str]], None]
 """(topic, copies, a function that names a copy's record)"""
 

@@ -8,7 +8,9 @@
     page/         shows it to people: `/`
     metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`
     manifests.py  the Grafana dashboard and the alert rules, made from the metrics
+    otlp.py       a listener: the same numbers, sent to an OpenTelemetry receiver
     server.py     a small HTTP server inside the job
+    lineage.py    a listener: OpenLineage events of what is read and written
     watched.py    puts them together: what `teacup run` opens around the runner
 
 **Add a listener:** a class with the methods of `Listener` (or a subclass of `Quiet`), and a line in watched.py. If it

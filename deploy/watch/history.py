@@ -20,6 +20,7 @@ from typing import Any
 
 from deploy.watch.listener import About, JobState, Phase, Quiet, Report
 from joins.batch.wait_curve import BOUNDS_MS, BatchWaits, WaitCurve
+from joins.plan.wait_reasons import USUAL_MS
 from teacup.base.errors import ExitCode
 
 KEPT_MS = 3_600_000
@@ -30,6 +31,8 @@ IDLE_MS = 30_000
 """So long after the last record, with nothing left to read, a job counts as idle."""
 WORK_AHEAD_MS = 10_000
 """If more is left than was read in this time, the job catches up."""
+OF_JOINS = 60
+"""So many times more may be left in a join: left waits for right, for minutes with a large `after`."""
 SHOWN = 12
 """How many warnings are shown, the newest first."""
 
@@ -74,6 +77,12 @@ def figures(report: Report) -> dict[str, float]:
     if (waits := getattr(report, "waits", None)) is not None:
         found["latency_ms"] = latency_ms(waits, told.get("at_ms"))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def usual_ms(reason: str) -> float:
+    """Returns how long a job may wait for a reason before it counts as held: a join waits a little between batches."""
+    causes = {str(cause).replace(" ", "_"): ms for cause, ms in USUAL_MS.items()}
+    return causes.get(reason, 0)
 
 
 def latency_ms(waits: BatchWaits, at_ms: int | None) -> int | None:
@@ -138,7 +147,7 @@ class LastHour(Quiet):
         self._now: JobState | None = None
         self._code: ExitCode | None = None
         self._last: tuple[int, dict[str, Any]] | None = None
-        self._read_ms = self._begun_ms
+        self._read_ms, self._full = self._begun_ms, False
         self._bins: deque[Bin] = deque(maxlen=KEPT_MS // STEP_MS + 1)
         self._state_since: tuple[str, int] = ("starting", self._begun_ms)
         self._warnings: OrderedDict[str, Warned] = OrderedDict()
@@ -165,6 +174,7 @@ class LastHour(Quiet):
             self._last = now_ms, told
             if report.records:
                 self._read_ms = now_ms
+            self._full = self._most is not None and 2 * report.records >= self._most
             self._bin(now_ms).add(found, getattr(report, "late_by", {}))
             for name, value in found.items():
                 if FIGURES[name] is Together.SUM:
@@ -209,19 +219,26 @@ class LastHour(Quiet):
             return "held", f"The brokers do not answer: {now.unreachable}"
         if now.phase is Phase.STOPPING:
             return "stopping", "The batch in progress is finished first."
-        if now.waiting is not None and now.waiting.reason != "clock":
+        if now.waiting is not None and now_ms - now.waiting.since_ms >= usual_ms(now.waiting.reason):
             return "held", now.waiting.text
         left = 0 if now.lag is None else now.lag.total
-        if left > self._recently(now_ms, WORK_AHEAD_MS):
+        if left > self._recently(now_ms) or (left and self._full):
             return "catching up", f"{left:,} records are left to read."
         if now_ms - self._read_ms >= IDLE_MS:
             return "idle", "All that came is read." if now.waiting is None else now.waiting.text
         return "live", ""
 
-    def _recently(self, now_ms: int, within_ms: int) -> float:
-        """Returns how many records were read lately; at least one, so that a job that reads nothing catches up."""
-        recent = (each for each in self._bins if now_ms - each.at_ms <= within_ms + STEP_MS)
-        return max(sum(each.figures.get("records", 0) for each in recent), 1)
+    @property
+    def _most(self) -> int | None:
+        """How many records a batch of a join may have; None: it is no join."""
+        most: int | None = None if self._about is None else self._about.settings.get("max_records")
+        return most
+
+    def _recently(self, now_ms: int) -> float:
+        """Returns how many records may be left in a job that does not catch up, by what it has read lately."""
+        recent = (each for each in self._bins if now_ms - each.at_ms <= WORK_AHEAD_MS + STEP_MS)
+        read = max(sum(each.figures.get("records", 0) for each in recent), 1)
+        return read if self._most is None else read * OF_JOINS
 
     def document(self) -> dict[str, Any]:
         """Returns all that the page shows, as JSON; times in milliseconds UTC, what is unknown is null or missing.

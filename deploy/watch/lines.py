@@ -112,6 +112,8 @@ class Lines:
         if self._json:
             log.info("%s", json.dumps({"event": "end", "code": int(code), **summary}))
             return
+        if self._status is not None:
+            self._status.stop()
         self._print_last()
         self._print([self._said(code)])
 

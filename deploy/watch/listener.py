@@ -69,6 +69,9 @@ class About:
     ends      whether it ends by itself, once it has read what was there
     zeros     counters before the first batch: one that appears with its first count would hide that count from a rate
     settings  what whoever looks at the job wants to know of its job file (`JobKind.settings`)
+    writes    what each topic that is written is to it: `output`, `topics.late`
+    brokers   the bootstrap servers
+    fields    what is known of the records of topics: by topic, the names of fields and their types
     """
 
     name: str
@@ -79,6 +82,9 @@ class About:
     ends: bool = False
     zeros: Sequence[Measured] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    writes: Mapping[str, str] = field(default_factory=dict)
+    brokers: str = ""
+    fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Phase(StrEnum):

@@ -100,16 +100,21 @@ class Metrics(Quiet):
         self._waited = dict(now.waited_s)
 
     def batch(self, report: Report) -> None:
-        self.numbers.take(report.samples())
-        self.numbers.take(
-            [
-                measures.BATCHES(1),
-                measures.BATCH_SECONDS(report.seconds),
-                measures.STAGE_SECONDS(self._now.plan_s, stage="plan"),
-                measures.LAST_BATCH(wall_ms() / 1000),
-                measures.WARNINGS(len(report.warnings)),
-            ]
-        )
+        self.numbers.take(self.samples_of(report))
+
+    def samples_of(self, report: Report) -> Iterator[Measured]:
+        """Yields the numbers of a batch that has just been carried out."""
+        yield from report.samples()
+        yield measures.BATCHES(1)
+        yield measures.BATCH_SECONDS(report.seconds)
+        yield measures.STAGE_SECONDS(self._now.plan_s, stage="plan")
+        yield measures.LAST_BATCH(wall_ms() / 1000)
+        yield measures.WARNINGS(len(report.warnings))
+
+    def simple_now(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
+        """Returns the values of a counter or gauge, by labels, also those that change without a batch."""
+        self.numbers.take([sample for sample in self._at_this_moment() if sample.metric is metric])
+        return self.numbers.simple(metric)
 
     def routes(self) -> Routes:
         """Returns the routes for machines."""

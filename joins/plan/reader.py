@@ -98,6 +98,11 @@ class JoinReader(StreamReader):
         self._remarked: set[str] = set()
         self._run: AvailableNow | None = None  # under `availableNow`
 
+    @property
+    def held(self) -> Held | None:
+        """Returns why the last look gave no plan; None as long as every look has."""
+        return self._held
+
     @abstractmethod
     def next_plan(self, start: Mapping[str, Any]) -> Planned | Held:
         """Returns the batch plan after `start`, or why there is none."""

@@ -170,7 +170,7 @@ def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
     left = {p: records for bucket in waits for p, records in bucket.waiting.items()}
     shown, more = _few(sorted(left))
     which = f"{sum(left.values())} left records in partitions {shown}{more} wait for right; " if left else ""
-    reasons, others = _few(list(dict.fromkeys(_reason(spec, bucket) for bucket in waits)))
+    reasons, others = _few(list(dict.fromkeys(reason(spec, bucket) for bucket in waits)))
     return f"holds since {iso(since_ms)}: {which}{'; '.join(reasons)}{others}"
 
 
@@ -179,7 +179,8 @@ def _few(things: list[T]) -> tuple[list[T], str]:
     return things[:SHOWN], f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
 
 
-def _reason(spec: JoinSpec, waits: LeftWaits) -> str:
+def reason(spec: JoinSpec, waits: LeftWaits) -> str:
+    """Says what the left of one bucket waits for."""
     right = f"{spec.right.topic}-{waits.partition}"
     match waits.cause:
         case Cause.UNREAD:

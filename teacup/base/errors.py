@@ -36,13 +36,18 @@ class ExitCode(IntEnum):
     LOCKED = 10, "another run of the collector holds the lock; nothing was done"
     DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
     ACCESS = 12, "the brokers refuse access: a login, TLS or an ACL; the message names all that is missing"
+    NOT_RUNNING = 20, "a job that is looked at should run and does not: it was stopped, has failed, or never started"
+    BEHIND = 21, "a job that is looked at runs, and is further behind than the limit that was given"
 
 
 _DELAYS = (ExitCode.UNKNOWN, ExitCode.LOCKED, ExitCode.DEADLINE)
 OF_COLLECTOR = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, *_DELAYS)
 """The codes of `teacup delay collect`."""
-OF_JOBS = tuple(code for code in ExitCode if code not in _DELAYS)
+_LOOKS = (ExitCode.NOT_RUNNING, ExitCode.BEHIND)
+OF_JOBS = tuple(code for code in ExitCode if code not in (*_DELAYS, *_LOOKS))
 """The codes of the commands that are given a job file."""
+OF_STATUS = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, ExitCode.CHECKPOINT, *_LOOKS)
+"""The codes of `teacup status`."""
 
 
 def listed(codes: Iterable[ExitCode]) -> str:

@@ -55,6 +55,14 @@ class SparkLogs:
         """Returns where each source's part of a planned batch ends (`ends_in`)."""
         return ends_in(self.files.cat_file(f"{self.root}/offsets/{batch}").decode())
 
+    def committed_at_ms(self, batch: int) -> int | None:
+        """Returns when a batch was committed: the time of its file; None if the file system does not say."""
+        try:
+            modified = self.files.modified(f"{self.root}/commits/{batch}")
+        except NotImplementedError:
+            return None
+        return int(modified.timestamp() * 1000)
+
     def forget_plan(self, batch: int) -> None:
         """Removes the plan of a batch that was never committed, and its checksum: Spark then plans the batch again."""
         for name in (f".{batch}.crc", str(batch)):

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from deploy.checkpoint_lock import checkpoint_lock, claimed_by, has_ended
+from deploy.checkpoint_lock import (
+    LOCK_FILE,
+    LOOKS_PASS_S,
+    Holder,
+    Lock,
+    checkpoint_lock,
+    claimed_by,
+    file_system_of,
+    has_ended,
+    look_at_lock,
+)
 from deploy.errors import CheckpointInUse
 
 _HOLD = """
@@ -68,3 +81,36 @@ def test_whether_a_start_has_ended_is_known_of_this_machine_only(tmp_path: Path)
     assert not has_ended(own, started.rpartition(" ")[0] + " another.machine")
     assert not has_ended(own, claimed_by("s3://bucket/checkpoint"))
     assert not has_ended(own, "")
+
+
+def test_a_look_says_who_holds_the_lock_and_who_held_it_last(tmp_path: Path) -> None:
+    """Nothing is written; and whoever looks keeps nobody out."""
+    assert look_at_lock(tmp_path / "nowhere") == Lock(held=False)
+    with _holder(str(tmp_path)) as process:
+        known = Holder(str(process.pid), socket.gethostname())
+        assert look_at_lock(tmp_path) == Lock(held=True, holder=known)
+        process.kill()
+        process.wait()
+    assert look_at_lock(tmp_path) == Lock(held=False, holder=known)
+
+    with (tmp_path / LOCK_FILE).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        threading.Timer(LOOKS_PASS_S / 4, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        with checkpoint_lock(str(tmp_path)):
+            assert look_at_lock(tmp_path).held
+
+
+def test_a_lock_of_another_machine_need_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system that several machines share, that nobody here holds it proves nothing."""
+    (tmp_path / LOCK_FILE).write_text("17\nnode-3\n")
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        f"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:4 / {tmp_path} rw,noatime shared:2 - nfs4 host:/state rw\n"
+    )
+    assert (file_system_of(tmp_path / "below", mounts), file_system_of(Path("/"), mounts)) == ("nfs4", "ext4")
+    monkeypatch.setattr("deploy.checkpoint_lock.file_system_of", lambda _: "nfs4")
+
+    lock = look_at_lock(tmp_path)
+
+    assert (lock.held, str(lock.holder)) == (None, "17 on node-3")
+    assert "on nfs4" in lock.unknown

@@ -6,26 +6,22 @@ batch a second time, or plan it with a wrong clock. What is shuffled does not le
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from joins.driven import DrivenJoin
 from joins.plan.reader import JoinControl
 from joins.read.facts_files import keep_facts
 from joins.spec import JoinSpec
-from joins.streaming import join_kind_of
-from joins.window.shuffle.source import each_part, fetch_stage
 from teacup.base.now import wall_ms
-from teacup.spark.stream_reader import StreamReader, pickled
+from teacup.spark.stream_reader import StreamReader
 from tests.support.sparkjoin import DEADLINE_S, Running
 
 POLL_S = 0.02
@@ -111,10 +107,10 @@ class Driven(Running):
     def step(self) -> bool:
         """Plan a batch and carry it out; False if there is none. One that failed is the next one again."""
         if self._planned is None:
-            end = self._reader.latestOffset(self._offset, ReadAllAvailable())
+            end = self._join.next_end(self._offset)
             if end == self._offset:
                 return False
-            self._planned = json.loads(json.dumps(end))
+            self._planned = end
         end = self._planned
         before = len(self.rows), len(self.summaries)
         self.take([*self._run(self._offset, end)])
@@ -140,21 +136,17 @@ class Driven(Running):
         return {r["left_offset"]: r["right_offset"] for r in self.about("matched")}
 
     def _run(self, start: Offset, end: Offset) -> Iterator[Any]:
-        read: Iterator[Any] = chain.from_iterable(map(self._reader.read, self._reader.partitions(start, end)))
-        return each_part(self._stage)(read) if join_kind_of(self.spec).shuffles else read
+        return self._join.carry_out(start, end)
 
     def _opened(self) -> StreamReader:
-        join_kind = join_kind_of(self.spec)
-        self._stage: Any = join_kind.stage(self.spec, self.windows, self._copies)
-        first = fetch_stage(self.spec) if join_kind.shuffles else self._stage
         control = JoinControl(
             windows=self.windows,
             stop_file=self._stop_file,
             facts=self._facts or self.windows,
             copied=self._copies is not None,
         )
-        reader: StreamReader = join_kind.reader(self.spec, control, pickled(first))
-        return reader
+        self._join = DrivenJoin(self.spec, control, self.windows, self._copies)
+        return self._join.reader
 
 
 class StoppedClock:

@@ -81,11 +81,11 @@ class JobsHere:
     def __init__(self, folder: Path, spark: Callable[[], SparkSession]) -> None:
         self._folder, self._spark = folder, spark
 
-    def run(self, content: Mapping[str, Any], *, take_over: bool = False) -> Ran:
+    def run(self, content: Mapping[str, Any], **consent: bool) -> Ran:
         """Until the job ends by itself."""
         ran = Ran()
         with Stop() as stop:
-            ran.code = self._run(content, ran, stop, take_over=take_over)
+            ran.code = self._run(content, ran, stop, **consent)
         return ran
 
     def unjoined(self, content: Mapping[str, Any]) -> Ran:
@@ -104,7 +104,7 @@ class JobsHere:
         with Stop() as stop:
 
             def run() -> None:
-                ran.code = self._run(content, ran, stop, take_over=False)
+                ran.code = self._run(content, ran, stop)
 
             thread = threading.Thread(target=run, daemon=True)
             thread.start()
@@ -139,9 +139,9 @@ class JobsHere:
         assert info is not None
         return int(max(info.stageIds))
 
-    def _run(self, content: Mapping[str, Any], ran: Ran, stop: Stop, *, take_over: bool) -> ExitCode:
+    def _run(self, content: Mapping[str, Any], ran: Ran, stop: Stop, **consent: bool) -> ExitCode:
         job = self._loaded(content)
-        kind = kind_of(job, take_over=take_over)
+        kind = kind_of(job, **consent)
         with watched(job, kind.name, Lines(as_json=True, out=ran.out)) as listener:
             return runner.run(kind, listener, stop)
 

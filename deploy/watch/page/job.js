@@ -67,11 +67,12 @@ function show(job) {
 }
 
 // What there is to say about the state, since when it lasts, and until when it will.
-function sentence({ state, says, since_ms: since, now_ms: now, lag }) {
+function sentence({ state, says, since_ms: since, now_ms: now, lag, waiting }) {
   if (!says) return "";
   const text = says.endsWith(".") ? says : `${says}.`;
   if (state === "catching up" && lag?.through_in_s != null) return `${text} Through in ${duration(lag.through_in_s * 1000)}.`;
-  return state === "held" || state === "idle" ? `${text} For ${duration(Math.max(0, now - since))}.` : text;
+  const lasts = Math.max(0, now - (state === "held" && waiting ? waiting.since_ms : since));
+  return state === "held" || state === "idle" ? `${text} For ${duration(lasts)}.` : text;
 }
 
 // The sums of the points of a stretch of time, and how much that is a second.

@@ -3,6 +3,11 @@
 Left's newest records are compared with the right records of their time: those that they may match. If hardly any of
 right's were sampled, that no key is common says nothing; so samples are compared only if at least `ENOUGH` common keys
 were to be expected, should every left key have a match.
+
+If not one of a side's newest records has a key, or not one has a time, others are looked at too: those that the join
+would read first. If none of these has one either, a new checkpoint does not start (`check_usable`): a mistyped path
+would give nothing but unmatched rows, or dead letters, and rows are final. A topic with fewer than `ENOUGH` records
+proves nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +16,14 @@ import logging
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import pyarrow as pa
 
 from joins.batch.rules import earliest_right, latest_right
+from joins.errors import SampleUnusable
+from joins.plan.readable import Listing
+from joins.plan.start.positions import Beginning, left_start
 from joins.read.deserialize import decoder
 from joins.read.parse import find
 from joins.spec import JoinSpec, Side
@@ -45,6 +54,7 @@ class Sample:
     out_of  how many offsets the ranges have that the records were taken from
     tombstones  how many have no value
     future_ms   the middle one of the times that are from the future; None if none is
+    timed   how many records have a time at all, be it from the future
     """
 
     keys: Mapping[int, Sequence[bytes | None]] = field(default_factory=dict)
@@ -52,6 +62,7 @@ class Sample:
     out_of: int = 0
     tombstones: int = 0
     future_ms: int | None = None
+    timed: int = 0
 
     @property
     def records(self) -> int:
@@ -79,12 +90,68 @@ class Sample:
         return min(self.records / self.out_of, 1.0) if self.out_of else 0.0
 
 
-def compare(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[bytes, bytes] | None:
-    """Returns a key of each side, if there are any; warns if probably nothing will match. Raises `KafkaIOError`."""
+def compare(spec: JoinSpec, left: TopicLog, right: TopicLog, *, accept: bool = False) -> tuple[bytes, bytes] | None:
+    """Returns a key of each side, if there are any; warns if probably nothing will match.
+
+    accept   the join starts whatever the samples show
+
+    Raises `SampleUnusable`, `KafkaIOError`.
+    """
     ours, theirs = sample_both(spec, left, right)
+    if not accept:
+        check_usable(spec, "left", left, ours)
+        check_usable(spec, "right", right, theirs)
     if (warning := nothing_in_common(spec, ours, theirs)) is not None:
         log.warning("%s: %s", spec.name, warning)
     return example(ours, theirs)
+
+
+def check_usable(spec: JoinSpec, name: str, log: TopicLog, newest: Sample) -> None:
+    """Raises `SampleUnusable` if neither the newest records of a side nor the first ones have keys, or times."""
+    if _missing([newest]) is None:
+        return
+    first = _first_read(spec, name, log)
+    samples = [newest, first]
+    missing, records = _missing(samples), newest.records + first.records
+    if missing is None or records < ENOUGH:
+        return
+    side, again = spec.side(name), "if that is as it should be, start it with `teacup run --accept-sample`"
+    looked = f"none of {records} sampled records of {name} {side.topic!r}, the first that the join reads and the newest"
+    if missing is Lacking.KEY:
+        effect = "they would all leave as unmatched (null_key)" if name == "left" else "no left record would match"
+        raise SampleUnusable(
+            f"{looked}, has a join key at {str(side.key_of)!r}: {effect}, and rows are final. Nothing was written. "
+            f"Correct `{name}.key`; or {again}"
+        )
+    unit = f", `{name}.time_unit` ({side.time_unit})" if side.payload_time else ""
+    raise SampleUnusable(
+        f"{looked}, has a time at {side.time!r}: each would be a dead letter. Nothing was written. Correct "
+        f"`{name}.time`{unit}; or {again}"
+    )
+
+
+class Lacking(Enum):
+    """What no sampled record has."""
+
+    KEY = "key"
+    TIME = "time"
+
+
+def _missing(samples: Sequence[Sample]) -> Lacking | None:
+    if not any(sample.records for sample in samples):
+        return None
+    if not any(sample.timed for sample in samples):
+        return Lacking.TIME
+    return None if any(sample.distinct_keys for sample in samples) else Lacking.KEY
+
+
+def _first_read(spec: JoinSpec, name: str, log: TopicLog) -> Sample:
+    """Samples what the join reads first of left; of right, which starts where left needs it, the topic's first."""
+    now_ms, ends = wall_ms(), log.ends()
+    starts = {p: end.start for p, end in ends.items()}
+    if name == "left":
+        starts = dict(left_start(Beginning(spec, Listing(now_ms, ends, {})), log).offsets)
+    return Sampler.of(spec, name, log, now_ms + spec.max_future_skew_ms).next(starts)
 
 
 def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample, Sample]:
@@ -176,6 +243,7 @@ def sample_of(
     times: dict[int, list[int | None]] = {}
     ahead: list[int] = []
     tombstones = 0
+    timed = 0
     decode = decoder(side, registry)
     for p, some in records.items():
         batch = _batch(some) if decode is None else decode(_batch(some))
@@ -184,7 +252,9 @@ def sample_of(
         times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
         ahead += [at for at in found.times.to_pylist() if at is not None and at > ceiling_ms]
         tombstones += sum(record.value is None for record in some)
-    return Sample(keys, times, out_of, tombstones, sorted(ahead)[len(ahead) // 2] if ahead else None)
+        timed += len(found.times) - found.times.null_count
+    middle = sorted(ahead)[len(ahead) // 2] if ahead else None
+    return Sample(keys, times, out_of, tombstones, middle, timed)
 
 
 def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Spans) -> dict[int, tuple[int, int]]:

@@ -20,6 +20,7 @@ COMMON: dict[str, Any] = {
     "kafka": {"bootstrap.servers": "one:9092"},
     "checkpoint": "/state/clicks",
     "metrics": {},
+    "lineage": {},
 }
 JOIN = {
     "left": {"topic": "clicks"},
@@ -59,8 +60,10 @@ OTHER: dict[str, Any] = {
     "spark": {"master": "local[3]"},
     "log": "json",
     "metrics": None,
+    "lineage": None,
     "port": 9999,
     "host": "0.0.0.0",
+    "otlp": "http://two:4318",
     "window_folder": "/fast",
     "window_backup": True,
     "deduplicate": None,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 import deploy.jobfile
 from dedup.replay_range import DedupConfig
-from deploy.job import CommonJob, DedupJob, Deduplicate, FeederJob, JoinJob, MetricsAt, Output, Select
+from deploy.job import CommonJob, DedupJob, Deduplicate, FeederJob, JoinJob, LineageTo, MetricsAt, Output, Select
 from deploy.jobfile.values import from_spec, like
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
@@ -22,7 +22,7 @@ from joins.spec_base import REQUIRED
 from teacup.base.config.keys import Duration, Keys, Seconds
 from teacup.base.fields import Between, Count
 
-JOBS = (CommonJob, JoinJob, DedupJob, FeederJob, Output, Select, Deduplicate, DedupConfig, MetricsAt)
+JOBS = (CommonJob, JoinJob, DedupJob, FeederJob, Output, Select, Deduplicate, DedupConfig, MetricsAt, LineageTo)
 SPECS = (Side, JoinSpec, LookupSpec, StorageApi, DelayApi, FeedSpec, FeedStorage)
 BOUNDS = {"ge", "gt", "le", "lt", "min_length", "max_length", "pattern"}
 OTHERWISE = {"spark": "a file starts Spark, a program has it already"}

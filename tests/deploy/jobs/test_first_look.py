@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 
 from deploy.job import JoinJob, Output
 from deploy.jobs.join_checkpoint import first_look
-from joins.errors import DataLoss
+from joins.errors import DataLoss, SampleUnusable
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
+from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from tests.conftest import TopicFactory
 from tests.support.jobhere import JobsHere
 from tests.support.sparkjoin import Put, produce
@@ -87,6 +90,74 @@ def test_what_stops_the_join_is_said_at_once(job: Make) -> None:
     """Compaction."""
     with pytest.raises(DataLoss, match="is compacted"):
         first_look(job(right={"config": {"cleanup.policy": "compact"}}), None)
+
+
+def test_a_side_without_any_key_or_time_does_not_start(job: Make, kafka: dict[str, str]) -> None:
+    """All rows would be unmatched, or all records dead letters; who wants that says so. A few records prove nothing."""
+    for side, values, what in (
+        ("left", {"key": "$.nowhere"}, "has a join key at '$.nowhere': they would all leave as unmatched"),
+        ("right", {"key": "$.nowhere"}, "has a join key at '$.nowhere': no left record would match"),
+        ("left", {"time": "$.nowhere"}, "has a time at '$.nowhere': each would be a dead letter"),
+    ):
+        made = job()
+        spec = replace(made.spec, **{side: replace(made.spec.side(side), format="json", **values)})
+        made = replace(made, spec=spec)
+        put(kafka, spec.left.topic, named(b"k", 9))
+        put(kafka, spec.right.topic, named(b"k", 9))
+        first_look(made, None)
+        put(kafka, spec.left.topic, named(b"k", 60))
+        put(kafka, spec.right.topic, named(b"k", 60))
+
+        with pytest.raises(SampleUnusable, match=re.escape(what)):
+            first_look(made, None)
+
+        first_look(made, None, accept=True)
+
+
+def test_null_keys_at_one_end_of_a_topic_are_no_reason_not_to_start(job: Make, kafka: dict[str, str]) -> None:
+    """What the join reads first has keys, or what comes last; so does a topic without records, which has none yet."""
+    first, last, empty = job(), job(), job()
+    now = wall_ms()
+    without = [Put(p, None, now - 5_000 + i) for i in range(150) for p in (0, 1)]
+    for made, order in ((first, (False, True)), (last, (True, False))):
+        for keys_first in order:
+            if keys_first:
+                put(kafka, made.spec.left.topic, named(b"k", 30))
+            else:
+                produce(kafka, made.spec.left.topic, without)
+        put(kafka, made.spec.right.topic, named(b"k", 30))
+
+    for made in (first, last, empty):
+        first_look(made, None)
+
+
+def test_a_join_whose_key_is_nowhere_ends_before_it_claims_anything(
+    kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path, here: JobsHere, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the remedy; `teacup run --accept-sample` starts it."""
+    topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
+    put(kafka, topics["left"], named(b"user", 60))
+    put(kafka, topics["right"], named(b"user", 60))
+    content = {
+        "name": topics["out"],
+        "kind": "window-join",
+        "kafka": kafka,
+        "left": {"topic": topics["left"], "key": "header:nowhere"},
+        "right": {"topic": topics["right"]},
+        "join": {"before": "1h"},
+        "producer_delay": "0s",
+        "output": {"topic": topics["out"]},
+        "trigger": "available_now",
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "spark": {"master": "local[2]"},
+    }
+
+    ran = here.run(content)
+
+    assert ran.code == ExitCode.BAD_JOB_FILE
+    assert "start it with `teacup run --accept-sample`" in caplog.text
+    assert read_receipt(kafka, OutputBucket(topics["out"], 0, topics["out"]))[0] is None
+    assert here.run(content, accept_sample=True).code == ExitCode.DONE
 
 
 def test_a_join_that_matches_nothing_says_so(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from unittest.mock import Mock
 
-from deploy.jobs.runner import RENEW_POSITIONS_EVERY_S, CommittedPositions
+from deploy.jobs.runner import RENEW_POSITIONS_EVERY_S, CommittedPositions, connect, state_of
+from deploy.watch.listener import JobState, Phase, WaitingFor
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaUnavailable
+from teacup.spark.planner_notes import BROKERS, PlannerNote
 
 
 def progress(batch_id: int, end: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -98,3 +100,29 @@ def test_before_the_first_batch_there_is_nothing_to_commit() -> None:
 
     assert committed == []
     assert of.newest() == {}
+
+
+def test_who_listens_knows_that_no_broker_answers_until_one_does() -> None:
+    """From the second attempt on: the first one may succeed."""
+    told: list[JobState] = []
+
+    def wait(stopped: Callable[[], bool]) -> None:
+        assert not any(stopped() for _ in range(3))
+
+    connect(wait, Mock(moment=told.append), lambda: False)
+
+    assert [(state.phase, bool(state.unreachable)) for state in told] == [
+        (Phase.CONNECTING, False),
+        (Phase.CONNECTING, True),
+        (Phase.CONNECTING, True),
+        (Phase.STARTING, False),
+    ]
+
+
+def test_brokers_that_hold_the_planner_are_unreachable() -> None:
+    """As it notes; any other reason is only waited for."""
+    away = state_of(Phase.RUNNING, None, PlannerNote(0.1, BROKERS, 5, "no broker answered"))
+    late = state_of(Phase.RUNNING, None, PlannerNote(0.1, "unread", 5, "right is late", {"unread": 3.0}))
+
+    assert (away.unreachable, away.waiting) == ("no broker answered", WaitingFor(BROKERS, 5, "no broker answered"))
+    assert (late.unreachable, late.waited_s, late.plan_s) == ("", {"unread": 3.0}, 0.1)

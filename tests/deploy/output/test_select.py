@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from deploy.job import Select
@@ -42,3 +45,21 @@ def test_strings_binary_and_null_are_written(spark):
         ("what", b"matched"),
         ("none", None),
     ]
+
+
+def test_a_trace_is_passed_on_and_linked_as_the_page_for_operators_says(spark):
+    """Null where a record has no such header; the expressions are those of the page."""
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+    headers = dict(re.findall(r'^      (traceparent|link): "(.+)"$', page, re.MULTILINE))
+    kind = "array<struct<key:string,value:binary>>"
+    schema = f"key binary, left_value binary, outcome string, left_headers {kind}, right_headers {kind}"
+    ours, theirs = [("other", b"x"), ("traceparent", b"00-a-b-01")], [("traceparent", b"00-c-d-01")]
+    rows = [(b"k", b"v", "matched", ours, theirs), (b"k", b"v", "unmatched", [], None)]
+
+    found = with_selected(
+        spark.createDataFrame(rows, schema), Select(key="key", value="left_value", headers=headers), {}
+    )
+
+    values = [[header.value and bytes(header.value) for header in row.out_headers.v] for row in found.collect()]
+    assert [*headers] == ["traceparent", "link"]
+    assert values == [[b"00-a-b-01", b"00-c-d-01"], [None, None]]

@@ -23,6 +23,7 @@ SETTINGS = {
     "right_disorder_ms": 5_000,
     "producer_delay_ms": 10_000,
     "idle": "advance",
+    "max_records": 1_000_000,
 }
 ABOUT = About(
     name="clicks-with-impressions",
@@ -47,10 +48,10 @@ class MadeUp:
         """What the runner tells a few times a second."""
         self.hour.moment(JobState(at_ms=self.now_ms, phase=phase, **more))  # type: ignore[arg-type]
 
-    def waits(self, reason: str, text: str, left: int = 0) -> None:
-        """Left waits, for this reason, since now."""
+    def waits(self, reason: str, text: str, left: int = 0, passed_ms: int = 100_000) -> None:
+        """Left waits, for this reason, for so long now."""
         lag = TopicLag(self.now_ms, {"clicks": left, "impressions": 0})
-        self.moment(waiting=WaitingFor(reason, self.now_ms, text), lag=lag)
+        self.moment(waiting=WaitingFor(reason, self.now_ms - passed_ms, text), lag=lag)
 
     def lives(self, seconds: int, rate: float = 1.0, behind_ms: int = 15_000, warning: str | None = None) -> None:
         """A batch each two seconds, of a rate that goes up and down."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -103,8 +104,8 @@ def test_a_warning_that_comes_again_is_one() -> None:
     [(0, 0, "live"), (0, 29_999, "live"), (0, 30_000, "idle"), (100, 0, "live"), (101, 0, "catching up")],
 )
 def test_a_job_is_idle_without_records_and_catches_up_with_many(left: int, passed_ms: int, state: str) -> None:
-    """It has read 100 records in the last ten seconds."""
-    made = MadeUp()
+    """It has read 100 records in the last ten seconds, and is no join."""
+    made = MadeUp(replace(ABOUT, settings={}))
     made.hour.batch(report(read=100))
     made.now_ms += passed_ms
     made.moment(lag=TopicLag(made.now_ms, {"clicks": left}))
@@ -112,12 +113,31 @@ def test_a_job_is_idle_without_records_and_catches_up_with_many(left: int, passe
     assert made.hour.document()["state"] == state
 
 
+def test_a_join_catches_up_while_its_batches_are_full() -> None:
+    """Left that waits for right is unread, too: 5,000 records are what comes in a minute."""
+    made = MadeUp()
+    made.hour.batch(report(read=100))
+    made.moment(lag=TopicLag(made.now_ms, {"clicks": 5_000}))
+    assert made.hour.document()["state"] == "live"
+    made.moment(lag=TopicLag(made.now_ms, {"clicks": 6_001}))
+    assert made.hour.document()["state"] == "catching up"
+    made.moment(lag=TopicLag(made.now_ms, {"clicks": 1}))
+    made.hour.batch(report(read=500_000))
+    assert made.hour.document()["state"] == "catching up"
+    made.hour.batch(report(read=499_999))
+    assert made.hour.document()["state"] == "live"
+
+
 def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
-    """It may go by itself, after the producer delay."""
+    """It may go by itself, after the producer delay; and a short wait is usual."""
     made = MadeUp()
     made.lives(10)
     made.waits("clock", "left may go as time passes")
     assert made.hour.document()["state"] == "live"
+    made.waits("data_delay", "does the feeder run?", passed_ms=60_000)
+    assert made.hour.document()["state"] == "live", "a collector runs once a minute"
+    made.waits("wrong_clock", "the clock is wrong", passed_ms=0)
+    assert made.hour.document()["state"] == "held"
     made.waits("data_delay", "does the feeder run?")
     assert (made.hour.document()["state"], made.hour.document()["says"]) == ("held", "does the feeder run?")
 

@@ -17,7 +17,7 @@ from deploy.jobs.feeder import FeedReport
 from deploy.jobs.join_report import BatchReport, gather
 from deploy.jobs.unjoined.run import SliceReport
 from deploy.output.accounts import DeliveredBatch
-from deploy.watch.listener import About, Phase, TopicLag, WaitingFor
+from deploy.watch.listener import About, Phase, TopicLag
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from tests.conftest import TopicFactory
@@ -162,15 +162,12 @@ def test_every_state_says_what_it_is_and_why(browser: webdriver.Chrome, pages: E
     assert (page["says"], page["warnings"]) == ("", [])
     assert set(page["cards"]) == {"watermarks", "rate", "latency", "matches", "window", "late", "wait"}
 
-    made.waits("open_transaction", "impressions-2: an open transaction holds its end at offset 88", left=500)
-    since_ms, made.now_ms = made.now_ms, made.now_ms + 90_000
-    made.moment(
-        waiting=WaitingFor(
-            "open_transaction", since_ms, "impressions-2: an open transaction holds its end at offset 88"
-        )
+    made.now_ms += 90_000
+    made.waits(
+        "open_transaction", "impressions-2: an open transaction holds its end at offset 88", 500, passed_ms=90_000
     )
     page = until_state(browser, "held")
-    wait(browser, lambda: shown(browser)["says"].endswith("holds its end at offset 88. For 1 min 30 s."))
+    assert page["says"] == "impressions-2: an open transaction holds its end at offset 88. For 1 min 30 s."
     assert shown(browser)["facts"]["Held by"] == "open transaction"
     assert any(holder.startswith("open transaction") for holder in shown(browser)["holders"])
 

@@ -47,7 +47,8 @@ def test_machines_get_all_of_it(report: SliceReport) -> None:
     """Also what is usual."""
     (line,) = printed(report, as_json=True)
 
-    assert json.loads(line) == {
+    found = json.loads(line)
+    assert {name: found[name] for name in found if name not in ("at_ms", "time", "level", "job", "generation")} == {
         "event": "slice",
         "number": 4,
         "seconds": 0.5,

@@ -1,0 +1,186 @@
+"""`teacup check --connect --preview`: what becomes of the first left records, without writing anything.
+
+The job's own planner and stage run in this process (`joins.driven`), from where a new checkpoint would start, until
+enough left records have been joined, nothing more may be read, or time is up. Their window is in a folder that is
+removed. Nothing reaches the output, no position and no batch is kept, nothing is claimed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from deploy.job import JoinJob
+from joins.driven import DrivenJoin
+from joins.items import End, Rows
+from joins.lookup.spec import LookupSpec
+from joins.plan.reader import JoinControl
+from joins.plan.start.copartition import with_path
+from joins.plan.wait_reasons import for_people
+from joins.spec import JoinSpec
+from teacup.base.times import iso, written
+
+LEFTS = 1_000
+AT_ONCE = 20_000
+"""Records of both sides per batch."""
+WITHIN_S = 60.0
+EXAMPLES = {"matched": 3, "unmatched": 3, "dead_letter": 2}
+"""How many rows of each outcome are shown."""
+SHARES = (0.01, 0.5, 0.99)
+_WIDEST = 48
+
+
+@dataclass(slots=True)
+class Preview:
+    """What was found.
+
+    rows      by outcome
+    reasons   by outcome and reason
+    late      how many rows are about late left records
+    apart_ms  of matched rows, right's time less left's
+    examples  rows (`joins.rows.frames.ROW`), by outcome
+    ended     why it ended before `LEFTS` left records, for people; empty if it did not
+    """
+
+    lefts: int = 0
+    read: Counter[str] = field(default_factory=Counter)
+    batches: int = 0
+    rows: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
+    late: int = 0
+    apart_ms: list[pl.Series] = field(default_factory=list)
+    examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    ended: str = ""
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Counts rows."""
+        for outcome, reason, count in rows.group_by("outcome", "reason").len().iter_rows():
+            self.rows[outcome] += count
+            if reason is not None:
+                self.reasons[outcome, reason] += count
+        results = rows.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+        self.late += int(results["late"].sum())
+        matched = rows.filter(pl.col("outcome") == "matched")
+        self.apart_ms.append(matched["right_time"] - matched["left_time"])
+        for outcome, most in EXAMPLES.items():
+            shown = self.examples.setdefault(outcome, [])
+            if len(shown) < most:
+                shown += rows.filter(pl.col("outcome") == outcome).head(most - len(shown)).to_dicts()
+
+    @property
+    def match_rate(self) -> float | None:
+        """Returns the matched rows divided by the rows of left records; None without any."""
+        results = self.rows["matched"] + self.rows["unmatched"]
+        return self.rows["matched"] / results if results else None
+
+
+def joined(job: JoinJob, lefts: int = LEFTS, within_s: float = WITHIN_S) -> Preview:
+    """Joins the first left records of a job. Raises `JoinError`, `KafkaIOError`."""
+    found, until_s = Preview(), time.monotonic() + within_s
+    spec = job.spec if isinstance(job.spec, LookupSpec) else with_path(job.spec)
+    spec = replace(spec, max_records=min(spec.max_records, AT_ONCE))
+    with tempfile.TemporaryDirectory(prefix="teacup-preview-") as folder:
+        control = JoinControl(windows=Path(folder), facts=Path(folder), unreachable_for_s=within_s)
+        with closing(DrivenJoin(spec, control, Path(folder))) as join:
+            _join(join, spec, found, lefts, until_s)
+    return found
+
+
+def _join(join: DrivenJoin, spec: JoinSpec, found: Preview, lefts: int, until_s: float) -> None:
+    at: dict[str, Any] = {}
+    while found.lefts < lefts:
+        if time.monotonic() > until_s:
+            found.ended = "time is up: right has to be read from far back"
+            return
+        end = join.next_end(at)
+        if end == at:
+            held = join.reader.held
+            found.ended = "left is read to its end"
+            if held is not None and held.left_waits:
+                found.ended = for_people(spec, held.listed_ms, [*held.waits])
+            return
+        for item in join.carry_out(at, end):
+            if isinstance(item, Rows):
+                found.add(item.frame)
+            elif isinstance(item, End):
+                found.lefts += item.summary.lefts_read
+                found.read.update(item.summary.read)
+        at = end
+        found.batches += 1
+
+
+def shown(job: JoinJob, found: Preview) -> Iterator[str]:
+    """Yields the preview as lines of text."""
+    spec = job.spec
+    stored = isinstance(spec, LookupSpec)
+    right = "right is looked up" if stored else f"{found.read['right']:,} right records"
+    yield ""
+    yield (
+        f"preview: {found.lefts:,} left records, {right}, in {found.batches} batches from `start` on; nothing was "
+        "written"
+    )
+    if found.ended:
+        yield f"  ended there: {found.ended}"
+    if not found.lefts:
+        return
+    rate = "-" if found.match_rate is None else f"{found.match_rate:.1%}"
+    outcomes = [f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())]
+    yield f"  match rate {rate}: {', '.join(outcomes)}; late left records {found.late:,}"
+    yield from _apart(spec, found.apart_ms)
+    for outcome, rows in found.examples.items():
+        for row in rows:
+            reason = f" ({row['reason']})" if row["reason"] else ""
+            yield f"  {outcome}{reason}, key {_text(row['key'])}"
+            yield from _sides(row)
+
+
+def _why(found: Preview, outcome: str) -> str:
+    reasons = [f"{reason} {count:,}" for (of, reason), count in sorted(found.reasons.items()) if of == outcome]
+    return f" ({', '.join(reasons)})" if reasons else ""
+
+
+def _apart(spec: JoinSpec, parts: Sequence[pl.Series]) -> Iterator[str]:
+    apart = pl.concat(parts) if parts else pl.Series(dtype=pl.Int64)
+    if not len(apart):
+        return
+    at = [f"{_signed(int(apart.quantile(share, 'nearest') or 0))} ({share:.0%})" for share in SHARES]
+    yield (
+        f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows -{written(spec.before_ms)} to "
+        f"+{written(spec.after_ms)}"
+    )
+
+
+def _signed(ms: int) -> str:
+    return f"{'-' if ms < 0 else '+'}{written(abs(ms))}"
+
+
+def _sides(row: dict[str, Any]) -> Iterator[str]:
+    for side in ("left", "right"):
+        if row[f"{side}_offset"] is None:
+            yield f"    {side:<5}  -"
+            continue
+        at_ms = row[f"{side}_time"]
+        when = "no time" if at_ms is None else iso(at_ms)
+        yield (
+            f"    {side:<5}  {row[f'{side}_partition']}:{row[f'{side}_offset']}  {when}  {_text(row[f'{side}_value'])}"
+        )
+
+
+def _text(value: bytes | None) -> str:
+    """Returns a key or value as people can read it, cut."""
+    if value is None:
+        return "null"
+    try:
+        text = value[: 4 * _WIDEST].decode()
+    except UnicodeDecodeError:
+        text = value[:_WIDEST].decode(errors="replace")
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"

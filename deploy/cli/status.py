@@ -1,0 +1,102 @@
+"""`teacup status`: the jobs of many files, once or again and again. Slow imports are left to the call."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from teacup.base.errors import ExitCode
+from teacup.base.times import duration_ms
+
+if TYPE_CHECKING:
+    from deploy.status.row import Row
+
+EVERY_S = 2.0
+
+
+def _limit(text: str) -> int:
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not allowed; {error}") from error
+
+
+def status(
+    job_files: Annotated[
+        list[Path],
+        typer.Argument(metavar="JOB.yaml", help="the job files, of one job or of many", show_default=False),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="a JSON object per job and line, with all that is known")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="look every two seconds, until Ctrl-C")] = False,
+    behind: Annotated[
+        str | None,
+        typer.Option("--behind", metavar="DURATION", help="exit with 21 if a job is further behind, in event time: 5m"),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="a key of all job files, as for `teacup run`"),
+    ] = None,
+) -> None:
+    """Show how jobs are that run elsewhere, from their checkpoints and brokers; nothing is written.
+
+    The exit code is that of the first job that is not well.
+    """
+    raise typer.Exit(
+        status_of(
+            job_files,
+            assignments or (),
+            as_json=as_json,
+            watch=watch,
+            limit_ms=None if behind is None else _limit(behind),
+        )
+    )
+
+
+def status_of(
+    files: Sequence[Path], assignments: Sequence[str] = (), *, as_json: bool, watch: bool, limit_ms: int | None
+) -> ExitCode:
+    """Prints how the jobs are; returns the exit code of the first that is not well."""
+    logging.basicConfig(level=logging.CRITICAL)  # what goes wrong is in the rows
+    from deploy.status.look import look_at_all
+    from deploy.status.table import exit_code
+
+    rows = look_at_all(files, assignments)
+    show = _json if as_json else _table
+    show(rows, limit_ms, watch)
+    try:
+        while watch:
+            time.sleep(EVERY_S)
+            rows = look_at_all(files, assignments)
+            show(rows, limit_ms, watch)
+    except KeyboardInterrupt:
+        pass
+    return exit_code(rows, limit_ms)
+
+
+def _json(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
+    from deploy.status.table import lines
+
+    for line in lines(rows, limit_ms):
+        typer.echo(line)
+
+
+def _table(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
+    from rich.console import Console
+
+    from deploy.status.table import WIDTH, looked_at, table
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    elif watch:
+        console.clear()
+    if watch:
+        console.print(f"{looked_at(rows)}, every {EVERY_S:g} s; Ctrl-C ends", highlight=False)
+    console.print(table(rows, limit_ms), highlight=False)

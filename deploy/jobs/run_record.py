@@ -1,0 +1,169 @@
+"""Who ran on a checkpoint last, how that ended, and the newest warnings: a small file of it, `teacup.run`.
+
+It is for those who look at a job from elsewhere (`deploy.status`); the job itself never reads it. A run replaces the
+file of the one before it when it starts, when it ends, and after a warning, at most every `EVERY_S` seconds, in a
+thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file that cannot be written
+is no error of the job. A process that was killed has left a start without an end.
+
+Warnings are those of the driver's process. Each is kept once, however often it comes: two are the same if they differ
+in numbers only, and then the newer text stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import fsspec
+
+from teacup.base import files
+from teacup.base.errors import ExitCode
+from teacup.base.fields import local_folder
+from teacup.base.now import wall_ms
+
+log = logging.getLogger("teacup.deploy.jobs.run_record")
+
+FILE = "teacup.run"
+KEPT = 10
+LIBRDKAFKA = "teacup.kafka.librdkafka"
+EVERY_S = 30.0
+_WRITTEN_WITHIN_S = 5.0
+_LONGEST = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A warning or an error. times: how often it came during the run; at_ms: when it came last."""
+
+    at_ms: int
+    level: str
+    text: str
+    times: int = 1
+
+    @property
+    def what(self) -> str:
+        """Returns what makes two notes the same: the text without its numbers."""
+        return re.sub(r"\d+", "#", self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """A run of a job. ended_ms, code: None as long as it has not ended; notes: the newest last."""
+
+    started_ms: int
+    process: int
+    host: str
+    ended_ms: int | None = None
+    code: int | None = None
+    notes: tuple[Note, ...] = ()
+
+    def noted(self, note: Note) -> LastRun:
+        """Returns the run with one more note, without the oldest ones."""
+        before = next((known.times for known in self.notes if known.what == note.what), 0)
+        others = [known for known in self.notes if known.what != note.what]
+        return replace(self, notes=(*others, replace(note, times=before + 1))[-KEPT:])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as the file holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LastRun:
+        """Reads what `to_json` wrote."""
+        return cls(**{**data, "notes": tuple(Note(**note) for note in data["notes"])})
+
+
+def last_run(location: str) -> LastRun | None:
+    """Returns the last run on a checkpoint; None if none has left a record that can be read.
+
+    Raises what the file system raises.
+    """
+    storage, root = fsspec.core.url_to_fs(_place(location))
+    try:
+        text = storage.cat_file(f"{root}/{FILE}").decode()
+    except FileNotFoundError:
+        return None
+    try:
+        return LastRun.from_json(files.from_checked_text(text.rstrip("\n")))
+    except (ValueError, TypeError, KeyError) as error:
+        log.debug("%s/%s is damaged, or of another version: %s", location, FILE, error)
+        return None
+
+
+class RunRecord(logging.Handler):
+    """Keeps the record of the run that begins: handles what the loggers of Teacup log from warnings on."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(logging.WARNING)
+        self.run = LastRun(wall_ms(), os.getpid(), socket.gethostname())
+        self._location = location
+        self._changed, self._closing = threading.Event(), threading.Event()
+        self._changed.set()
+        self._writer = threading.Thread(target=self._write_all, name="run record", daemon=True)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Takes a warning, but not what librdkafka says of its own attempts; `logging` calls one at a time."""
+        if record.name == LIBRDKAFKA:
+            return
+        text = record.getMessage()[:_LONGEST]
+        self.run = self.run.noted(Note(int(record.created * 1000), record.levelname.lower(), text))
+        self._changed.set()
+
+    def begin(self) -> None:
+        """Begins to write, in a thread."""
+        self._writer.start()
+
+    def end(self, code: ExitCode) -> None:
+        """Writes how the run ended, if that does not take too long."""
+        self.run = replace(self.run, ended_ms=wall_ms(), code=int(code))
+        self._closing.set()
+        self._changed.set()
+        self._writer.join(_WRITTEN_WITHIN_S)
+
+    def _write_all(self) -> None:
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            closing = self._closing.is_set()
+            try:
+                self._write()
+            except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
+                log.debug("%s/%s is not written: %s: %s", self._location, FILE, type(error).__name__, error)
+            if closing:
+                return
+            self._closing.wait(EVERY_S)
+
+    def _write(self) -> None:
+        data = f"{files.checked_text(self.run.to_json())}\n".encode()
+        folder = local_folder(self._location)
+        if folder is None:
+            storage, root = fsspec.core.url_to_fs(self._location)
+            storage.pipe_file(f"{root}/{FILE}", data)
+            return
+        new = folder / f"{FILE}.new"
+        new.write_bytes(data)  # it need not survive a power failure
+        new.replace(folder / FILE)
+
+
+@contextmanager
+def recorded(location: str) -> Iterator[RunRecord]:
+    """Records a run that holds the lock of the checkpoint; whoever enters calls `end`, or the record has no end."""
+    record, ours = RunRecord(location), logging.getLogger("teacup")
+    ours.addHandler(record)
+    record.begin()
+    try:
+        yield record
+    finally:
+        ours.removeHandler(record)
+
+
+def _place(location: str) -> str:
+    folder = local_folder(location)
+    return location if folder is None else str(folder)

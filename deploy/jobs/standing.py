@@ -1,0 +1,171 @@
+"""How far a job has got in event time, and what holds it: from its last batch, and where its topics end now. Pure.
+
+It is for those who look at a job from elsewhere: the batch says up to where both sides were read and what that proved,
+the topics say what is there, and which times their first unread records have. A partition that is read to its end is at
+least at the clock less `producer_delay`, as for the planner (`idle: hold` switches that off).
+
+    behind   how old, in event time, the first unread left records are; 0 if there is none
+    held     why left waits, by bucket, the slowest right partition first; empty where nothing is in the way: the next
+             batch takes it, or would if the job ran
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from datadelay.watermark import UNKNOWN, Idle
+from joins.batch.facts import BucketFacts, RangeFacts
+from joins.batch.rules import latest_right, right_watermark
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.lookup.feed.spec import Fed
+from joins.lookup.spec import LookupSpec
+from joins.plan.readable import Listing
+from joins.plan.wait_reasons import LeftWaits, reason, why_left_waits
+from joins.spec import JoinSpec
+from teacup.kafka.log.topic_log import Ends
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBy:
+    """What holds the left of a bucket. cause: one of `joins.plan.wait_reasons.Cause`; text: the same for people.
+
+    partition   as `topic-number`; None where no partition of right does
+    """
+
+    cause: str
+    partition: str | None
+    text: str
+
+    @property
+    def short(self) -> str:
+        """Returns it for a table."""
+        return self.cause if self.partition is None else f"{self.partition} ({self.cause})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is known of a job in event time.
+
+    behind_ms      None: not known, or the kind has no event times
+    watermark_ms   by side: no unread record has a smaller time; without the sides of which none is known
+    held           by bucket
+    exact          whether it is known where the last batch ended: otherwise it counts from where that began
+    """
+
+    behind_ms: int | None = None
+    watermark_ms: Mapping[str, int] | None = None
+    held: tuple[HeldBy, ...] = ()
+    exact: bool = True
+
+
+def of_join(
+    spec: JoinSpec,
+    batch_plan: BatchPlan,
+    facts: Mapping[int, BucketFacts],
+    listing: Listing,
+    next_ms: Mapping[int, int],
+) -> Standing:
+    """Returns where a join stands after a batch.
+
+    facts     what the batch found out, by bucket, as far as that is known
+    next_ms   the time of the first unread record of left partitions
+
+    Nothing is known if a topic has lost partitions: it was recreated.
+    """
+    if any(p not in listing.left for bucket in batch_plan.buckets.values() for p in bucket.left):
+        return Standing(exact=False)
+    buckets = [_after(spec, batch_plan, bucket, facts) for bucket in batch_plan.buckets.values()]
+    seen = [_Seen.of(spec, bucket, listing, next_ms) for bucket in buckets]
+    left_ms = min((bucket.left_ms for bucket in seen), default=UNKNOWN)
+    right_ms = min((bucket.right_ms for bucket in seen), default=UNKNOWN)
+    waiting = sorted((bucket for bucket in seen if bucket.unread), key=lambda bucket: bucket.right_ms)
+    return Standing(
+        behind_ms=_behind_ms((bucket.next_ms for bucket in waiting), listing.listed_ms),
+        watermark_ms={side: at for side, at in (("left", left_ms), ("right", right_ms)) if at > UNKNOWN},
+        held=tuple(_unique(held for bucket in waiting for held in bucket.held_by(spec, listing))),
+        exact=len(facts) == len(batch_plan.buckets),
+    )
+
+
+def of_feeder(fed: Fed, ends: Mapping[int, Ends], next_ms: Mapping[int, int], now_ms: int) -> Standing:
+    """Returns where a feeder stands; `next_ms` as of a join, of right partitions."""
+    unread = [p for p, span in fed.spans.items() if p in ends and ends[p].stable > span.end]
+    return Standing(behind_ms=_behind_ms((next_ms.get(p, UNKNOWN) for p in unread), now_ms))
+
+
+def _behind_ms(next_ms: Iterable[int], now_ms: int) -> int | None:
+    """Returns how old the oldest of these records is, 0 if there is none; None if the time of one is not known."""
+    oldest_ms = min(next_ms, default=now_ms)
+    return None if oldest_ms <= UNKNOWN else max(now_ms - oldest_ms, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A bucket after the last batch, with the watermarks that hold now.
+
+    unread, next_ms   whether left has more, and the smallest time among the first unread records; unknown if one is
+    """
+
+    bucket: Bucket
+    left_ms: int
+    right_ms: int
+    next_ms: int
+    unread: bool
+    right: Mapping[int, int]
+
+    @classmethod
+    def of(cls, spec: JoinSpec, bucket: Bucket, listing: Listing, next_ms: Mapping[int, int]) -> _Seen:
+        """Returns it with what the clock proves of partitions that are read to their end."""
+        left = {p: _now_ms(spec, r, listing.left.get(p), listing.listed_ms) for p, r in bucket.left.items()}
+        right = {p: _now_ms(spec, r, listing.right.get(p), listing.listed_ms) for p, r in bucket.right.items()}
+        more = [p for p, r in bucket.left.items() if listing.left[p].stable > r.end]
+        oldest_ms = min((next_ms.get(p, left[p]) for p in more), default=UNKNOWN)
+        stored_ms = bucket.watermark_ms if isinstance(spec, LookupSpec) else None
+        right_ms = right_watermark(right.values(), bucket.watermark_ms, stored_ms)
+        return cls(bucket, min(left.values(), default=UNKNOWN), right_ms, oldest_ms, bool(more), right)
+
+    def held_by(self, spec: JoinSpec, listing: Listing) -> Iterator[HeldBy]:
+        """Yields what left waits for, unless its next record may go."""
+        if self.next_ms > UNKNOWN and latest_right(spec, self.next_ms) < self.right_ms:
+            return
+        bucket = self.bucket
+        if isinstance(spec, LookupSpec):
+            bucket = replace(bucket, outside_ms=self.right_ms)
+        known = BucketFacts(
+            right={p: RangeFacts(r.end, self.right[p]) for p, r in bucket.right.items()}, watermark_ms=self.right_ms
+        )
+        if any(p not in listing.right for p in bucket.right):
+            return
+        if (waits := why_left_waits(spec, bucket, known, listing)) is not None:
+            yield _held(spec, waits)
+
+
+def _held(spec: JoinSpec, waits: LeftWaits) -> HeldBy:
+    if isinstance(spec, LookupSpec):
+        waits = replace(waits, detail=spec.delay.consumer)
+    partition = None if waits.partition is None else f"{spec.right.topic}-{waits.partition}"
+    return HeldBy(waits.cause.value, partition, reason(spec, waits))
+
+
+def _after(spec: JoinSpec, batch_plan: BatchPlan, bucket: Bucket, facts: Mapping[int, BucketFacts]) -> Bucket:
+    """Returns a bucket as the batch left it, or as it found it where that is not known: with empty ranges."""
+    if bucket.number in facts:
+        return bucket.after(facts[bucket.number], batch_plan.listed_ms, spec)
+    return replace(
+        bucket,
+        left={p: r.to(r.start) for p, r in bucket.left.items()},
+        right={p: r.to(r.start) for p, r in bucket.right.items()},
+    )
+
+
+def _now_ms(spec: JoinSpec, partition_range: PartitionRange, ends: Ends | None, now_ms: int) -> int:
+    """Returns the watermark of a partition now."""
+    read_to_its_end = ends is not None and ends.settled and partition_range.end >= ends.stable
+    if spec.idle is Idle.ADVANCE and read_to_its_end:
+        return max(partition_range.watermark_ms, now_ms - spec.producer_delay_ms)
+    return partition_range.watermark_ms
+
+
+def _unique(held: Iterable[HeldBy]) -> Iterator[HeldBy]:
+    return iter(dict.fromkeys(held))

@@ -1,0 +1,162 @@
+"""What is known of a job that runs elsewhere, and whether it is well.
+
+    state      the lock of its checkpoint       the record of its last run (`deploy.jobs.run_record`)
+    running    a process holds it
+    stopped    nobody does                      ended by a signal
+    done       nobody does                      ended by itself, as `trigger: available_now` does
+    failed     nobody does                      ended with another exit code, or was killed: it has no end
+    new        nobody does                      there is none, and no batch
+    unknown    cannot be seen from here         has no end: it may run on another machine
+
+Well is a job that runs, is done, or is not known to be otherwise, and is not further behind than the limit. What could
+not be looked at is not well, and `problem` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from deploy.checkpoint_lock import Lock
+from deploy.jobs.run_record import LastRun
+from deploy.jobs.standing import Standing
+from teacup.base.errors import ExitCode
+from teacup.base.times import iso
+
+_MEANINGS = {code.value: code.meaning for code in ExitCode}
+
+
+class State(StrEnum):
+    """How a job is."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    DONE = "done"
+    FAILED = "failed"
+    NEW = "new"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """The newest batch that was committed. at_ms: when; None: its file system does not say."""
+
+    number: int
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One job. What is None is not known.
+
+    looked_ms       wall clock
+    ends_by_itself  with `trigger: available_now`, and of `teacup unjoined`: that it does not run is as it should be
+    lag             unread offsets, by side
+    lost            offsets that retention has deleted before they were read, by side
+    problem, code   why something is not known, and the exit code of that
+    """
+
+    file: str
+    looked_ms: int
+    name: str = ""
+    kind: str = ""
+    ends_by_itself: bool = False
+    lock: Lock = field(default_factory=lambda: Lock(held=None))
+    run: LastRun | None = None
+    batch: LastBatch | None = None
+    lag: Mapping[str, int] | None = None
+    lost: Mapping[str, int] = field(default_factory=dict)
+    standing: Standing = field(default_factory=Standing)
+    problem: str = ""
+    code: ExitCode = ExitCode.DONE
+
+    @property
+    def state(self) -> State:
+        """Returns how the job is."""
+        if self.lock.held:
+            return State.RUNNING
+        if self.run is None:
+            if self.lock.held is None:
+                return State.UNKNOWN
+            return State.NEW if self.batch is None else State.STOPPED
+        if self.run.code is None:
+            return State.UNKNOWN if self.lock.held is None else State.FAILED
+        if self.run.code != ExitCode.DONE:
+            return State.FAILED
+        return State.DONE if self.ends_by_itself else State.STOPPED
+
+    def exit_code(self, limit_ms: int | None = None) -> ExitCode:
+        """Returns 0 if the job is well; limit_ms: how far behind it may be."""
+        if self.problem:
+            return self.code
+        if self.state in (State.STOPPED, State.FAILED, State.NEW):
+            return ExitCode.NOT_RUNNING
+        if limit_ms is not None and (self.standing.behind_ms or 0) > limit_ms:
+            return ExitCode.BEHIND
+        return ExitCode.DONE
+
+    def remarks(self) -> Iterator[str]:
+        """Yields what people should know beside the figures: problems first, then the newest warnings."""
+        run = self.run
+        if self.problem:
+            yield self.problem
+        if self.lock.held is None and self.lock.unknown:
+            last = "" if run is None else f"; last started {iso(run.started_ms)} by process {run.process} on {run.host}"
+            yield f"{self.lock.unknown}{last}"
+        if run is not None and self.state is State.FAILED:
+            if run.code is None:
+                yield f"started {iso(run.started_ms)}, and has no end: it was killed, or its machine went down"
+            else:
+                yield f"ended {iso(run.ended_ms or 0)} with exit code {run.code}: {_MEANINGS.get(run.code, 'unknown')}"
+        for side, count in self.lost.items():
+            yield f"retention has deleted {count:,} offsets of {side} that were not read"
+        if not self.standing.exact:
+            yield (
+                "where its last batch ended is not known here: lag and behind count from where that began, so they are "
+                "at most as much"
+            )
+        for note in reversed(run.notes if run is not None else ()):
+            often = f" ({note.times} times)" if note.times > 1 else ""
+            yield f"{note.level} {iso(note.at_ms)}{often}: {note.text}"
+
+    def for_machines(self, limit_ms: int | None = None) -> dict[str, Any]:
+        """Returns all of it; times in milliseconds, what is not known null."""
+        run, batch, standing = self.run, self.batch, self.standing
+        return {
+            "file": self.file,
+            "job": self.name or None,
+            "kind": self.kind or None,
+            "looked_ms": self.looked_ms,
+            "well": self.exit_code(limit_ms) is ExitCode.DONE,
+            "exit_code": int(self.exit_code(limit_ms)),
+            "state": self.state.value,
+            "running": self.lock.held,
+            "process": None if self.lock.holder is None else self.lock.holder.process,
+            "host": None if self.lock.holder is None else self.lock.holder.host,
+            "run": None
+            if run is None
+            else {
+                "started_ms": run.started_ms,
+                "ended_ms": run.ended_ms,
+                "code": run.code,
+                "process": run.process,
+                "host": run.host,
+            },
+            "batch": None if batch is None else batch.number,
+            "batch_ms": None if batch is None else batch.at_ms,
+            "behind_ms": standing.behind_ms,
+            "watermark_ms": dict(standing.watermark_ms or {}),
+            "held_by": [
+                {"cause": held.cause, "partition": held.partition, "text": held.text} for held in standing.held
+            ],
+            "lag": None if self.lag is None else dict(self.lag),
+            "lost": dict(self.lost),
+            "exact": standing.exact,
+            "problem": self.problem or None,
+            "warnings": [
+                {"at_ms": note.at_ms, "level": note.level, "text": note.text, "times": note.times}
+                for note in reversed(run.notes if run is not None else ())
+            ],
+        }

@@ -1,0 +1,97 @@
+"""The same numbers for OpenTelemetry: sent by OTLP over HTTP, with `opentelemetry-sdk` (extra `otlp`).
+
+Counters and gauges are read where Prometheus reads them, at each export; only durations are recorded batch by batch. An
+export happens in a thread of the SDK's. If the receiver does not answer, a line says so now and then, and the next
+export has the whole counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+
+from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.measures import METRICS, Metric, Type
+from deploy.watch.metrics import Metrics
+from teacup.base.errors import ExitCode
+from teacup.base.logs import Sparse
+from teacup.base.process import begun
+
+EVERY_MS = 15_000
+WITHIN_S = 5.0
+"""For one export, and for the last one at the end of a job."""
+SAY_EVERY_S = 600.0
+
+logging.getLogger("opentelemetry").setLevel(logging.ERROR)
+for _name in ("exporter.otlp.proto.http.metric_exporter", "sdk.metrics._internal.export"):
+    logging.getLogger(f"opentelemetry.{_name}").addFilter(Sparse(SAY_EVERY_S))
+
+
+class Otlp(Quiet):
+    """A listener that sends what `metrics` knows; metrics is told first."""
+
+    def __init__(self, url: str, metrics: Metrics, every_ms: float = EVERY_MS) -> None:
+        """url: `http(s)://host:port` of the receiver."""
+        self._url, self._metrics, self._every_ms = url.rstrip("/"), metrics, every_ms
+        self._provider: MeterProvider | None = None
+        self._durations: dict[Metric, Any] = {}
+
+    def opening(self, about: About) -> None:
+        resource = Resource.create({"service.name": about.name, "service.namespace": "teacup"})
+        exporter = OTLPMetricExporter(endpoint=f"{self._url}/v1/metrics", timeout=WITHIN_S)
+        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=self._every_ms)
+        self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
+        meter = self._provider.get_meter("teacup", about.version)
+        for metric in METRICS:
+            self._make(meter, metric)
+
+    def batch(self, report: Report) -> None:
+        for sample in self._metrics.samples_of(report):
+            if sample.metric.type is Type.HISTOGRAM:
+                labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
+                self._durations[sample.metric].record(sample.value, labels)
+
+    def ended(self, code: ExitCode) -> None:
+        if self._provider is not None:
+            provider = self._provider
+            done = begun(lambda: provider.shutdown(WITHIN_S * 1_000))
+            try:
+                done.result(WITHIN_S)
+            except TimeoutError:
+                logging.getLogger("teacup").warning(
+                    "metrics were not sent to %s in the end: it does not answer", self._url
+                )
+
+    def _make(self, meter: Meter, metric: Metric) -> None:
+        name = metric.full_name.removesuffix("_total")
+        unit = next((unit for word, unit in _UNITS.items() if word in name), "")
+        match metric.type:
+            case Type.COUNTER:
+                meter.create_observable_counter(name, [self._values(metric)], unit, metric.meaning)
+            case Type.GAUGE:
+                meter.create_observable_gauge(name, [self._values(metric)], unit, metric.meaning)
+            case Type.HISTOGRAM:
+                bounds = [bound for bound in metric.buckets if bound < math.inf]
+                self._durations[metric] = meter.create_histogram(
+                    name, unit, metric.meaning, explicit_bucket_boundaries_advisory=bounds
+                )
+
+    def _values(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observed(_options: CallbackOptions) -> Iterable[Observation]:
+            return [
+                Observation(value, dict(zip(metric.labels, labels, strict=True)))
+                for labels, value in self._metrics.simple_now(metric).items()
+            ]
+
+        return observed
+
+
+_UNITS = {"_seconds": "s", "_bytes": "By"}

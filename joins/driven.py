@@ -1,0 +1,50 @@
+"""A join that is planned and carried out in this process, without Spark: batch after batch, as Spark would do it.
+
+    next_end    the offset after this one, as the planner gives it; the same one if there is nothing to do
+    carry_out   the items of the batch between two offsets (`joins.items`); they are delivered to nobody
+
+What is shuffled does not leave the process either. Nothing is committed: neither offsets nor positions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from joins.items import Item
+from joins.plan.reader import JoinControl, JoinReader
+from joins.read.summary import BucketSummary
+from joins.spec import JoinSpec
+from joins.streaming import join_kind_of
+from joins.window.shuffle.source import each_part, fetch_stage
+from teacup.spark.stream_reader import pickled
+
+
+class DrivenJoin:
+    """The planner and the stage of a join. windows, copies: as in `joins.window.stage.join_stage`."""
+
+    def __init__(self, spec: JoinSpec, control: JoinControl, windows: Path, copies: str | None = None) -> None:
+        kind = join_kind_of(spec)
+        self._stage: Any = kind.stage(spec, windows, copies)
+        self._shuffles = kind.shuffles
+        reader: Any = kind.reader(spec, control, pickled(fetch_stage(spec) if kind.shuffles else self._stage))
+        self.reader: JoinReader = reader
+
+    def next_end(self, start: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the offset of the next batch, as Spark would log it. Raises `JoinError`, `KafkaIOError`."""
+        end = self.reader.latestOffset(dict(start), self.reader.getDefaultReadLimit())
+        found: dict[str, Any] = json.loads(json.dumps(end))
+        return found
+
+    def carry_out(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Item[BucketSummary]]:
+        """Yields the items of a batch."""
+        partitions = self.reader.partitions(dict(start), dict(end))
+        read: Iterator[Any] = chain.from_iterable(map(self.reader.read, partitions))
+        return each_part(self._stage)(read) if self._shuffles else read
+
+    def close(self) -> None:
+        """Closes the planner's connections."""
+        self.reader.stop()

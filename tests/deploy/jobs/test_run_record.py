@@ -1,0 +1,50 @@
+"""The record of a run: the newest warnings, each once, and what cannot be written harms nobody."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import fsspec
+
+from deploy.jobs.run_record import FILE, KEPT, LastRun, Note, last_run, recorded
+from teacup.base.errors import ExitCode
+
+
+def test_a_warning_that_comes_again_is_kept_once() -> None:
+    """With its newest numbers; the newest last, and only so many."""
+    run = LastRun(0, 1, "host")
+    for number in range(KEPT + 5):
+        run = run.noted(Note(number, "warning", f"about {'x' * number}"))
+    for at in (100, 101):
+        run = run.noted(Note(at, "warning", f"batch {at} was late"))
+
+    assert len(run.notes) == KEPT
+    assert run.notes[-1] == Note(101, "warning", "batch 101 was late", times=2)
+    assert run.notes[-2].at_ms == KEPT + 4
+    assert LastRun.from_json(run.to_json()) == run
+
+
+def test_a_run_leaves_its_end_and_its_warnings(tmp_path: Path) -> None:
+    """Of Teacup's own loggers, but not what librdkafka says; in a folder, and on any other file system."""
+    for location in (str(tmp_path), "memory://run-record/checkpoint"):
+        with recorded(location) as record:
+            logging.getLogger("teacup.joins").warning("late: %d", 3)
+            logging.getLogger("teacup.kafka.librdkafka").warning("GETPID")
+            logging.getLogger("other").warning("nothing of ours")
+            record.end(ExitCode.DATA_LOSS)
+
+        found = last_run(location)
+        assert found is not None
+        assert (found.code, [note.text for note in found.notes]) == (ExitCode.DATA_LOSS, ["late: 3"])
+    fsspec.filesystem("memory").rm("/run-record", recursive=True)
+    (tmp_path / FILE).write_text("not one of ours\n")
+    assert last_run(str(tmp_path)) is None
+
+
+def test_a_record_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    """The folder is gone."""
+    with recorded(str(tmp_path / "gone")) as record:
+        record.end(ExitCode.DONE)
+
+    assert last_run(str(tmp_path / "gone")) is None
