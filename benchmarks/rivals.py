@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections.abc import Sequence
@@ -63,8 +64,9 @@ from benchmarks.workload import (
     read_topic,
 )
 from deploy.dev.broker.jars import fetch_jars
+from teacup.base.cache import cache_folder
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.spark.java import cache_folder, find_java
+from teacup.spark.java import find_java
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("quixstreams", "pathway")
@@ -146,7 +148,7 @@ def speed_of(begun_s: float, rows: pl.DataFrame, work: Work) -> Speed:
 
 def environment() -> Path:
     """Returns the Python that has the rivals; creates its environment the first time."""
-    folder = cache_folder() / "benchmark-rivals"
+    folder = (cache_folder() or Path(tempfile.gettempdir())) / "benchmark-rivals"
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -152,3 +153,20 @@ def holder_of(folder: Path) -> Holder | None:
     """Returns the process that holds the lock of a folder's checkpoint; None if there is none, or it cannot be seen."""
     lock = look_at_lock(folder)
     return lock.holder if lock.held else None
+
+
+def claimed_by(checkpoint: str) -> str:
+    """Returns how a start on this checkpoint is named in its claim of an output (`teacup.kafka.delivery.claim`)."""
+    folder = local_folder(checkpoint)
+    return f"checkpoint {checkpoint if folder is None else folder.absolute()} on {socket.gethostname()}"
+
+
+def has_ended(own: str, claimed: str) -> bool:
+    """Returns whether the start that `claimed_by` has named has surely ended: it was here, and the lock is not held.
+
+    own   names this start: whoever began on the same checkpoint before has ended, because this one holds the lock
+    """
+    found = re.fullmatch(r"checkpoint (/.*) on (\S+)", claimed)
+    if found is None or found[2] != socket.gethostname():
+        return False
+    return claimed == own or look_at_lock(Path(found[1])).held is False

@@ -4,6 +4,7 @@
       +- TopicsMissing            topics that the job file names do not exist
       +- CheckpointUnusable       the checkpoint's folder cannot be written to
       |    +- CheckpointInUse     another process runs on it
+      |    +- JobRenamed          it was written under another name of the job
       +- CheckpointUnreadable     what the checkpoint holds is not known
       |    +- CheckpointInvalid       a file of it is truncated, or not understood
       |    +- CheckpointUnreachable   its file system does not answer, or denies access
@@ -45,6 +46,10 @@ class CheckpointUnusable(DeployError):
 
 class CheckpointInUse(CheckpointUnusable):
     """Another process runs on the same checkpoint."""
+
+
+class JobRenamed(CheckpointUnusable):
+    """The checkpoint was written under another name, by which what is in the output is known."""
 
 
 class CheckpointUnreadable(DeployError):

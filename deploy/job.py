@@ -96,6 +96,7 @@ class CommonJob:
     trigger_ms  how often a batch is tried; 0: as soon as the last one is done; None: until the topic (of a join: left)
                 is read to its present end, then stop
     spark       `master` and any Spark property
+    brokers_answer_within_ms   how long a start waits for brokers that do not answer
     json_log    JSON lines instead of text
     metrics     None: it shows nothing
     lineage     None: it reports nothing
@@ -105,6 +106,7 @@ class CommonJob:
     checkpoint: str
     trigger_ms: int | None = 0
     spark: Mapping[str, str] = field(default_factory=dict)
+    brokers_answer_within_ms: Wait = 30_000
     json_log: bool = False
     metrics: MetricsAt | None = None
     lineage: LineageTo | None = None

@@ -38,6 +38,7 @@ Offsets = Annotated[
     Mapping[int, int],
     Allowed("the offset of each partition, {partition: offset}", lambda at: min([*at, *at.values()], default=-1) >= 0),
 ]
+Tombstones = Literal["skip", "dead_letter"]
 OnDataLoss = Literal["stop", "continue"]
 Outliers = Annotated[int, Between("a whole number of records, 0 to 1000", least=0, most=1_000)]
 TopicName = Annotated[
@@ -116,6 +117,8 @@ class Side(DurationArgs):
                  number since the epoch, or an ISO-8601 text with a zone
     time_unit    what that number counts: "ms" (whole ones), "s" (also fractions) or "us" (whole ones)
     disorder_ms  how far below the largest time seen before it in its partition a record's time may lie
+    tombstones   records without a value, as change data capture writes them for deletes: "skip" (counted, no row),
+                 "dead_letter"; None: like any other record, which may lack its time or key then
     format       what the value is, and so how it is embedded in the output; a JSON path needs "json", "avro" or
                  "protobuf"
     """
@@ -127,6 +130,7 @@ class Side(DurationArgs):
     time_unit: TimeUnit = TimeUnit.MS
     disorder_ms: Millis = DISORDER_MS
     disorder: InitVar[str | None] = None
+    tombstones: Tombstones | None = None
     format: Format = Format.BYTES
 
     def __post_init__(self, *durations: str | None) -> None:
@@ -223,6 +227,8 @@ IDENTITY = (
     "outliers",
 )
 """What decides the rows of a join: the values that its checkpoint is bound to."""
+IDENTITY_IF_SET = ("left.tombstones", "right.tombstones")
+"""The same, for values that are left out if they are not set: checkpoints of earlier versions go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,4 +307,4 @@ class JoinSpec(DurationArgs, BothSides[Side]):
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to: a change of any of these needs a new checkpoint."""
-        return identity_of(self, IDENTITY)
+        return identity_of(self, IDENTITY, IDENTITY_IF_SET)

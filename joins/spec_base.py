@@ -94,9 +94,13 @@ def in_python(remedy: str) -> Wording:
     return Wording(lambda name, value: (name, repr(value)), remedy)
 
 
-def identity_of(spec: object, names: Iterable[str]) -> dict[str, object]:
-    """Returns values of a description by name, as checkpoints hold them in JSON; `right.topic` is one of its side."""
-    return {name: _as_json(name, attrgetter(name)(spec)) for name in names}
+def identity_of(spec: object, names: Iterable[str], if_set: Iterable[str] = ()) -> dict[str, object]:
+    """Returns values of a description by name, as checkpoints hold them in JSON; `right.topic` is one of its side.
+
+    if_set   names of those that are left out if they are None
+    """
+    found = {name: _as_json(name, attrgetter(name)(spec)) for name in (*names, *if_set)}
+    return {name: value for name, value in found.items() if value is not None or name not in if_set}
 
 
 def _as_json(name: str, value: object) -> object:
@@ -106,15 +110,21 @@ def _as_json(name: str, value: object) -> object:
 
 
 def check_identity(
-    what: str, name: str, was: Mapping[str, object], now: Mapping[str, object], wording: Wording
+    what: str,
+    name: str,
+    was: Mapping[str, object],
+    now: Mapping[str, object],
+    wording: Wording,
+    if_set: Iterable[str] = (),
 ) -> None:
     """Raises `SpecChanged`, naming every value that differs.
 
     what, name   the kind of the job ("join") and its name
     was, now     of the job that wrote the checkpoint, and of this one
+    if_set       as of `identity_of`
     """
     changed = []
-    for key, value in now.items():
+    for key, value in {**dict.fromkeys(key for key in if_set if key in was), **now}.items():
         if was.get(key) != value:
             (shown, before), (_, after) = wording.named(key, was.get(key)), wording.named(key, value)
             changed.append(f"{shown}: {before} -> {after}")

@@ -49,8 +49,9 @@ def window_join(
     window_backup  a folder or URL that all machines reach, of this query only: slices are copied to it, and fetched
                    from it by a machine that lacks them; None: such a machine reads Kafka
 
-    Every left record gets exactly one outcome. Give the query a checkpoint location of its own: it holds the
-    positions and the spec. The caller writes the rows, with the guarantees of the Spark sink that is used.
+    Every left record gets exactly one outcome, and so a row, unless its side skips tombstones. Give the query a
+    checkpoint location of its own: it holds the positions and the spec. The caller writes the rows, with the guarantees
+    of the Spark sink that is used.
     """
     from joins.plan.reader import JoinControl
     from joins.plan.start.copartition import with_path
@@ -58,7 +59,7 @@ def window_join(
     joined = result_frame(
         spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
     )
-    hidden = ["late", *(() if unjoined else ("unjoined",))]
+    hidden = ["late", "skipped", *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))
 
 
@@ -70,7 +71,8 @@ def lookup_join(spark: SparkSession, spec: LookupSpec) -> DataFrame:
     Give the query a checkpoint location of its own.
     """
 
-    return result_frame(spark, spec)
+    rows = result_frame(spark, spec)
+    return rows.where(rows.outcome != "skipped")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from teacup.kafka.native import library
 from teacup.kafka.native.build import build
 from tests.support import profiles
+from tests.support.guarded import guarded  # noqa: F401 - a fixture
 from tests.support.one_broker import one_broker
 from tests.support.transactions import Transactions
 

@@ -20,6 +20,7 @@ from datadelay.api.config import READ_TOKEN_VARIABLE, DelayServeConfig
 from datadelay.client import DelayClient
 from deploy.cli.app import app
 from deploy.dev.broker.lifeline import free_port
+from teacup.base.errors import OF_JOBS
 from teacup.http.server.serving import listen
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.client import StorageClient
@@ -123,34 +124,57 @@ def test_a_redis_with_the_documented_settings_is_accepted(tmp_path: Path) -> Non
         open_backend(other.url(), [Namespace("a")])
 
 
+def sections(unit: Path) -> configparser.ConfigParser:
+    """A unit, as far as the parser of INI files reads it; systemd's own reads it in the test below."""
+    parsed = configparser.ConfigParser(interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read_string(unit.read_text())
+    return parsed
+
+
 def test_the_units_start_commands_that_exist_and_never_again_after_a_wrong_configuration() -> None:
     """Their files are among the examples, and the page names them."""
     for unit in UNITS:
-        parsed = configparser.ConfigParser(interpolation=None)
-        parsed.optionxform = str  # type: ignore[assignment,method-assign]
-        parsed.read_string(unit.read_text())
-        service = parsed["Service"]
+        service = sections(unit)["Service"]
         program, *words, file = service["ExecStart"].split()
 
         assert Path(program).name == "teacup", unit.name
         assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, unit.name
-        assert (ROOT / "deploy" / "examples" / Path(file).name).exists(), unit.name
+        assert "%i" in file or (ROOT / "deploy" / "examples" / Path(file).name).exists(), unit.name
         assert unit.name in PAGE
-        if service.get("Type") != "oneshot":
+        if service.get("Type") != "oneshot" and "%i" not in file:
             assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2"), unit.name
     assert UNITS
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_the_unit_of_jobs_starts_again_what_a_new_start_may_help() -> None:
+    """As the page for operators says of each exit code; what somebody has to correct is not tried again."""
+    unit = sections(MANIFESTS / "teacup@.service")
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split("## Exit codes")[1]
+    rows = re.findall(r"^\| (\d+) \| (no|yes)", page, re.MULTILINE)
+    kept_down = {int(code) for code in unit["Service"]["RestartPreventExitStatus"].split()}
+
+    assert kept_down == {int(code) for code, again in rows if again == "no"} - {0}
+    assert kept_down | {0, 1, 4} == {code.value for code in OF_JOBS}
+    assert unit["Service"]["Type"] == "notify"
+    assert unit["Service"]["KillMode"] == "mixed"
+
+
 def test_systemd_understands_the_units(tmp_path: Path) -> None:
-    """With a program that exists, as systemd looks for it."""
-    for unit in [*UNITS, *MANIFESTS.glob("*.timer")]:
+    """With a program that exists, as systemd looks for it. Where systemd is not installed, their names are checked."""
+    units = [*UNITS, *MANIFESTS.glob("*.timer")]
+    if shutil.which("systemd-analyze") is None:
+        known = {"Unit", "Service", "Timer", "Install"}
+        assert [unit.name for unit in units if not set(sections(unit).sections()) <= known] == []
+        return
+    for unit in units:
         (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/teacup/bin/teacup", "/bin/true"))
 
     command = ["systemd-analyze", "verify", *map(str, sorted(tmp_path.iterdir()))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
-    assert [line for line in done.stderr.splitlines() if "teacup-" in line] == []
+    assert [line for line in done.stderr.splitlines() if "teacup" in line] == []
+    assert done.returncode == 0, done.stderr
 
 
 def checked(file: Path, text: str, command: str = "check") -> tuple[int, str]:

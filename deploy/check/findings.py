@@ -10,7 +10,7 @@ expected, or stop it later.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,10 +27,14 @@ from joins.spec import JoinPath, JoinSpec, Side
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
 from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.records.json_fields import TimeUnit
 from teacup.storage.errors import StorageError
 
 SECONDS_NOT_MS = 100_000_000_000
 """Times below it are in 1973 or before: probably seconds."""
+PER_MS = {TimeUnit.MS: 1.0, TimeUnit.S: 0.001, TimeUnit.US: 1_000.0}
+"""How many of each unit are a millisecond."""
+FIVE_YEARS_MS = 5 * 365 * 24 * 3_600_000
 LONG_AGO_MS = 24 * 3_600_000
 LITTLE_SPACE = 1 << 30
 
@@ -42,7 +46,8 @@ class TopicFacts:
     key         where the job file names it
     partitions  None: it does not exist, or may not be looked at
     config      None: it may not be looked at
-    allowed     what the job's user may do with it ("read", "write"); None: the brokers do not say
+    allowed     what the job's user may do with it ("read", "describe_configs"); None: the brokers do not say
+    needed      what the job does with it, as `kafka-acls` spells it ("Read", "DescribeConfigs")
     problem     why nothing is known; None if something is
     code        the exit code of that problem
     """
@@ -53,8 +58,27 @@ class TopicFacts:
     partitions: int | None = None
     config: Mapping[str, str] | None = None
     allowed: frozenset[str] | None = None
+    needed: tuple[str, ...] = ()
     problem: str | None = None
     code: ExitCode = ExitCode.BAD_JOB_FILE
+
+    @property
+    def missing(self) -> bool:
+        """Returns whether the topic does not exist."""
+        return self.problem is not None and self.code is ExitCode.BAD_JOB_FILE
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """Returns what of `needed` is not allowed."""
+        if self.partitions is None:
+            return self.needed if self.code is ExitCode.ACCESS else ()
+        return () if self.allowed is None else not_in(self.needed, self.allowed)
+
+
+def not_in(needed: Iterable[str], allowed: Collection[str]) -> tuple[str, ...]:
+    """Returns the operations, as `kafka-acls` spells them, that are not among those that are allowed."""
+    plain = {operation.replace("_", "") for operation in allowed}
+    return tuple(operation for operation in needed if operation.lower() not in plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +102,16 @@ class PlaceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideFacts:
-    """A topic with event times, and a sample of its records. now_ms: the clock when it was taken."""
+    """A topic with event times, and a sample of its records.
+
+    now_ms             the clock when it was taken
+    has_dead_letters   whether the job has a topic for dead letters
+    """
 
     name: str
     sample: Sample
     now_ms: int
+    has_dead_letters: bool = True
 
 
 class Level(StrEnum):
@@ -139,13 +168,12 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 def of_topic(facts: TopicFacts) -> Iterator[Finding]:
     """Says whether a topic exists, and may be used."""
+    if facts.lacks:
+        yield error(facts.key, f"{facts.topic!r}: the user lacks {', '.join(facts.lacks)}", ExitCode.ACCESS)
+        return
     if facts.problem is not None or facts.partitions is None:
         text = facts.problem or f"Kafka has no topic {facts.topic!r}; check its name, or create it"
         yield error(facts.key, text, facts.code)
-        return
-    needed = "write" if facts.written else "read"
-    if facts.allowed is not None and needed not in facts.allowed:
-        yield error(facts.key, f"{facts.topic!r}: the user may not {needed} it; give it the ACL {needed.title()}")
         return
     may = "" if facts.allowed is None else f", may be {'written' if facts.written else 'read'}"
     yield ok(facts.key, f"{facts.topic!r} has {facts.partitions} partitions{may}")
@@ -200,27 +228,30 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
     if not sample.records:
         yield warning(what, f"{side.topic!r} has no records yet: keys and times were not looked at")
         return
-    for fault, count in sample.faults.items():
-        yield warning(f"{facts.name}.format", f"{count} of {sample.records} sampled records are {fault}: dead letters")
+    if sample.tombstones and side.tombstones != "skip":
+        yield _of_tombstones(side, facts)
     times = sample.valid_times
     if not times:
+        unit = unit_of(side, sample.future_ms, facts.now_ms)
         keys = f"`time`, `time_unit` ({side.time_unit})" if side.payload_time else "`time`"
+        remedy = f"correct {keys}, or the clock if they are from the future" if unit is None else set_unit(facts, unit)
         yield error(
             what,
             f"none of {sample.records} sampled records of {side.topic!r} has a valid time at {side.time!r}: each would "
-            f"be a dead letter; correct {keys}, or the clock if they are from the future",
+            f"be a dead letter; {remedy}",
             ExitCode.REFUSED,
         )
         return
     found = f"{iso(times[0])} to {iso(times[-1])}"
     if len(times) < sample.records:
         count = sample.records - len(times)
-        yield warning(
-            what, f"{count} of {sample.records} sampled records have no valid time (others: {found}): dead letters"
-        )
+        text = f"{count} of {sample.records} sampled records have no valid time (others: {found})"
+        yield dead_letters(what, text, facts)
     usual_ms = times[len(times) // 2]
     if 0 < usual_ms < SECONDS_NOT_MS:
-        yield warning(what, f"times lie around {iso(usual_ms)}: if they are seconds, set `time_unit: s`")
+        unit = unit_of(side, usual_ms, facts.now_ms)
+        remedy = "whoever writes them must write milliseconds" if unit is None else set_unit(facts, unit)
+        yield warning(what, f"times lie around {iso(usual_ms)}: {remedy}")
     elif idle is Idle.ADVANCE and times[-1] < facts.now_ms - LONG_AGO_MS:
         yield warning(
             what,
@@ -229,6 +260,42 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
         )
     elif len(times) == sample.records:
         yield ok(what, f"{len(times)} sampled records, {found}")
+
+
+def _of_tombstones(side: Side, facts: SideFacts) -> Finding:
+    what, sample = f"{facts.name}.tombstones", facts.sample
+    text = f"{sample.tombstones} of {sample.records} sampled records have no value, as Debezium writes after deletes"
+    if side.tombstones is None and not side.payload_time:
+        return warning(what, f"{text}: they are joined like others; if they are deletes, set `{what}: skip`")
+    return dead_letters(what, text, facts, f"set `{what}: skip`, or ")
+
+
+def dead_letters(what: str, text: str, facts: SideFacts, remedy: str = "") -> Finding:
+    """Says that records become dead letters: without a topic for these, the first one stops the job."""
+    if facts.has_dead_letters:
+        return warning(what, f"{text}: dead letters")
+    return error(
+        what,
+        f"{text}: each would stop the job; {remedy}name a topic for dead letters (`topics.dead_letter`)",
+        ExitCode.REFUSED,
+    )
+
+
+def unit_of(side: Side, found_ms: int | None, now_ms: int) -> TimeUnit | None:
+    """Returns the unit by which a time would lie in the ten years around now; None if none but the configured one does.
+
+    found_ms   as the configured unit reads the number
+    """
+    if found_ms is None or not side.payload_time:
+        return None
+    number = found_ms * PER_MS[side.time_unit]
+    others = {unit: number / per for unit, per in PER_MS.items() if unit is not side.time_unit}
+    return next((unit for unit, at_ms in others.items() if abs(at_ms - now_ms) < FIVE_YEARS_MS), None)
+
+
+def set_unit(facts: SideFacts, unit: TimeUnit) -> str:
+    """Returns what to do about a unit that is another one."""
+    return f"they are plausible as `{unit}`: set `{facts.name}.time_unit: {unit}`"
 
 
 def of_disorder(side: Side, facts: SideFacts) -> Iterator[Finding]:

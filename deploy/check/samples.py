@@ -43,11 +43,19 @@ LOOKED_AT = 1_000
 
 
 def of_join(
-    spec: JoinSpec, planned: BatchPlan | None, moved: Handover | None, topics: Mapping[str, TopicFacts]
+    spec: JoinSpec,
+    planned: BatchPlan | None,
+    moved: Handover | None,
+    topics: Mapping[str, TopicFacts],
+    *,
+    dead_letters: bool = True,
 ) -> Iterator[Finding]:
     """Samples both sides, and says whether their keys fit; a side whose topic does not exist is left out.
 
-    planned, moved   what is in the checkpoint. Raises `KafkaIOError`, `DataLoss`.
+    planned, moved   what is in the checkpoint
+    dead_letters     whether the job has a topic for them
+
+    Raises `KafkaIOError`, `DataLoss`.
     """
     inputs = join_kind_of(spec).inputs
     if (found := _of_registry(spec, [spec.side(name) for name in inputs])) is not None:
@@ -57,10 +65,10 @@ def of_join(
     if planned is not None and len(sides) == len(inputs):
         yield _as_planned(spec, planned)
     if len(sides) == 2:
-        yield from _of_both(spec, chosen=planned is not None, moved=moved)
+        yield from _of_both(spec, chosen=planned is not None, moved=moved, dead_letters=dead_letters)
         return
     for name in sides:
-        yield from _of_one(name, spec.side(name), spec, spec.idle)
+        yield from _of_one(name, spec, spec.idle, dead_letters=dead_letters)
 
 
 def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
@@ -68,7 +76,7 @@ def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Find
     if (found := _of_registry(spec, [spec.right])) is not None:
         yield found
     elif "right.topic" in topics:
-        yield from _of_one("right", spec.right, spec, None)
+        yield from _of_one("right", spec, None, dead_letters=spec.dead_letter is not None)
 
 
 def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, BucketFacts]) -> Sample:
@@ -125,24 +133,27 @@ def _as_planned(spec: JoinSpec, planned: BatchPlan) -> Finding:
     return ok("partitions", f"{counts}: the checkpoint goes on with them")
 
 
-def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None) -> Iterator[Finding]:
+def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None, dead_letters: bool) -> Iterator[Finding]:
     """Samples both sides. chosen: the checkpoint has its path."""
     with ExitStack() as stack:
         left, right = (stack.enter_context(closing(_log(side, spec))) for side in (spec.left, spec.right))
         now_ms = wall_ms()
         samples = sample_both(spec, left, right)
         for name, sample in zip(("left", "right"), samples, strict=True):
-            yield from _of_side(spec.side(name), SideFacts(name=name, sample=sample, now_ms=now_ms), spec.idle)
+            facts = SideFacts(name=name, sample=sample, now_ms=now_ms, has_dead_letters=dead_letters)
+            yield from _of_side(spec.side(name), facts, spec.idle)
         if not chosen and spec.path is not JoinPath.SHUFFLED:
             yield of_partitions(spec, left.partition_count(), why_not_direct(spec, left, right, moved))
     yield from of_keys(spec, *samples)
 
 
-def _of_one(name: str, side: Side, spec: JoinSpec | FeedSpec, idle: Idle | None) -> Iterator[Finding]:
+def _of_one(name: str, spec: JoinSpec | FeedSpec, idle: Idle | None, *, dead_letters: bool) -> Iterator[Finding]:
+    side: Side = getattr(spec, name)
     now_ms = wall_ms()
     with closing(_log(side, spec)) as log:
         sample = Sampler(side, log, spec.kafka, spec.registry, now_ms + spec.max_future_skew_ms).newest()
-    yield from _of_side(side, SideFacts(name=name, sample=sample, now_ms=now_ms), idle)
+    facts = SideFacts(name=name, sample=sample, now_ms=now_ms, has_dead_letters=dead_letters)
+    yield from _of_side(side, facts, idle)
 
 
 def _of_side(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:

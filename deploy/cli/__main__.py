@@ -14,10 +14,22 @@ def main() -> None:
 
         app()
         return
-    with Stop() as stop:
+    try:
+        stopping = Stop()
+    except FileNotFoundError as error:
+        sys.exit(_without_folder(error))
+    with stopping as stop:
         from deploy.cli.app import app
 
         app(obj=stop)
+
+
+def _without_folder(error: FileNotFoundError) -> int:
+    """Says that no temporary folder can be written to; returns the exit code."""
+    from teacup.base.errors import ExitCode
+
+    sys.stderr.write(f"{error.strerror}: give the process one, and set TMPDIR to it\n")
+    return ExitCode.BAD_JOB_FILE
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import sys
+import threading
 from importlib.metadata import PackageNotFoundError, requires
 from typing import Any, TextIO
 
@@ -57,8 +58,18 @@ def log_job(*, as_json: bool, job: str = "", progress: bool = True) -> None:
     handler.setFormatter(formatter(as_json=as_json, width=_columns if sys.stderr.isatty() else None))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
+    if as_json:
+        _log_what_python_prints()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
     handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's, too: it logs what it then raises
+
+
+def _log_what_python_prints() -> None:
+    """Logs warnings, and errors that nobody has caught: Python would print them as text."""
+    log = logging.getLogger("teacup")
+    logging.captureWarnings(capture=True)
+    sys.excepthook = lambda kind, error, _: log.error("%s: %s", kind.__name__, error, exc_info=error)
+    threading.excepthook = lambda hook: log.error("%s: %s", hook.exc_type.__name__, hook.exc_value)
 
 
 def _columns() -> int:

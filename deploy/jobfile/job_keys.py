@@ -33,7 +33,7 @@ from deploy.jobfile.values import (
     from_spec,
 )
 from joins.lookup.spec import StoreAddress
-from joins.spec import Format, JoinSpec, OnDataLoss, Side
+from joins.spec import Format, JoinSpec, OnDataLoss, Side, Tombstones
 from teacup.base.config.document import CaBundle
 from teacup.base.config.keys import ApiUrl, Duration, Keys, Properties, Seconds, Text, Where, at_keys
 from teacup.kafka.records.json_fields import TimeUnit
@@ -160,6 +160,13 @@ class JobKeys(Keys):
         description="folder or URL for positions and what the job is, used by this job only; where output is "
         "deduplicated, a URL needs its fsspec driver (`s3fs` for `s3a://`), because Python reads it too"
     )
+    brokers_answer_within_ms: Duration = from_spec(
+        CommonJob,
+        "brokers_answer_within_ms",
+        alias="wait_for_brokers",
+        description="how long a start waits for brokers that do not answer; then it ends with exit code 4, and a "
+        "supervisor starts it again",
+    )
     spark: SparkProperties = Field(
         default={"master": DEFAULT_MASTER},
         description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried; "
@@ -201,6 +208,7 @@ class JobKeys(Keys):
             "kind": self.kind,
             "checkpoint": self.checkpoint,
             "trigger_ms": self.trigger.every if isinstance(self.trigger, EveryKeys) else None,
+            "brokers_answer_within_ms": self.brokers_answer_within_ms,
             "spark": self.spark,
             "json_log": self.log == "json",
             "metrics": None if self.metrics is None else self.metrics.to_spec(),
@@ -270,6 +278,12 @@ class SideKeys(Keys):
         "disorder_ms",
         description="how far below the largest time before it in its partition a record's time may lie; records "
         "beyond it are late",
+    )
+    tombstones: Tombstones | None = from_spec(
+        Side,
+        "tombstones",
+        description="records without a value, as Debezium writes them after a delete: `skip` (no row; counted), "
+        "`dead_letter`; null: like any other record, so where the time is in the value a dead letter, too",
     )
     format: Format = from_spec(
         Side,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.check import lookup_findings, samples
-from deploy.check.connect import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.access import check_group
+from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
 from deploy.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from deploy.watch.backlog import Positions
 
-_COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late")
+_COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late", "skipped")
 
 
 class FeederJobKind(JobKind):
@@ -82,6 +83,7 @@ class FeederJobKind(JobKind):
         return f"has batch {planned[-1]} of this feeder"
 
     def prepare(self) -> None:
+        check_group(self.kafka, self.name)  # lookup joins go by its positions
         forget_lost_feed(self._job)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
@@ -135,7 +137,8 @@ class FeedReport:
         return parts
 
     def rare(self) -> list[str]:
-        names = {"newer kept": "conflict", "without key": "null_key", "expired": "expired", "late": "late"}
+        named = {"newer kept": "conflict", "without key": "null_key"}
+        names = {**named, **{count: count for count in ("expired", "late", "skipped")}}
         parts = [f"{shown} {self.counts[name]:,}" for shown, name in names.items() if self.counts[name]]
         return parts + [f"dead letters ({reason}) {count:,}" for reason, count in self.dead.items()]
 

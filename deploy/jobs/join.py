@@ -23,7 +23,7 @@ from dedup.identity import Identity, Within
 from dedup.restart.worker import Setup, replay_of
 from dedup.results import KafkaResults
 from deploy.check import samples
-from deploy.check.connect import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
 from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.errors import CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
@@ -105,11 +105,12 @@ class JoinJobKind(JobKind):
     def topics(self) -> list[Named]:
         spec, output = self._job.spec, self._job.output
         written = {**spec.kafka, **output.kafka}
+        reads_back = output.exactly_once or output.deduplicate is not None
         read = [Named(f"{side}.topic", spec.side(side).topic, spec.kafka) for side in join_kind_of(spec).inputs]
         side_topics = {name: getattr(output, name) for name in ("dead_letter", "late", "unmatched", "unjoined")}
         return [
             *read,
-            Named("output.topic", output.topic, written, written=True),
+            Named("output.topic", output.topic, written, written=True, also_read=reads_back),
             *side_outputs(side_topics, written),
         ]
 
@@ -123,7 +124,6 @@ class JoinJobKind(JobKind):
         keep = partial(Retention, must_keep=spec.on_data_loss == "stop")
         waits_ms = latest_right(spec, left_ms=0) + spec.right.disorder_ms + spec.producer_delay_ms
         span_ms = spec.span_ms + spec.producer_delay_ms
-        receipts = {OutputBucket(self.name, 0, job.output.topic).group: "receipts"} if self.exactly_once else {}
         checks = Checks(
             content=self._content,
             retention={
@@ -131,7 +131,8 @@ class JoinJobKind(JobKind):
                 "right.topic": keep(needed_ms=span_ms, why="before, after and the disorder of both"),
             },
             records=self._records,
-            groups={self.name: POSITIONS, **receipts},
+            groups={self.name: POSITIONS},
+            delivers=OutputBucket(self.name, 0, job.output.topic) if self.exactly_once else None,
         )
         if isinstance(spec, LookupSpec):
             return replace(checks, services=partial(self._services, spec))
@@ -148,7 +149,8 @@ class JoinJobKind(JobKind):
         left = topics.get("left.topic")
         if moved is not None and left is not None and left.partitions:
             spec = moved.apply(spec, self._job.output.topic, left.partitions)
-        yield from samples.of_join(spec, planned, moved, topics)
+        has_dead_letters = self._job.output.dead_letter is not None
+        yield from samples.of_join(spec, planned, moved, topics, dead_letters=has_dead_letters)
 
     def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
         # The clients of both APIs would cost an in-memory join half a second of its start.

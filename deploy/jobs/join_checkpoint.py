@@ -1,8 +1,9 @@
 """A join's checkpoint before Spark starts: what it says, whether Kafka agrees with it, and the claim of the output.
 
-    Checkpoint    the batches in Spark's logs, and two files of our own beside them, JSON with a checksum:
+    Checkpoint    the batches in Spark's logs, and three files of our own beside them, JSON with a checksum:
                   teacup.generation  of a checkpoint without any batch: receipts carry it before the first batch is
                                      planned, and a start that dies in between is continued, not started over
+                  teacup.name        under which the job has claimed its output: receipts are found by it
                   teacup.moved       after which other checkpoint a new one goes on (`joins.plan.start.handover`)
     first_look    of the topics: they are those of the checkpoint, and compaction leaves what the join needs. An
                   interrupted batch of topics that were given partitions since is completed; then the planner refuses
@@ -22,9 +23,17 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Any
 
-from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable, CheckpointUnreadable
+from deploy.checkpoint_lock import claimed_by, has_ended
+from deploy.errors import (
+    CheckpointDriverMissing,
+    CheckpointInvalid,
+    CheckpointUnreachable,
+    CheckpointUnreadable,
+    JobRenamed,
+)
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from joins.batch.state import BatchPlan
@@ -48,6 +57,7 @@ from teacup.spark.checkpoint import SparkLogs
 log = logging.getLogger("teacup.deploy.jobs.join_checkpoint")
 
 GENERATION = "teacup.generation"
+NAME = "teacup.name"
 MOVED = "teacup.moved"
 
 Keys = tuple[bytes, bytes]
@@ -179,6 +189,24 @@ class Checkpoint:
         """Lets this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
         self._keep(MOVED, moved.to_json())
 
+    def check_name(self, name: str) -> None:
+        """Raises `JobRenamed` if the checkpoint has batches of a job with another name. To be followed by `keep_name`.
+
+        One of an earlier version does not say under which name it was written.
+        """
+        kept = self._kept(NAME, "Remove it if the job was never renamed")
+        if kept is not None and kept != name:
+            raise JobRenamed(
+                f"checkpoint {self._location!r} was written under the name {kept!r}, and the job is {name!r} now: "
+                f"what is in the output is known by the old name only. Put `name: {kept}` back; or give the job a new "
+                "checkpoint, and a `start` from which its rows may be written again"
+            )
+
+    def keep_name(self, name: str) -> None:
+        """Notes under which name the output is claimed."""
+        if self._kept(NAME, "Remove it") != name:
+            self._keep(NAME, name)
+
     def generation(self) -> str:
         """Returns the generation of a checkpoint without any plan; created if missing. Durable when this returns."""
         generation = self._kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
@@ -263,6 +291,7 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
     if batch_plan is None:
         generation = checkpoint.generation()
     else:
+        checkpoint.check_name(job.spec.name)
         generation = batch_plan.generation
         for whole in Ticket.all_of(batch_plan):
             for ticket in whole.divided():
@@ -276,5 +305,18 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
             count = left.partition_count()  # one bucket per partition of left; their number never falls
     buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
     after = None if moved is None else Batch(moved.generation, moved.number, "")
-    claim.begin(kafka, buckets, generation, planned, take_over=take_over, goes_on_after=after)
+    own = claimed_by(job.checkpoint)
+    if batch_plan is None:
+        checkpoint.keep_name(job.spec.name)
+    claim.begin(
+        kafka,
+        buckets,
+        generation,
+        planned,
+        take_over=take_over,
+        goes_on_after=after,
+        claimed_by=own,
+        has_ended=partial(has_ended, own),
+    )
+    checkpoint.keep_name(job.spec.name)
     return generation

@@ -20,7 +20,7 @@ from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
-from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
+from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ RANGES = 3
 ENOUGH = 1_000
 """How many left records without a match, and none with one, are worth a warning."""
 REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
-_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late")
+_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late", "skipped")
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class BatchReport:
         yield from self.effort.samples()
 
     def _by_reason(self) -> Iterator[tuple[str, str, int]]:
-        """Yields rows by outcome and reason. Only `null_key` is the reason of several outcomes; see `REASONS`."""
+        """Yields rows by outcome and reason. Only `null_key` and `tombstone` are reasons of several outcomes."""
         reasons, unjoined = Counter(self.reasons), self.rows.get("unjoined", 0)
         keyless_right = unjoined - reasons[EXPIRED]
         for outcome in ("matched", "late"):
@@ -189,6 +189,10 @@ class BatchReport:
         yield "unjoined", NULL_KEY, keyless_right
         for reason in REASONS:
             yield "unmatched", reason, reasons[reason] - (keyless_right if reason == NULL_KEY else 0)
+        skipped = self.rows.get("skipped", 0)
+        if skipped:  # one side may skip what is a dead letter of the other
+            yield "skipped", TOMBSTONE, skipped
+            reasons[TOMBSTONE] -= skipped
         for reason in reasons.keys() - {EXPIRED, *REASONS}:
             yield "dead_letter", measures.word(reason), reasons[reason]
 

@@ -52,7 +52,7 @@ def failed(error: Exception) -> ExitCode:
 
     What failed in a source or a task is in the text of Spark's error, with its mark (`teacup.spark.crossing`).
     """
-    failure = Failure.of(error) or crossed(str(error))
+    failure = Failure.of(error) or crossed(_text(error))
     if failure is not None:
         log.error("%s", failure.text)
         return failure.exit_code
@@ -63,6 +63,14 @@ def failed(error: Exception) -> ExitCode:
     else:
         log.error("the job failed: %s: %s", type(error).__name__, error, exc_info=error)
     return ExitCode.FAILED
+
+
+def _text(error: Exception) -> str:
+    """Returns the text of an error; empty if it was Java's, and the JVM is gone."""
+    try:
+        return str(error)
+    except OSError:
+        return ""
 
 
 def _planner_is_gone(message: str, java_stack: str) -> bool:

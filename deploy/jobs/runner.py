@@ -26,13 +26,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from deploy.check.connect import Checks, Named, check_topics
+from deploy.check.access import check_topics, explained
+from deploy.check.checks import Checks, Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.run_record import recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import Stop
+from deploy.jobs.supervisor import Supervisor
 from deploy.watch.backlog import Backlog, Positions
 from deploy.watch.listener import About, JobState, Listener, Phase, Report, WaitingFor
 from deploy.watch.measures import Measured
@@ -106,7 +108,7 @@ class JobKind(ABC):
 
     def wait(self, stopped: Callable[[], bool]) -> None:
         """Returns once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
-        wait_for_brokers(self.kafka, stopped)
+        wait_for_brokers(self.kafka, stopped, self.common.brokers_answer_within_ms / 1000)
 
     def prepare(self) -> None:  # noqa: B027 - nor has more to check
         """Checks what else can be checked before Spark starts, and claims the output."""
@@ -239,8 +241,9 @@ def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
-        if ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked):
-            kind.prepare()
+        with explained(kind):
+            if ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked):
+                kind.prepare()
         if stop.asked:
             return ExitCode.DONE
         session.warm_up()
@@ -284,8 +287,11 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
         backlog = Backlog(positions.newest, kind.kafka)
         backlog.start()
     asked, look = False, Every(POSITIONS_EVERY_S)
+    supervisor = Supervisor()
+    supervisor.ready()
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
+            supervisor.alive(stops=stop.asked)
             listener.moment(now())
             if look.due():
                 positions.commit_when_idle()

@@ -1,6 +1,7 @@
 """Which topic gets what of a row, and what is refused there. Pure.
 
     matched, unmatched           -> the output topic (envelope or `select`); unmatched also to a topic of its own
+    skipped                      -> none: it is only counted
     unjoined, late, dead_letter  -> topics of their own: the record as it was read, with its position and the reason
 
 The envelope is one JSON object per row:

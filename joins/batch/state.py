@@ -20,7 +20,7 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, Bounds, BucketFacts, RangeFacts, thinned
 from joins.batch.rules import earliest_left, earliest_right, right_watermark
 from joins.errors import SpecChanged
-from joins.spec import BothSides, JoinPath, JoinSpec
+from joins.spec import IDENTITY_IF_SET, BothSides, JoinPath, JoinSpec
 from joins.spec_base import Wording, check_identity, in_python
 from teacup.kafka.log.losses import Epochs
 
@@ -269,7 +269,7 @@ class BatchPlan:
                 f"the checkpoint of {spec.name!r} was written on the {was_path} path, and "
                 f"`{wording.named('path', spec.path)[0]}` is {spec.path}: set it to {was_path}, or {wording.remedy}"
             )
-        check_identity("join", spec.name, self.identity, spec.identity(), wording)
+        check_identity("join", spec.name, self.identity, spec.identity(), wording, IDENTITY_IF_SET)
 
 
 def ranges_json(ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:

@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from datadelay.model import Delay, DelayState
 from datadelay.watermark import UNKNOWN
 from joins.errors import SpecError
-from joins.spec import IDENTITY, JoinSpec, Timeout, Url
+from joins.spec import IDENTITY, IDENTITY_IF_SET, JoinSpec, Timeout, Url
 from joins.spec_base import DurationArgs, identity_of
 from teacup.base.fields import Between, Count, Text, coerce_fields
 from teacup.base.times import LATEST_MS, iso
@@ -106,7 +106,7 @@ class LookupSpec(JoinSpec):
 
     def identity(self) -> dict[str, object]:
         """Returns what a checkpoint is bound to. URLs may change, because the generations identify the store."""
-        return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"))
+        return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"), IDENTITY_IF_SET)
 
 
 CONSUMER, STORE = "generation.consumer", "generation.store"

@@ -23,10 +23,21 @@ from joins.errors import DataLoss
 from joins.rows.frames import OWN_KEY, RECORD, Bools, constant, empty_rows, frame_of, rows_about
 from joins.spec import Format, Side
 from teacup.base.times import LATEST_MS, UNLIMITED_MS
-from teacup.kafka.headers import FUTURE_TIME, INVALID_JSON, INVALID_KEY, INVALID_TEXT, NO_TIME, UNKNOWN_SCHEMA
+from teacup.kafka.headers import (
+    FUTURE_TIME,
+    INVALID_JSON,
+    INVALID_KEY,
+    INVALID_TEXT,
+    NO_TIME,
+    TOMBSTONE,
+    UNKNOWN_SCHEMA,
+)
 from teacup.kafka.records.framed import schema_ids
 from teacup.kafka.records.json_fields import JsonFields, json_fields, text_of
 from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid, valid_or_null
+
+SKIPPED = "skipped"
+"""The outcome of records that take no part and go nowhere, because their side says so; they are counted."""
 
 RAW, UNREADABLE = "raw", "unreadable"
 """Columns of a batch whose values became JSON when they were read: the bytes as they were, and why there is no JSON."""
@@ -44,7 +55,7 @@ class ParsedBatch:
 
     records    in the schema of `frames.RECORD`; late: one flag each
     proves     per record, whether it can have been appended at its time, by clocks that differ a little
-    dead       rows of the dead letters
+    dead       rows of the dead letters, and of what is skipped
     schemas    the schemas that the registry had, of those that values name, each with its first offset
     appended   the event times are those at which the broker appended the records
     """
@@ -109,6 +120,8 @@ def parse(
             columns[OWN_KEY] = constant(None, pl.Binary, len(frame))
         frame = frame_of(columns)
     reason = _why_dead(frame["time"], found.reasons, valid(found.times, ceiling))
+    if side.tombstones is not None:
+        reason = _with_tombstones(reason, batch)
     dead = empty_rows()
     proves = _proves(side, found.times, timestamps, kinds, listed_ms)
     if reason is not None:
@@ -116,6 +129,9 @@ def parse(
         if RAW in batch.schema.names:
             as_read = as_read.with_columns(pl.Series("value", batch.column(RAW)))
         dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
+        if side.tombstones == "skip":
+            skipped = (pl.col("reason") == TOMBSTONE).fill_null(value=False)
+            dead = dead.with_columns(outcome=pl.when(skipped).then(pl.lit(SKIPPED)).otherwise("outcome"))
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < watermark_before_ms)
     appended = not side.payload_time and len(kinds) > 0 and kinds[0].as_py() == LOG_APPEND_TIME
@@ -159,6 +175,16 @@ def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array
         .then(pl.lit(FUTURE_TIME))
         .otherwise(pl.col("why"))
     )["reason"]
+
+
+def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Series | None:
+    """Returns why records do not take part, with those that have no value; what else may be wrong with them is not."""
+    values = batch.column(RAW if RAW in batch.schema.names else "value")
+    if not values.null_count:
+        return reason
+    others = pl.repeat(None, len(values), dtype=pl.String, eager=True) if reason is None else reason
+    empty = pl.Series(pl.from_arrow(values.is_null()))
+    return pl.select(pl.when(empty).then(pl.lit(TOMBSTONE)).otherwise(others)).to_series()
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ ROW = pl.Schema(
 key      the join key; left_key and right_key are the records' own
 outcome  matched | unmatched (left without right) | unjoined (right that appears in no output row and never will)
          | dead_letter (a record of either side that cannot take part) | late (a copy of a late right record)
-reason   of unmatched, unjoined and dead_letter rows: one of `teacup.kafka.headers`
+         | skipped (a tombstone of a side that skips them)
+reason   of unmatched, unjoined, dead_letter and skipped rows: one of `teacup.kafka.headers`
 late     the row's record came later than its disorder allows
 """
 

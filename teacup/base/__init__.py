@@ -1,6 +1,7 @@
 """What has nothing to do with Kafka, Spark or HTTP: clocks, errors, logs, fields, configuration files.
 
 config/         configuration files: reading, `${NAME}`, validation, durations
+cache.py        where caches go, for a user with and without a home
 clock.py        a wall clock that is trusted only while something else agrees with it (pure)
 errors.py       how a command ends, and what is raised for a configuration that cannot work (pure)
 fields.py       the fields of a description, coerced or refused by their declared types; which values are secret (pure)

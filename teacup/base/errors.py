@@ -35,6 +35,7 @@ class ExitCode(IntEnum):
     UNKNOWN = 9, "the delay of some topic is not known, or the answer is contradicted by the records around it"
     LOCKED = 10, "another run of the collector holds the lock; nothing was done"
     DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
+    ACCESS = 12, "the brokers refuse access: a login, TLS or an ACL; the message names all that is missing"
     NOT_RUNNING = 20, "a job that is looked at should run and does not: it was stopped, has failed, or never started"
     BEHIND = 21, "a job that is looked at runs, and is further behind than the limit that was given"
     DIFFERS = 22, "an audit found differences between the output and the join; they are named"

@@ -97,6 +97,11 @@ def worker_environment(*, as_json: bool, job: str = "") -> dict[str, str]:
     return {f"spark.executorEnv.{AS_JSON}": job or "1"} if as_json else {}
 
 
+def logs_json(properties: Mapping[str, str]) -> bool:
+    """Returns whether these Spark properties are of a job that logs JSON."""
+    return f"spark.executorEnv.{AS_JSON}" in properties
+
+
 def log_like_the_driver() -> None:
     """Sets up the log, unless the process has one already; without one Python prints the message alone."""
     handler = logging.StreamHandler()

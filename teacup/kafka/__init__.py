@@ -8,6 +8,7 @@ records/    what is in a record: its time, its join key, its value as JSON, what
 write/      Arrow batches to topics
 client.py   librdkafka: configurations, clients, what it says and which errors follow
 errors.py   what can go wrong between us and Kafka (pure)
+grants.py   what a user needs at the brokers, and the commands that grant it (pure)
 headers.py  the headers that Teacup adds to records, and the reasons that it gives in them (pure)
 
 Public: `teacup.kafka.read.range_reader.RangeReader`, `teacup.kafka.log.broker_log.BrokerLog`,

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
-from teacup.kafka.errors import ConfigError, KafkaIOError, KafkaUnavailable, TopicMissing
+from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
 
 T = TypeVar("T")
 
@@ -300,7 +300,48 @@ def is_transient(error: KafkaError) -> bool:
     return bool(error.retriable()) or error.code() in _TRANSIENT
 
 
-_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+def is_about_its_group(error: KafkaError) -> bool:
+    """Returns whether a reader's error is about its group, which librdkafka looks for although nobody joins one.
+
+    A user who may read the topic need not be allowed to use the group.
+    """
+    return error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+
+
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.SASL_AUTHENTICATION_FAILED)
+_ACL_IS_MISSING = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+)
+_TLS_ALERT = "SSL alert number"  # the brokers' reason to end a connection, as for want of a client's certificate
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # the server that issues tokens did not give one: it may later
+
+
+def is_not_let_in(error: KafkaError) -> bool:
+    """Returns whether the brokers refuse the connection itself: its login, or its TLS."""
+    return (error.code() in _NOT_LET_IN and _NO_TOKEN not in error.str()) or _TLS_ALERT in error.str()
+
+
+def not_let_in(error: KafkaError, kafka: Mapping[str, str]) -> NotLetIn:
+    """Returns the error for a connection that the brokers refuse: with whom they refuse, and the properties to look at.
+
+    Waiting would not help, so nothing is tried again.
+    """
+    brokers = _brokers(kafka)
+    if error.code() == KafkaError._SSL or _TLS_ALERT in error.str():
+        return NotLetIn(
+            f"TLS with brokers {brokers} failed ({said(error)}): correct `ssl.ca.location`, the client's "
+            "`ssl.certificate.location` and `ssl.key.location`, or `security.protocol`"
+        )
+    mechanism = kafka.get("sasl.mechanism") or kafka.get("sasl.mechanisms", "GSSAPI")
+    user = f"user {kafka['sasl.username']!r}" if kafka.get("sasl.username") else "the login"
+    credentials = "`sasl.username`, `sasl.password`" if kafka.get("sasl.username") else "the credentials under `kafka`"
+    return NotLetIn(
+        f"brokers {brokers} refuse {user} ({said(error)}): correct {credentials}, or `sasl.mechanism` ({mechanism})"
+    )
 
 
 def translate(
@@ -313,15 +354,34 @@ def translate(
     if is_missing(error):
         return TopicMissing(topic, partition)
     where = topic if partition is None else f"{topic}-{partition}"
-    if trouble is not None and trouble.code() in _NOT_LET_IN:
-        return KafkaIOError(f"{doing} of {where} failed: {said_with_name(trouble)}")
-    kind = KafkaUnavailable if is_transient(error) else KafkaIOError
-    return kind(f"{doing} of {where} failed: {said_with_name(error)}")
+    if trouble is not None and is_not_let_in(trouble):
+        error = trouble
+    return failure(error, f"{doing} of {where} failed: {said_with_name(error)}")
 
 
-def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: float | None = None) -> T:
+def failure(error: KafkaError, message: str) -> KafkaIOError:
+    """Returns the message as an error of the class that says whether the same call may work later."""
+    if is_not_let_in(error):
+        return NotLetIn(message)
+    if lacks_acl(error.code()):
+        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that is missing")
+    return KafkaUnavailable(message) if is_transient(error) else KafkaIOError(message)
+
+
+def lacks_acl(code: int) -> bool:
+    """Returns whether an error says that the user lacks an ACL."""
+    return code in _ACL_IS_MISSING
+
+
+def retried(
+    call: Callable[[], T],
+    kafka: Mapping[str, Any],
+    give_up_after_s: float | None = None,
+    say_after_s: float = SAY_AFTER_S,
+) -> T:
     """Calls until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning.
 
+    say_after_s       when the warning comes, at the earliest
     give_up_after_s   None: after a minute. (A running job holds for longer: `teacup.spark.stream_reader`.)
 
     `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
@@ -333,7 +393,7 @@ def retried(call: Callable[[], T], kafka: Mapping[str, Any], give_up_after_s: fl
     def worth_another_try(error: BaseException) -> bool:
         nonlocal reported
         spent_s = time.monotonic() - started
-        if isinstance(error, KafkaUnavailable) and not reported and spent_s > SAY_AFTER_S:
+        if isinstance(error, KafkaUnavailable) and not reported and spent_s > say_after_s:
             reported = True
             log.warning("brokers %s: %s; tried again for up to %d s", brokers, error, within_s)
         return isinstance(error, KafkaUnavailable) or (spent_s < MISSING_GRACE_S and isinstance(error, TopicMissing))

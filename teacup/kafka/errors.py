@@ -4,10 +4,13 @@
       +- ConfigError        a property that is refused, or that librdkafka does not accept
       +- KafkaUnavailable   the broker is unreachable or did not answer in time: worth a retry later
       |    +- RegistryUnreachable  the schema registry gave no usable answer for too long
+      +- AccessRefused      an ACL is missing
+      |    +- NotLetIn      the brokers refuse the connection: its login, or its TLS
       +- RegistryRefused    the schema registry refuses us, or something else answers
       +- TopicMissing       the topic or partition does not exist
       +- OffsetOutOfRange   the offset was deleted by retention, or truncated: records are gone
       +- DeliveryFailed     a record was not acknowledged
+      |    +- DeliveryRefused  an ACL on its topic is missing
       +- RecordTooLarge     a record exceeds a limit of its topic or of the producer
       +- ProducerFailed     librdkafka has given up a producer, for example because it was fenced
       |    +- Fenced        another producer with the same transactional id took over, or its transaction timed out
@@ -45,6 +48,16 @@ class KafkaUnavailable(KafkaIOError):
 
 class RegistryUnreachable(KafkaUnavailable):
     """The schema registry gave no usable answer for too long."""
+
+
+class AccessRefused(KafkaIOError):
+    """The brokers refuse the user something for lack of an ACL. The same call does not work later."""
+
+    exit_code = ExitCode.ACCESS
+
+
+class NotLetIn(AccessRefused):
+    """The brokers refuse the connection: its login, or its TLS; the message names the properties to correct."""
 
 
 class RegistryRefused(KafkaIOError, Invalid):
@@ -102,6 +115,12 @@ class DeliveryFailed(KafkaIOError):
             f"{self.failed} records were not delivered; the first, to topic {self.topic!r} "
             f"partition {self.partition}: {self.reason}"
         )
+
+
+class DeliveryRefused(DeliveryFailed):
+    """An ACL on the topic is missing, as when it was taken away while the job ran."""
+
+    exit_code = ExitCode.ACCESS
 
 
 class RecordTooLarge(KafkaIOError):

@@ -73,6 +73,9 @@ NO_TIME = "no_time"
 FUTURE_TIME = "future_time"
 """dead_letter: its time is further ahead of the clock, or of its append, than `max_future_skew`."""
 
+TOMBSTONE = "tombstone"
+"""dead_letter, skipped: the record has no value, and its side has `tombstones`."""
+
 INVALID_JSON = "invalid_json"
 """dead_letter: with `format: json`, the value is not JSON."""
 

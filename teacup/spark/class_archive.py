@@ -19,8 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from teacup.spark.errors import MissingTool
-from teacup.spark.java import SILENT, archive_file
+from teacup.base.cache import cache_folder, cached
+from teacup.spark.errors import NoCache, SparkError
+from teacup.spark.java import SILENT, archive_name
 from teacup.spark.session import Session
 
 if TYPE_CHECKING:
@@ -30,10 +31,14 @@ WRITE_DEADLINE_S = 120.0
 
 
 def write_archive() -> Path:
-    """Runs a short session whose JVM writes the classes it loaded when it ends. Raises `MissingTool`."""
-    archive = archive_file()
-    if archive.exists():
-        return archive
+    """Runs a short session whose JVM writes the classes it loaded when it ends. Raises `MissingTool`, `NoCache`."""
+    name = archive_name()
+    if (there := cached(name)) is not None:
+        return there
+    cache = cache_folder()
+    if cache is None:
+        raise NoCache("no folder for the archive can be written to: name one, TEACUP_CACHE=FOLDER")
+    archive = cache / name
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="writing-", dir=archive.parent) as folder:
         written = Path(folder) / archive.name
@@ -99,7 +104,7 @@ def _collect(frame: DataFrame, batch_id: int) -> None:
 def _main() -> int:
     try:
         sys.stdout.write(f"{write_archive()}\n")
-    except MissingTool as error:
+    except SparkError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     return 0

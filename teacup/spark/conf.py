@@ -62,10 +62,15 @@ def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str
 
     rows_in_jvm   False: only tickets and summaries pass through the JVM
     """
-    master = given.get("master", given.get("spark.master", DEFAULT_MASTER))
+    master = master_of(given)
     ours = {**_DEFAULTS, **({} if rows_in_jvm else _LIGHT), **(_LOCAL_DEFAULTS if is_local(master) else {})}
     users = {key: value for key, value in given.items() if key != "master"}
     return {**ours, **users, "spark.master": with_attempts(master)}
+
+
+def master_of(given: Mapping[str, str]) -> str:
+    """Returns the master that properties name."""
+    return given.get("master", given.get("spark.master", DEFAULT_MASTER))
 
 
 def of_checkpoint(checkpoint: str) -> dict[str, str]:

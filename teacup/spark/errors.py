@@ -2,7 +2,10 @@
 
     SparkError
       +- MissingTool       Java or Maven is missing or too old
+      +- NoCache           there is no folder for what is to be cached
       +- SessionRefused    a Spark property or expression would break the job
+      +- StartFailed       Spark's session could not be created
+      |    +- MasterUnreachable  its master does not accept a connection
       +- JvmEnded          Spark's JVM was killed, or ended by itself
 
 Each class carries the exit code of the command that it ends.
@@ -27,10 +30,26 @@ class MissingTool(SparkError):
     exit_code = ExitCode.BAD_JOB_FILE
 
 
+class NoCache(SparkError):
+    """No folder for a cache can be written to; the message says which were tried."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
 class SessionRefused(SparkError, Invalid):
     """A property of the session would break the job, or Spark refuses an expression; the message says which."""
 
     exit_code = ExitCode.BAD_JOB_FILE
+
+
+class StartFailed(SparkError):
+    """Spark's session could not be created; the message has Java's reason."""
+
+
+class MasterUnreachable(StartFailed):
+    """Spark's master does not accept a connection. The same start may work later."""
+
+    exit_code = ExitCode.UNREACHABLE
 
 
 class JvmEnded(SparkError):

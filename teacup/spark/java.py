@@ -23,7 +23,9 @@ from __future__ import annotations
 import atexit
 import hashlib
 import importlib.metadata
+import logging
 import os
+import pwd
 import re
 import shlex
 import shutil
@@ -38,10 +40,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from teacup.base.cache import cache_folders, cached
+from teacup.base.logs import logs_json
 from teacup.spark.errors import JvmEnded, MissingTool
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
+
+log = logging.getLogger("teacup.spark.jvm")
+"""What the JVM and the workers below it write to standard error, where the job logs JSON: a line of theirs each."""
 
 MINIMUM_JAVA = 17
 _HOW = (
@@ -80,12 +87,27 @@ def check_java() -> None:
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         find_java()
+        check_user()
 
 
-def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """`TEACUP_CACHE`, else `~/.cache/teacup`."""
-    named = env.get("TEACUP_CACHE")
-    return Path(named).expanduser() if named else Path.home() / ".cache" / "teacup"
+def check_user() -> None:
+    """Checks that the user has a name: Spark's file system does not start without. Raises `MissingTool`."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        raise MissingTool(
+            f"user {os.getuid()} has no name on this machine, and Spark does not start without: add it to /etc/passwd, "
+            "or run as a user who is there (in a container: the image's own user)"
+        ) from None
+
+
+_JAVAS_TMP = "/tmp"
+
+
+def temporary_folder() -> dict[str, str]:
+    """Returns the system property for the folder of TMPDIR, which Java does not look at."""
+    folder = tempfile.gettempdir()
+    return {} if folder == _JAVAS_TMP else {"java.io.tmpdir": folder}
 
 
 _LINKED = ("bin", "jars", "sbin")
@@ -94,22 +116,29 @@ _LINKED = ("bin", "jars", "sbin")
 def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool = True) -> None:
     """Sets SPARK_HOME in `env` unless it is set already; call it before the JVM is started.
 
-    shared   whether the home may be the cached one; otherwise it is removed when this process ends
+    shared   whether the home may be the cached one; otherwise it is removed when this process ends. So it is if there
+             is no cache
     """
     if "SPARK_HOME" in env:
         return
-    folder = cache_folder() / "spark-home" if shared else Path(tempfile.mkdtemp(prefix="teacup-spark-"))
-    if not shared:
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if shared:
+        for cache in cache_folders():
+            with suppress(OSError):
+                env["SPARK_HOME"] = str(spark_home(cache / "spark-home"))
+                return
+    folder = Path(tempfile.mkdtemp(prefix="teacup-spark-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     env["SPARK_HOME"] = str(spark_home(folder))
 
 
 def spark_home(folder: Path) -> Path:
-    """Returns the home of the installed PySpark in `folder`, created if it does not exist yet."""
+    """Returns the home of the installed PySpark in `folder`, created if it does not exist yet. Raises `OSError`."""
     distribution = importlib.metadata.distribution("pyspark")
     installed = Path(str(distribution.locate_file("pyspark"))).resolve()
     digest = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
     home = folder / f"{distribution.version}-{digest}"
+    if all((home / name).exists() for name in _LINKED):
+        return home  # perhaps in a folder that is read only
     home.mkdir(parents=True, exist_ok=True)
     for name in _LINKED:
         try:
@@ -128,24 +157,23 @@ _SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different tr
 
 def archive_options() -> tuple[str, ...]:
     """Returns the JVM's options for the archive of this Spark and this Java; none if it was not written."""
-    if not _archive_folder().exists():
+    if cached(_ARCHIVES) is None:
         return ()
-    archive = archive_file()
-    return (f'"-XX:SharedArchiveFile={archive}"', _MAPPED, SILENT) if archive.exists() else ()
+    archive = cached(archive_name())
+    return () if archive is None else (f'"-XX:SharedArchiveFile={archive}"', _MAPPED, SILENT)
 
 
-def archive_file() -> Path:
-    """Returns where the archive is, or would be. Raises `MissingTool` without Java, which Spark needs too."""
+_ARCHIVES = "jvm"
+
+
+def archive_name() -> str:
+    """Returns the archive's name in a cache. Raises `MissingTool` without Java, which Spark needs too."""
     java = java_of()
     spark = importlib.metadata.distribution("pyspark")
     installed = Path(str(spark.locate_file("pyspark"))).resolve()
     source = f"{Path(java).resolve()} {installed} {_SOURCE_OF_CLASSES}"
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return _archive_folder() / f"spark-{spark.version}-{digest}.jsa"
-
-
-def _archive_folder() -> Path:
-    return cache_folder() / "jvm"
+    return f"{_ARCHIVES}/spark-{spark.version}-{digest}.jsa"
 
 
 NO_PYTHON = "/dev/null/python"
@@ -177,6 +205,7 @@ class Jvm:
         }
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stderr=pipe, env=env, process_group=0)
+        self._as_json = logs_json(properties)
         self._shown = threading.Thread(target=self._show, name="jvm-errors", daemon=True)
         self._gateway: JavaGateway | None = None
         self._planned = False
@@ -248,8 +277,13 @@ class Jvm:
     def _show(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            if _SAYS_NOTHING not in line:
-                sys.stderr.write(line.decode(errors="replace"))
+            text = line.decode(errors="replace")
+            if _SAYS_NOTHING in line:
+                continue
+            if self._as_json:
+                log.warning("%s", text.rstrip("\n"))
+            else:
+                sys.stderr.write(text)
                 sys.stderr.flush()
 
 

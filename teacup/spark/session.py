@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from teacup.base.logs import AS_JSON
 from teacup.spark import conf
-from teacup.spark.errors import JvmEnded, SessionRefused
-from teacup.spark.java import Jvm, archive_options, use_spark_home
+from teacup.spark.errors import JvmEnded, SessionRefused, StartFailed
+from teacup.spark.java import Jvm, archive_options, temporary_folder, use_spark_home
+from teacup.spark.master import check_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +56,8 @@ class Session:
     def __init__(
         self, name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
     ) -> None:
-        """Prepares a job's session. `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`.
+        """Prepares a job's session. `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`,
+        `MasterUnreachable`.
 
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
         exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
@@ -67,7 +70,10 @@ class Session:
             self._properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another configuration
         elif conf.is_one_machine(self._properties["spark.master"]):
             use_spark_home(shared=conf.is_local(self._properties["spark.master"]))
-        self._jvm = None if submitted or _runs_already() else Jvm(self._properties)
+        starts = not submitted and not _runs_already()
+        if starts:
+            check_master(self._properties["spark.master"])
+        self._jvm = Jvm(self._properties) if starts else None
         self._spark: SparkSession | None = None
         self._warming: threading.Thread | None = None
 
@@ -114,6 +120,7 @@ class Session:
             self._jvm.close(within_s)
 
     def _created(self) -> SparkSession:
+        from py4j.protocol import Py4JJavaError
         from pyspark.sql import SparkSession
 
         if self._jvm is not None:
@@ -121,11 +128,20 @@ class Session:
         builder = SparkSession.builder.appName(self._name)
         for key, value in self._properties.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        try:
+            session = builder.getOrCreate()
+        except Py4JJavaError as error:  # its text is Java's, and is there only while the JVM is
+            raise StartFailed(f"Spark did not start: {java_reason(str(error))}") from None
         _refuse(dict(session.sparkContext.getConf().getAll()), self._exactly_once)
         accumulators = session.sparkContext._accumulatorServer
         accumulators.handle_error = _connection_ended  # type: ignore[method-assign,assignment]
         return session
+
+
+def java_reason(text: str) -> str:
+    """Returns the last cause in an error of Java's, without its stack: the line that says what is wrong."""
+    causes = re.findall(r"^(?:Caused by|:)\s*:?\s*(.+)$", text, re.MULTILINE)
+    return str(causes[-1]) if causes else text.partition("\n")[0]
 
 
 def _connection_ended(request: object, address: object) -> None:
@@ -195,6 +211,7 @@ def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
     if job is not None:
         log_options.append(f'"-Dteacup.job={job}"')
     ours = [*log_options, *(() if rows_in_jvm else _LIGHT_JVM)]
+    ours += [f'"-D{name}={folder}"' for name, folder in temporary_folder().items()]
     archive = archive_options() if conf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
 

@@ -19,7 +19,9 @@ from deploy.checkpoint_lock import (
     Holder,
     Lock,
     checkpoint_lock,
+    claimed_by,
     file_system_of,
+    has_ended,
     look_at_lock,
 )
 from deploy.errors import CheckpointInUse
@@ -64,6 +66,21 @@ def test_a_job_that_ended_frees_its_checkpoint(tmp_path: Path) -> None:
 
     with checkpoint_lock(str(tmp_path)):
         pass
+
+
+def test_whether_a_start_has_ended_is_known_of_this_machine_only(tmp_path: Path) -> None:
+    """Its lock is held as long as it runs; its folder may be gone; on another machine nobody can look."""
+    first, own = tmp_path / "first", claimed_by(str(tmp_path / "own"))
+    started = claimed_by(str(first))
+
+    assert has_ended(own, started)
+    with checkpoint_lock(str(first)):
+        assert not has_ended(own, started)
+        assert has_ended(started, started)  # by whoever holds the lock now
+    assert has_ended(own, started)
+    assert not has_ended(own, started.rpartition(" ")[0] + " another.machine")
+    assert not has_ended(own, claimed_by("s3://bucket/checkpoint"))
+    assert not has_ended(own, "")
 
 
 def test_a_look_says_who_holds_the_lock_and_who_held_it_last(tmp_path: Path) -> None:

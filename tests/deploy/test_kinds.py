@@ -12,7 +12,7 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
-from deploy.check.connect import Checks, Named
+from deploy.check.checks import Checks, Named
 from deploy.cli.app import app
 from deploy.job import CommonJob
 from deploy.jobfile.job_keys import JobKeys
@@ -81,7 +81,7 @@ def test_a_new_kind_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert (kind.opening(), kind.take_over) == ("c: counts t", True)
     assert "| `topic` | required | the topic whose records are counted |" in schema.stdout
     assert "error    kafka" in checked.stdout
-    assert f"ok       checkpoint  {state} is new" in checked.stdout
+    assert f"checkpoint    {state} is new" in checked.stdout
 
 
 @pytest.mark.parametrize(

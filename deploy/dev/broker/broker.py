@@ -186,7 +186,10 @@ class Broker:
                 raise BrokerFailed(f"the broker in {self.folder} has port {port}, not {wanted}; take a new folder")
             return port, controller
         if wanted is not None and not is_free(wanted):
-            raise BrokerFailed(f"port {wanted} is not free")
+            raise BrokerFailed(
+                f"port {wanted} is in use: end what listens there (`ss -ltnp 'sport = :{wanted}'` names it), or give "
+                "another port (`--port`, or leave it out for a free one)"
+            )
         ports = (wanted or free_port(), free_port())
         kept.write_text(f"{ports[0]} {ports[1]}\n")
         return ports

@@ -2,7 +2,7 @@
 
     python -m deploy.dev.broker.jars   fetches those of the broker, and prints their folder
 
-The folder is `$TEACUP_CACHE` (default `~/.cache/teacup`) `/broker/<kafka version>-<digest of the pom>`. It is built
+The folder is `broker/<kafka version>-<digest of the pom>` in a cache (`teacup.base.cache`). It is built
 under a temporary name and renamed, behind a file lock: it is complete or absent, and only one process fetches it.
 """
 
@@ -18,8 +18,9 @@ import tempfile
 from pathlib import Path
 
 from deploy.errors import JarsNotFetched
-from teacup.spark.errors import MissingTool, SparkError
-from teacup.spark.java import cache_folder, find_java
+from teacup.base.cache import cache_folder, cached
+from teacup.spark.errors import MissingTool, NoCache, SparkError
+from teacup.spark.java import find_java
 
 _PARTS = Path(__file__).parent
 POM = _PARTS / "pom.xml"
@@ -37,10 +38,14 @@ def kafka_version(pom: Path = POM) -> str:
 def fetch_jars(pom: Path = POM) -> Path:
     """Returns the folder with the jars; if it does not exist yet, Maven fetches them."""
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
-    root = cache_folder() / "broker"
-    folder = root / f"{kafka_version(pom)}-{digest}"
-    if folder.is_dir():
-        return folder
+    name = f"{kafka_version(pom)}-{digest}"
+    if (there := cached(f"broker/{name}")) is not None:
+        return there
+    cache = cache_folder()
+    if cache is None:
+        raise NoCache("no folder for Kafka's jars can be written to: name one, TEACUP_CACHE=FOLDER")
+    root = cache / "broker"
+    folder = root / name
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from datadelay.watermark import UNKNOWN
-from deploy.check.connect import Named, side_outputs
+from deploy.check.checks import Named, side_outputs
 from deploy.job import JoinJob
 from deploy.jobs.query import failed
 from deploy.jobs.replan import nothing_is_in
@@ -90,7 +90,7 @@ def run_unjoined(
     """
 
     def wait(stopped: Callable[[], bool]) -> None:
-        wait_for_brokers(job.spec.kafka, stopped)
+        wait_for_brokers(job.spec.kafka, stopped, job.brokers_answer_within_ms / 1000)
         wait_for_registry(job.spec.registry, [job.spec.right], stopped)
 
     def work() -> ExitCode:
@@ -108,7 +108,7 @@ def _topics(job: JoinJob) -> list[Named]:
     return [
         Named("right.topic", spec.right.topic, spec.kafka),
         Named("output.topic", output.topic, spec.kafka),
-        *side_outputs({"unjoined": output.unjoined}, {**spec.kafka, **output.kafka}),
+        *side_outputs({"unjoined": output.unjoined}, {**spec.kafka, **output.kafka}, also_read=output.exactly_once),
     ]
 
 

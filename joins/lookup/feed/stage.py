@@ -27,7 +27,7 @@ from joins.lookup.feed.spec import WAY_OUT, FeedSpec, FeedStorage
 from joins.lookup.key_lookup import REFUSED, refused, storage_client
 from joins.lookup.right_items import to_items
 from joins.read.deserialize import SideReader
-from joins.read.parse import parse
+from joins.read.parse import SKIPPED, parse
 from joins.read.range_gate import lags_of
 from joins.rows.frames import RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
@@ -66,7 +66,7 @@ class FeedTicket:
 
 @dataclass(slots=True)
 class FeedSummary:
-    """Counts of one task's records. read = stored + conflict + null_key + dead (rejected ones are dead)."""
+    """Counts of one task's records. read = stored + conflict + null_key + skipped + dead (rejected ones are dead)."""
 
     partition: int
     number: int
@@ -78,6 +78,7 @@ class FeedSummary:
     null_key: int = 0
     expired: int = 0
     late: int = 0
+    skipped: int = 0
     dead: dict[str, int] = field(default_factory=dict)
     newest_ms: int | None = None
     disorder_ms: int = 0
@@ -129,7 +130,10 @@ class FeedTask:
         skew_ms = spec.max_future_skew_ms
         taken = parse("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
         if len(taken.dead):
-            self._write_dead_letters(taken.dead)
+            skipped = taken.dead["outcome"] == SKIPPED
+            summary.skipped += int(skipped.sum())
+            if not skipped.all():
+                self._write_dead_letters(taken.dead.filter(~skipped))
         times = taken.records["time"].to_numpy()
         lags_ms, summary.newest_ms = lags_of(times, known)
         summary.disorder_ms = max(summary.disorder_ms, int(lags_ms.max(initial=0)))

@@ -16,7 +16,7 @@ from typing import Any
 
 from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
-from joins.spec import IDENTITY, JoinPath, JoinSpec
+from joins.spec import IDENTITY, IDENTITY_IF_SET, JoinPath, JoinSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,9 +92,9 @@ def _check_same(key: str, was: str, now: str) -> None:
 def as_it_was(spec: JoinSpec, state: BatchPlan) -> JoinSpec:
     """Returns the join that wrote a batch plan: its identity decides rows and facts, the rest is as in `spec`."""
     changes: dict[str, dict[str, Any]] = {"": {}, "left": {}, "right": {}}
-    for name in IDENTITY:
+    for name in (*IDENTITY, *IDENTITY_IF_SET):
         side, _, field = name.rpartition(".")
-        changes[side][field] = state.identity[name]
+        changes[side][field] = state.identity[name] if name in IDENTITY else state.identity.get(name)
     return replace(
         spec,
         left=replace(spec.left, **changes["left"]),

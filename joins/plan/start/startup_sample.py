@@ -52,14 +52,16 @@ class Sample:
     keys    join keys; None where a record has none
     times   event times; None where a record has no valid one
     out_of  how many offsets the ranges have that the records were taken from
-    faults  why values or keys cannot be used, and how often
+    tombstones  how many have no value
+    future_ms   the middle one of the times that are from the future; None if none is
     timed   how many records have a time at all, be it from the future
     """
 
     keys: Mapping[int, Sequence[bytes | None]] = field(default_factory=dict)
     times: Mapping[int, Sequence[int | None]] = field(default_factory=dict)
     out_of: int = 0
-    faults: Mapping[str, int] = field(default_factory=dict)
+    tombstones: int = 0
+    future_ms: int | None = None
     timed: int = 0
 
     @property
@@ -239,6 +241,8 @@ def sample_of(
     """Finds the join keys and event times of records, by partition, out of so many offsets."""
     keys: dict[int, list[bytes | None]] = {}
     times: dict[int, list[int | None]] = {}
+    ahead: list[int] = []
+    tombstones = 0
     timed = 0
     decode = decoder(side, registry)
     for p, some in records.items():
@@ -246,8 +250,11 @@ def sample_of(
         found = find(side, batch)
         keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
         times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
+        ahead += [at for at in found.times.to_pylist() if at is not None and at > ceiling_ms]
+        tombstones += sum(record.value is None for record in some)
         timed += len(found.times) - found.times.null_count
-    return Sample(keys, times, out_of, timed=timed)
+    middle = sorted(ahead)[len(ahead) // 2] if ahead else None
+    return Sample(keys, times, out_of, tombstones, middle, timed)
 
 
 def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Spans) -> dict[int, tuple[int, int]]:

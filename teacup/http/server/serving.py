@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import signal
@@ -46,6 +47,14 @@ def end_by_signals() -> None:
         signal.signal(number, lambda *_: sys.exit(ExitCode.DONE))
 
 
+def _remedy(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"end what listens there (`ss -ltnp 'sport = :{port}'` names it), or give another `port`"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 need a privilege: give a `port` above"
+    return "give a `host` that is an address of this machine, 0.0.0.0 for all of them"
+
+
 def listen(keys: ServerKeys) -> socket.socket:
     """Returns a listening socket; port 0: any free one. Raises `SettingsInvalid`, also for an unusable certificate."""
     check_certificate(keys.tls_certificate, keys.tls_key)
@@ -56,7 +65,9 @@ def listen(keys: ServerKeys) -> socket.socket:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise SettingsInvalid("host, port", [f"cannot listen on host {host!r}, port {port}: {error}"]) from error
+        raise SettingsInvalid(
+            "host, port", [f"cannot listen on host {host!r}, port {port}: {error}; {_remedy(error, port)}"]
+        ) from error
     listener.setblocking(False)
     return listener
 

@@ -5,7 +5,8 @@
     fence     every earlier writer, and abort its open transaction: readers of committed records wait for it. A
               checkpoint without any batch also leaves a receipt of its own in each bucket, the claim: whatever is
               still under way elsewhere finds it and ends. Bucket 0 is claimed before the others: of several checkpoints
-              that begin at once, one gets it, and the rest have claimed nothing
+              that begin at once, one gets it, and the rest have claimed nothing. A claim of a start that has ended,
+              and wrote nothing, keeps nobody out
 
 A writer that is still running may fence us in turn, with an attempt that began before the claim. It does so only a few
 times, because its own attempts are limited.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,10 +30,12 @@ from teacup.base.process import within
 from teacup.kafka import client
 from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, access_refused, read_receipt, settle
-from teacup.kafka.delivery.receipt import Batch, Receipt, check_start
+from teacup.kafka.delivery.receipt import Batch, Receipt, bare_claims, check_start
 from teacup.kafka.errors import Fenced
 from teacup.kafka.log.groups import error_codes
 from teacup.kafka.write.producer import Clients
+
+log = logging.getLogger("teacup.kafka.delivery.claim")
 
 CLAIMS = 10
 _PAUSE_S = 0.5
@@ -48,6 +52,8 @@ def begin(
     goes_on_after: Batch | None = None,
     now_ms: Callable[[], int] = wall_ms,
     clients: Clients = client,
+    claimed_by: str = "",
+    has_ended: Callable[[str], bool] = lambda claimed_by: False,
 ) -> None:
     """Makes the output belong to this checkpoint alone.
 
@@ -55,15 +61,17 @@ def begin(
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
                that had fewer buckets until now continues: the output is its own, and the others are claimed
     take_over, goes_on_after  as in `receipt.check_start`
+    claimed_by  names this start in the claim; has_ended: whether the start of another claim has surely ended
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
     """
     _check_access(kafka, buckets, clients)
-    check_new = functools.partial(check_start, take_over=take_over, goes_on_after=goes_on_after)
     if not planned:
         buckets = [*buckets, *_beyond(kafka, buckets[-1], clients)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
+        bare = bare_claims(receipts, has_ended)
+        check_new = functools.partial(check_start, take_over=take_over, goes_on_after=goes_on_after, bare=bare)
         newest = max((batch.number for batch in planned.values()), default=0)
         added = []
         for bucket, receipt in zip(buckets, receipts, strict=True):
@@ -73,8 +81,10 @@ def begin(
                 added.append(bucket)
             else:  # of when there were as many buckets before
                 check_start(receipt, generation, Batch(generation, newest + 1, ""), str(bucket))
-        claimant = _Claimant(kafka, clients, generation, now_ms)
+        claimant = _Claimant(kafka, clients, generation, now_ms, claimed_by)
         if not planned:
+            if bare:
+                log.info("the output was claimed by a start that wrote nothing and has ended: this one claims it")
             claimant.claim(buckets[0], check_new)
             list(pool.map(lambda bucket: claimant.claim(bucket, check_new), buckets[1:]))
     if planned:
@@ -115,6 +125,7 @@ class _Claimant:
     clients: Clients
     generation: str
     now_ms: Callable[[], int]
+    claimed_by: str
 
     def claim(self, bucket: OutputBucket, check: Callable[..., None]) -> None:
         """Fences a bucket's earlier writers and leaves the claim, if `check` (as `check_start`) raises nothing."""
@@ -122,7 +133,7 @@ class _Claimant:
             try:
                 with closing(TransactionalWriter(self.kafka, bucket, self.clients)) as writer:
                     check(writer.receipt, self.generation, None, str(bucket))
-                    writer.commit(Receipt.claim(self.generation, self.now_ms()), {})
+                    writer.commit(Receipt.claim(self.generation, self.now_ms(), self.claimed_by), {})
                 return
             except Fenced:
                 if not tries_left:

@@ -22,7 +22,16 @@ from teacup.base.process import within
 from teacup.kafka import client
 from teacup.kafka.client import said_with_name
 from teacup.kafka.delivery.receipt import Receipt
-from teacup.kafka.errors import DeliveryFailed, Fenced, KafkaIOError, KafkaUnavailable, ProducerFailed, TopicMissing
+from teacup.kafka.errors import (
+    AccessRefused,
+    DeliveryFailed,
+    Fenced,
+    KafkaIOError,
+    KafkaUnavailable,
+    ProducerFailed,
+    TopicMissing,
+)
+from teacup.kafka.grants import Grant
 from teacup.kafka.write.producer import Clients
 from teacup.kafka.write.writer import TopicWriter
 
@@ -74,6 +83,12 @@ class OutputBucket:
     def group(self) -> str:
         """The consumer group whose offset metadata is the receipt."""
         return self.transactional_id
+
+    @property
+    def grants(self) -> tuple[Grant, Grant]:
+        """What a user needs for the receipts and the transactions of all buckets of the job."""
+        prefix = f"{PREFIX}{self.job}/"
+        return Grant("group", prefix, ("Read",), True), Grant("transactional-id", prefix, ("Write",), True)
 
     def __str__(self) -> str:
         return f"bucket {self.number} of job {self.job!r} to {self.topic!r}"
@@ -153,8 +168,7 @@ class FencedProducer:
             return self._fenced(message)
         if client.is_missing(error):
             return TopicMissing(self._bucket.topic)
-        kind = KafkaUnavailable if client.is_transient(error) else KafkaIOError
-        return access_refused(self._bucket, error) or kind(message)
+        return access_refused(self._bucket, error) or client.failure(error, message)
 
     def _fatal(self) -> set[int]:
         """Returns the code of the error that ended the producer, if one has.
@@ -193,18 +207,16 @@ class FencedProducer:
             raise TopicMissing(topic)
 
 
-def access_refused(bucket: OutputBucket, error: KafkaError) -> KafkaIOError | None:
+def access_refused(bucket: OutputBucket, error: KafkaError) -> AccessRefused | None:
     """Returns the error that names the missing ACL; None if the broker refused something else, or nothing."""
+    group, transactions = bucket.grants
     needed = {
-        KafkaError.GROUP_AUTHORIZATION_FAILED: f"Read on group {bucket.group!r}, which holds the receipt",
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"Write on transactional id {bucket.transactional_id!r}",
+        KafkaError.GROUP_AUTHORIZATION_FAILED: group,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: transactions,
     }.get(error.code())
     if needed is None:
         return None
-    return KafkaIOError(
-        f"{bucket}: the broker refuses the user ({error.name()}): grant {needed}; for all buckets grant it on the "
-        f"prefix {bucket.transactional_id.rpartition('/')[0] + '/'!r}"
-    )
+    return AccessRefused(f"{bucket}: the broker refuses the user ({error.name()}): grant {needed}")
 
 
 def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> None:

@@ -22,14 +22,15 @@ This decides what a bucket does with a batch:
     of a later batch                     refused: the checkpoint has gone back
 
 A checkpoint without any batch first claims the output, with a receipt of its generation and the number 0. So whatever
-is still under way on an older checkpoint, including its first batch, finds another generation there, and ends.
+is still under way on an older checkpoint, including its first batch, finds another generation there, and ends. A claim
+of a start that has ended, and never wrote anything, keeps nobody out: nothing could be written twice.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -76,9 +77,9 @@ class Receipt:
     reached: str = ""
 
     @classmethod
-    def claim(cls, generation: str, at_ms: int) -> Receipt:
-        """Returns what a new checkpoint leaves before its first batch."""
-        return cls(generation, 0, "", 0, done=True, at_ms=at_ms)
+    def claim(cls, generation: str, at_ms: int, claimed_by: str = "") -> Receipt:
+        """Returns what a new checkpoint leaves before its first batch. claimed_by: who starts on it, for people."""
+        return cls(generation, 0, "", 0, done=True, at_ms=at_ms, reached=claimed_by)
 
     def to_text(self) -> str:
         """Returns it as it is committed: offset metadata, JSON."""
@@ -140,9 +141,9 @@ def written_so_far(receipt: Receipt | None, batch: Batch, who: str) -> WrittenSo
             raise ReceiptRefused(
                 f"{who} has no receipt, and batch {batch.number} of this checkpoint is not its first: what of it is in "
                 "the output is not known. Kafka forgets a group's offsets `offsets.retention.minutes` after its last "
-                "commit; or the group was deleted; or the output topic was recreated; or this checkpoint wrote at "
-                "least once until now, or to another output topic. Start a new checkpoint at a time (`start: TIME`), "
-                "or change to `delivery: at-least-once` for good: it leaves no receipts"
+                "commit; or the group was deleted; or the output topic was recreated; or the job had another `name`; "
+                "or this checkpoint wrote at least once until now, or to another output topic. Start a new checkpoint "
+                "at a time (`start: TIME`), or change to `delivery: at-least-once` for good: it leaves no receipts"
             )
         return NOTHING_IN
     if receipt.generation != batch.generation:
@@ -183,17 +184,19 @@ def check_start(
     *,
     take_over: bool = False,
     goes_on_after: Batch | None = None,
+    bare: Collection[str] = (),
 ) -> None:
     """Raises `ReceiptRefused` if the output does not belong to a checkpoint that is about to continue or to begin.
 
     planned    the newest batch that the checkpoint has planned for the bucket; None if it has planned none
     take_over  a checkpoint that begins may claim an output that another one has written
     goes_on_after  the last batch of the checkpoint that one which begins replaces; nothing later may be in the output
+    bare       generations whose claims a checkpoint that begins may replace (`bare_claims`)
     """
     if planned is not None:
         written_so_far(receipt, planned, who)
         return
-    if receipt is None or (receipt.generation == generation and receipt.number == 0):
+    if receipt is None or (receipt.number == 0 and receipt.generation in (generation, *bare)):
         return
     if receipt.generation == generation:
         raise ReceiptRefused(
@@ -203,9 +206,10 @@ def check_start(
     if goes_on_after is not None and receipt.generation == goes_on_after.generation:
         _check_ended(receipt, goes_on_after, who)
     elif not take_over:
+        at = f"at batch {receipt.number}" if receipt.number else f"about to write its first batch ({receipt.reached})"
         raise OutputTaken(
             f"{who}: a job of this name on another checkpoint (generation {receipt.generation}) writes to this output, "
-            f"is at batch {receipt.number}, and may still run; this checkpoint is new. Nothing was touched. Use that "
+            f"is {at}, and may still run; this checkpoint is new. Nothing was touched. Use that "
             "checkpoint; or give this job another output topic (with another `name` alone it writes its rows "
             "beside those that are there); or, if this checkpoint is to "
             "replace the other one, stop that job and start with `teacup run --take-over`: rows from `start` on are "
@@ -224,6 +228,18 @@ def _check_ended(receipt: Receipt, last: Batch, who: str) -> None:
             f"{who}: of batch {last.number}, after which this checkpoint goes on, only {receipt.rows} rows are in the "
             "output. Start the other checkpoint once with its own job file and stop it; then repeat `teacup move`"
         )
+
+
+def bare_claims(receipts: Iterable[Receipt | None], has_ended: Callable[[str], bool]) -> frozenset[str]:
+    """Returns the generations whose claims keep nobody out: nothing was ever written, and their starts have ended.
+
+    receipts   of all buckets of an output
+    has_ended  whether a start, as its claim names it, has surely ended
+    """
+    claims = [receipt for receipt in receipts if receipt is not None]
+    if any(claim.number for claim in claims):
+        return frozenset()
+    return frozenset(claim.generation for claim in claims if has_ended(claim.reached))
 
 
 def needed(receipt: Receipt | None, now_ms: int) -> bool:

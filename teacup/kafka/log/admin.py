@@ -79,15 +79,15 @@ def wait_for_brokers(
     stopped: Callable[[], bool] = lambda: False,
     give_up_after_s: float | None = None,
 ) -> None:
-    """Returns once a broker has answered, or `stopped()`; one warning after 3 s, `KafkaUnavailable` in the end.
+    """Returns once a broker has answered, or `stopped()`; a warning after the first try, `KafkaUnavailable` in the end.
 
     Raises `ConfigError` for properties that librdkafka does not accept.
     """
-    troubles: list[str] = []
+    troubles: list[KafkaError] = []
 
     def note(error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            troubles[:] = [said(error)]
+            troubles[:] = [error]
 
     admin = client.admin(kafka, note, _silent)
 
@@ -98,12 +98,14 @@ def wait_for_brokers(
             admin.list_topics(timeout=_ONE_TRY_S)
         except KafkaException as error:
             admin.poll(0)
-            why = troubles[0] if troubles else said(error.args[0])
+            why = troubles[0] if troubles else error.args[0]
+            if client.is_not_let_in(why):
+                raise client.not_let_in(why, kafka) from error
             raise KafkaUnavailable(
-                f"no broker answered ({why}): correct bootstrap.servers, or start the broker"
+                f"no broker answered ({said(why)}): correct bootstrap.servers, or start the broker"
             ) from error
 
-    client.retried(ask, kafka, give_up_after_s)
+    client.retried(ask, kafka, give_up_after_s, say_after_s=0.0)
 
 
 def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mapping[str, str]) -> set[int]:
@@ -140,6 +142,8 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
         partition, error = event.partition(), event.error()
         if partition not in waiting or any(spot.partition == partition for spot in spots):
             continue  # until the seek has begun nothing is checked
+        if error is not None and client.is_about_its_group(error):
+            continue
         if error is not None and client.is_out_of_range(error):
             found.add(partition)
         elif error is not None and error.code() != KafkaError._PARTITION_EOF:

@@ -140,6 +140,8 @@ class PointReader:
                 TopicPartition(self.topic, partition), timeout=self._timeout_s
             )
             raise OffsetOutOfRange(self.topic, partition, position, low, high)
+        if client.is_about_its_group(error):
+            return position
         if not client.is_transient(error):
             raise client.translate(error, "read of single records", self.topic, partition)
         self._trouble = error

@@ -113,7 +113,7 @@ class PartitionFetch(ABC):
             raise self._out_of_range(position)
         elif client.is_transient(error):
             self.trouble = error
-        else:
+        elif not client.is_about_its_group(error):
             raise client.translate(error, "read", self.topic, self.partition)
 
     def _out_of_range(self, position: int) -> Exception:

@@ -26,7 +26,7 @@ from confluent_kafka import KafkaError, KafkaException
 from teacup.base.process import PerProcess, no_garbage_collection, within
 from teacup.kafka import client
 from teacup.kafka.client import last_error, said_with_name
-from teacup.kafka.errors import DeliveryFailed, KafkaUnavailable, ProducerFailed
+from teacup.kafka.errors import DeliveryFailed, DeliveryRefused, KafkaUnavailable, ProducerFailed
 from teacup.kafka.native import rdkafka
 from teacup.kafka.native.columns import NotReadable
 from teacup.kafka.write.native_producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
@@ -292,7 +292,7 @@ class TopicWriter:
             self._count_failures(self._native.counts())
         if self._first_failure is not None:
             first = self._first_failure
-            raise DeliveryFailed(first.topic, first.partition, first.reason, self._failed)
+            raise type(first)(first.topic, first.partition, first.reason, self._failed)
 
     def _count_failures(self, counts: RecordCounts) -> None:
         self._failed = counts.failed
@@ -309,7 +309,8 @@ class TopicWriter:
             self._first_failure = self._failure(message.topic(), message.partition(), error)
 
     def _failure(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
-        return DeliveryFailed(topic, partition, f"{said_with_name(error)}{last_error(self._trouble)}", 1)
+        kind = DeliveryRefused if client.lacks_acl(error.code()) else DeliveryFailed
+        return kind(topic, partition, f"{said_with_name(error)}{last_error(self._trouble)}", 1)
 
     def _on_error(self, error: KafkaError) -> None:
         self._trouble = error

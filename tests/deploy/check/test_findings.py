@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +40,9 @@ SPEC = JoinSpec(name="j", left=SIDE, right=Side(topic="impressions"), before_ms=
 
 
 def topic(**changes: Any) -> TopicFacts:
-    return TopicFacts(**{"key": "left.topic", "topic": "clicks", "written": False, "partitions": 4, **changes})
+    needed = ("Read", "DescribeConfigs")
+    facts = {"key": "left.topic", "topic": "clicks", "written": False, "partitions": 4, "needed": needed}
+    return TopicFacts(**{**facts, **changes})
 
 
 def only(findings: Any) -> Finding:
@@ -51,9 +54,11 @@ def only(findings: Any) -> Finding:
     ("facts", "level", "text"),
     [
         (topic(), Level.OK, "'clicks' has 4 partitions"),
-        (topic(allowed=frozenset({"read"})), Level.OK, "may be read"),
-        (topic(allowed=frozenset({"describe"})), Level.ERROR, "may not read it; give it the ACL Read"),
-        (topic(allowed=frozenset({"read"}), written=True), Level.ERROR, "may not write it; give it the ACL Write"),
+        (topic(allowed=frozenset({"read", "describe_configs"})), Level.OK, "may be read"),
+        (topic(allowed=frozenset({"describe"})), Level.ERROR, "the user lacks Read, DescribeConfigs"),
+        (topic(allowed=frozenset({"read"})), Level.ERROR, "the user lacks DescribeConfigs"),
+        (topic(partitions=None, problem="x", code=ExitCode.ACCESS), Level.ERROR, "lacks Read, DescribeConfigs"),
+        (topic(partitions=None, problem="x", code=ExitCode.ACCESS, needed=()), Level.ERROR, "x"),
         (topic(partitions=None), Level.ERROR, "Kafka has no topic 'clicks'"),
         (topic(partitions=None, problem="look-up failed"), Level.ERROR, "look-up failed"),
     ],
@@ -93,13 +98,18 @@ def side(*times: int | None, **changes: Any) -> SideFacts:
     return SideFacts(name="left", sample=sample, now_ms=NOW_MS)
 
 
+def without_topic(facts: SideFacts) -> SideFacts:
+    return replace(facts, has_dead_letters=False)
+
+
 @pytest.mark.parametrize(
     ("facts", "level", "text"),
     [
         (side(), Level.WARNING, "has no records yet"),
         (side(None, None), Level.ERROR, "none of 2 sampled records of 'clicks' has a valid time at 'kafka'"),
         (side(NOW_MS, None), Level.WARNING, "1 of 2 sampled records have no valid time"),
-        (side(1_800_000_000), Level.WARNING, "set `time_unit: s`"),
+        (without_topic(side(NOW_MS, None)), Level.ERROR, "each would stop the job; name a topic for dead letters"),
+        (side(1_800_000_000), Level.WARNING, "whoever writes them must write milliseconds"),
         (side(NOW_MS - 2 * DAY_MS), Level.WARNING, "set `idle: hold`"),
         (side(NOW_MS - 5, NOW_MS), Level.OK, "2 sampled records"),
     ],
@@ -122,12 +132,43 @@ def test_times_in_a_wrong_unit() -> None:
     assert "time_unit" not in only(of_times(SIDE, side(None), None)).text
 
 
-def test_values_that_cannot_be_read_are_counted() -> None:
-    """By the reason that their dead letters would have."""
-    first, second = of_times(SIDE, side(NOW_MS, faults={"invalid_json": 1}), None)
+def test_the_unit_in_which_times_are_plausible_is_named() -> None:
+    """Whichever it is, below the clock and above it: milliseconds read as microseconds are of January 1970, too."""
+    given = {"s": NOW_MS // 1_000, "ms": NOW_MS, "us": NOW_MS * 1_000}
+    scale = {"s": 1_000.0, "ms": 1.0, "us": 0.001}
+    found = {}
+    for configured, factor in scale.items():
+        for unit, number in given.items():
+            at_ms, read = int(number * factor), Side(topic="c", format="json", time="$.t", time_unit=configured)
+            facts = side(None, future_ms=at_ms) if at_ms > NOW_MS else side(at_ms)
+            finding = only(of_times(read, facts, None))
+            said = re.search(r"set `left.time_unit: (\w+)`", finding.text)
+            found[configured, unit] = None if said is None else said[1]
 
-    assert (first.what, first.text) == ("left.format", "1 of 1 sampled records are invalid_json: dead letters")
-    assert second.level is Level.OK
+    assert found == {(is_, given): None if is_ == given else given for is_ in scale for given in scale}
+
+
+@pytest.mark.parametrize(
+    ("tombstones", "time", "has_topic", "level", "text"),
+    [
+        ("skip", "$.t", False, None, ""),
+        (None, "$.t", False, Level.ERROR, "each would stop the job; set `left.tombstones: skip`, or name a topic"),
+        ("dead_letter", "$.t", False, Level.ERROR, "name a topic for dead letters"),
+        (None, "$.t", True, Level.WARNING, "as Debezium writes after deletes: dead letters"),
+        (None, "kafka", False, Level.WARNING, "they are joined like others"),
+    ],
+)
+def test_tombstones_are_seen_before_they_stop_the_job(
+    tombstones: Any, time: str, has_topic: bool, level: Level | None, text: str
+) -> None:
+    """With the exit code that the job would end with."""
+    read = Side(topic="c", format="json", time=time, tombstones=tombstones)
+    facts = replace(side(NOW_MS, tombstones=1), has_dead_letters=has_topic)
+
+    found = [finding for finding in of_times(read, facts, None) if finding.what == "left.tombstones"]
+
+    assert [(finding.level, text in finding.text) for finding in found] == ([] if level is None else [(level, True)])
+    assert {finding.code for finding in found if level is Level.ERROR} <= {ExitCode.REFUSED}
 
 
 def test_disorder() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 
 from teacup.base.errors import ExitCode
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.log.groups import GroupOffsets
 from tests.deploy.jobs.filling import START_MS, fill
-from tests.support.jobprocess import JobProcess
+from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, produce
 
 
@@ -54,3 +55,51 @@ def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claim
     assert "has 5. Leave `join.path` out" in caplog.text
     with closing(GroupOffsets(OutputBucket(content["name"], 0, content["output"]["topic"]).group, kafka)) as receipts:
         assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}
+
+
+def test_a_renamed_job_is_told_the_name_of_its_checkpoint(kafka, job, here, caplog):
+    """By which the output knows its rows: under another name they would be written again."""
+    content = job()
+    fill(kafka, content, 20)
+    assert here.run(content).code is ExitCode.DONE
+
+    assert here.run({**content, "name": "renamed"}).code is ExitCode.CHECKPOINT
+
+    line = caplog.messages[-1]
+    assert f"was written under the name {content['name']!r}, and the job is 'renamed' now" in line
+    assert f"Put `name: {content['name']}` back" in line
+    assert here.run(content).code is ExitCode.DONE
+
+
+def test_a_start_that_failed_before_it_wrote_asks_for_no_take_over(kafka, job, here, tmp_path, caplog):
+    """With its own checkpoint removed, or with another one; a batch of rows changes that."""
+    caplog.set_level(logging.INFO, "teacup.kafka.delivery.claim")
+    content = job(topics={})
+    produce(kafka, content["left"]["topic"], [Put(0, b"0", START_MS, b"no json")])
+    assert here.run(content).code is ExitCode.REFUSED
+
+    changed = {**content, "left": {**content["left"], "format": "bytes"}}
+    assert here.run({**changed, "checkpoint": str(tmp_path / "second")}).code is ExitCode.DONE
+    assert "the output was claimed by a start that wrote nothing and has ended" in caplog.text
+    assert here.run({**changed, "checkpoint": str(tmp_path / "third")}).code is ExitCode.OUTPUT_TAKEN
+
+
+def test_tombstones_are_skipped_counted_and_need_no_topic(kafka, job, here, tmp_path):
+    """On both sides and both paths; without `tombstones` the first one stops the job."""
+    for path in ("direct", "shuffled"):
+        content = job(topics={}, join={"before": "2s", "path": path}, checkpoint=str(tmp_path / path))
+        values = {"left": b'{"t": %d}', "right": b'{"t": %d}'}
+        for side, value in values.items():
+            content[side] |= {"format": "json", "time": "$.t"}
+            puts = [Put(i % 2, b"%d" % i, START_MS, value % (START_MS + i)) for i in range(10)]
+            produce(kafka, content[side]["topic"], [*puts, Put(0, b"0", START_MS, None), Put(1, b"1", START_MS, None)])
+        skipping = {**content, **{side: {**content[side], "tombstones": "skip"} for side in values}}
+
+        ran = here.run(skipping)
+
+        assert ran.code is ExitCode.DONE
+        batches = [line for line in ran.lines if line.get("event") == "batch"]
+        assert sum(line["rows"].get("skipped", 0) for line in batches) == 4
+        assert sum(line["rows"].get("matched", 0) for line in batches) == 10
+        assert len(records(kafka, content["output"]["topic"])) == 10
+    assert here.run({**content, "name": "stops", "checkpoint": content["checkpoint"] + "-2"}).code is ExitCode.REFUSED

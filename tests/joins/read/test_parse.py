@@ -214,3 +214,21 @@ def test_a_time_far_above_its_append_is_from_the_future_in_a_replay_too():
 
     assert parsed.records["time"].to_list() == [1_500]
     assert reasons(parsed) == {11: "future_time"}
+
+
+@pytest.mark.parametrize(("tombstones", "outcome"), [("skip", "skipped"), ("dead_letter", "dead_letter")])
+def test_records_without_a_value_are_what_their_side_says(tombstones, outcome):
+    """Whatever else is wrong with them; what others are is not changed by it."""
+    side = Side(topic="t", format="json", time="$.t", tombstones=tombstones)
+
+    parsed = taken([5] * 4, [b'{"t": 7}', None, b"{}", None], side=side)
+
+    assert parsed.records["offset"].to_list() == [10]
+    assert parsed.dead.select("left_offset", "outcome", "reason").rows() == [
+        (11, outcome, "tombstone"),
+        (12, "dead_letter", "no_time"),
+        (13, outcome, "tombstone"),
+    ]
+    assert parsed.dead.schema == ROW
+    assert reasons(taken([5], [None], side=Side(topic="t", format="json", time="$.t"))) == {10: "no_time"}
+    assert len(taken([5], [None]).records) == 1

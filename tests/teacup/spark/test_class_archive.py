@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from teacup.spark.java import archive_file, archive_options
+from teacup.spark.java import archive_name, archive_options
 
 
 def test_without_an_archive_the_jvm_gets_no_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +19,7 @@ def test_without_an_archive_the_jvm_gets_no_option(tmp_path: Path, monkeypatch: 
 def test_an_archive_that_is_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the versions it was written for."""
     monkeypatch.setenv("TEACUP_CACHE", str(tmp_path))
-    archive = archive_file()
+    archive = tmp_path / archive_name()
     archive.parent.mkdir()
     archive.touch()
 

@@ -178,3 +178,39 @@ def test_a_claim_whose_commit_ends_with_an_unknown_error_looks_again(kafka, buck
         claim.begin(kafka, buckets, "ours", {})
 
     assert generations(kafka, buckets) == ["theirs", None]
+
+
+def test_a_start_that_has_ended_and_wrote_nothing_keeps_nobody_out(kafka, buckets):
+    """Its checkpoint may have been removed. One that may still run, or has written a row anywhere, does."""
+    claim.begin(kafka, buckets, "first", {}, claimed_by="a start")
+    with pytest.raises(OutputTaken, match="about to write its first batch \\(a start\\)"):
+        claim.begin(kafka, buckets, "second", {}, has_ended=lambda claimed_by: False)
+    claim.begin(
+        kafka, buckets, "second", {}, claimed_by="another", has_ended=lambda claimed_by: claimed_by == "a start"
+    )
+    assert generations(kafka, buckets) == ["second", "second"]
+    with pytest.raises(OutputTaken):
+        attempt(kafka, buckets[0], 1, [b"late"], generation="first")
+
+    attempt(kafka, buckets[1], 1, [b"row"], generation="second")
+    with pytest.raises(OutputTaken):
+        claim.begin(kafka, buckets, "third", {}, has_ended=lambda claimed_by: True)
+
+
+def test_of_two_that_replace_a_claim_at_once_the_second_leaves_no_trace(kafka, buckets, monkeypatch):
+    """Both have seen that claim; the one that came first is not the one that has ended."""
+    claim.begin(kafka, buckets, "ended", {}, claimed_by="a start")
+    really = TransactionalWriter.commit
+
+    def overtaken(self, receipt, written):
+        if receipt.generation == "ours" and self._bucket == buckets[0]:
+            with closing(TransactionalWriter(kafka, buckets[0])) as first:
+                really(first, Receipt.claim("theirs", 0, "a start"), {})
+        really(self, receipt, written)
+
+    monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
+
+    with pytest.raises(OutputTaken, match="bucket 0"):
+        claim.begin(kafka, buckets, "ours", {}, has_ended=lambda claimed_by: claimed_by == "a start")
+
+    assert generations(kafka, buckets) == ["theirs", "ended"]

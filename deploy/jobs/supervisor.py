@@ -1,0 +1,52 @@
+"""What a supervisor learns of a job: systemd's notifications (`Type=notify`), as datagrams to a socket.
+
+    READY=1      the job has claimed its output, and Spark runs its query; until then `systemctl start` waits
+    WATCHDOG=1   its loop runs, and Spark answers: sent twice in the time after which systemd kills the job
+    STOPPING=1   it finishes the batch in progress
+
+Without NOTIFY_SOCKET in the environment nobody is told.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+from teacup.base.now import Every
+
+log = logging.getLogger("teacup.deploy.jobs.supervisor")
+
+
+class Supervisor:
+    """Whoever started the job."""
+
+    def __init__(self, env: Mapping[str, str] = os.environ) -> None:
+        address = env.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address  # in Linux's abstract namespace
+        for_us = env.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        watched_us = int(env.get("WATCHDOG_USEC", "0")) if for_us else 0
+        self._alive = Every(watched_us / 2e6) if watched_us else None
+        self._stops = False
+
+    def ready(self) -> None:
+        """Says that the job runs."""
+        self._say("READY=1")
+
+    def alive(self, *, stops: bool = False) -> None:
+        """To be called often; stops: the job has been asked to end."""
+        if stops and not self._stops:
+            self._stops = True
+            self._say("STOPPING=1")
+        if self._alive is not None and self._alive.due():
+            self._say("WATCHDOG=1")
+
+    def _say(self, state: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.sendto(state.encode(), self._address)
+        except OSError as error:
+            log.warning("the supervisor at %s cannot be told %s: %s", self._address, state, error)

@@ -1,0 +1,142 @@
+"""The manifests: what runs them understands them, and what they run exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from compose_spec import PyCompose
+from typer.testing import CliRunner
+
+from deploy.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+MANIFESTS = ROOT / "deploy" / "manifests"
+KUBERNETES = MANIFESTS / "kubernetes"
+KUSTOMIZATION = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
+COMPOSE = yaml.safe_load((MANIFESTS / "compose.yaml").read_text())
+SECRETS = ("KAFKA_USER", "KAFKA_PASSWORD", "TEACUP_STORAGE_TOKEN", "TEACUP_DELAY_TOKEN", "TEACUP_DELAY_WRITE_TOKEN")
+NOT_KUBERNETES = {"ServiceMonitor"}
+"""Kinds of operators, whose schemas are not Kubernetes' own."""
+
+
+def resources() -> Iterator[dict[str, Any]]:
+    """Every resource of the base."""
+    for name in KUSTOMIZATION["resources"]:
+        yield from yaml.safe_load_all((KUBERNETES / name).read_text())
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name and the pod of every resource that starts some."""
+    for resource in resources():
+        spec = resource.get("spec", {})
+        spec = spec.get("jobTemplate", {}).get("spec", spec)
+        if "template" in spec:
+            yield resource["metadata"]["name"], spec["template"]["spec"]
+
+
+def checked(path: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    """`teacup check` accepts the file, with secrets in the environment."""
+    for name in SECRETS:
+        monkeypatch.setenv(name, "a-token-of-this-test-alone")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["check", str(path)])
+    assert done.exit_code == 0, f"{path}: {done.output}"
+
+
+def accepted(command: list[str]) -> None:
+    """The words of a command before its file are a command of ours."""
+    words = command[: next(at for at, word in enumerate(command) if word.startswith("/"))]
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, command
+
+
+def test_kubernetes_knows_every_field() -> None:
+    """By its own schemas, and nothing beside them."""
+    seen = set()
+    for resource in resources():
+        seen.add(resource["kind"])
+        if resource["kind"] not in NOT_KUBERNETES:
+            kubernetes_validate.validate(resource, kubernetes_validate.latest_version(), strict=True)
+
+    assert {"StatefulSet", "Deployment", "CronJob", "Service", "PodDisruptionBudget", "NetworkPolicy"} <= seen
+    assert {path.name for path in KUBERNETES.glob("*.yaml")} == {"kustomization.yaml", *KUSTOMIZATION["resources"]}
+
+
+def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
+    """Otherwise the test above would say nothing."""
+    wrong = next(resources())
+    wrong["spec"]["portz"] = []
+
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_pods_run_our_commands_with_little_rights_and_the_files_that_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No root, nothing writable but volumes, limits; each file is in the map that is mounted."""
+    maps = {one["name"]: [KUBERNETES / file for file in one["files"]] for one in KUSTOMIZATION["configMapGenerator"]}
+    for name, pod in pods():
+        (container,) = pod["containers"]
+        mounted = {volume["name"]: volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume}
+
+        accepted(container["args"])
+        assert container["args"][-1] in {
+            f"{mount['mountPath']}/{file.name}"
+            for mount in container["volumeMounts"]
+            for file in maps.get(mounted.get(mount["name"], ""), ())
+        }, name
+        assert pod["securityContext"]["runAsNonRoot"], name
+        assert container["securityContext"]["readOnlyRootFilesystem"], name
+        assert "memory" in container["resources"]["limits"], name
+        assert pod["automountServiceAccountToken"] is False, name
+
+    variables = {"KAFKA_BROKERS": "kafka:9093", "TEACUP_DELAY_DATABASE": "postgresql://a/b"}
+    variables |= {"TEACUP_DELAY_URL": "http://a:1", "TEACUP_RUN_DIR": "/run", "TEACUP_STORAGE_READ_TOKEN": "x" * 32}
+    variables |= {"TEACUP_DELAY_READ_TOKEN": "y" * 32}
+    for files in maps.values():
+        for file in files:
+            checked(file, monkeypatch, **variables)
+
+
+def test_compose_knows_every_field_and_its_files_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each service runs a command of ours, or an image of somebody else's; files are those of `configs`."""
+    PyCompose.from_yaml(yaml.safe_dump(COMPOSE))  # without anchors and merges, which it does not know
+    files: Mapping[str, Any] = COMPOSE["configs"]
+    for name, service in COMPOSE["services"].items():
+        targets = {one["target"]: one["source"] for one in service.get("configs", ())}
+        assert set(targets.values()) <= set(files), name
+        for needed in service.get("depends_on", ()):
+            assert needed in COMPOSE["services"], name
+        for volume in service.get("volumes", ()):
+            assert volume.startswith(".:") or volume.partition(":")[0] in COMPOSE["volumes"], name
+        if service["image"] == "teacup":
+            if "command" in service:
+                accepted(service["command"])
+            (target,) = targets
+            path = tmp_path / Path(target).name
+            path.write_text(files[targets[target]]["content"].replace("$$", "$"))
+            checked(path, monkeypatch)
+            assert service["read_only"], name
+
+
+def test_the_image_copies_what_the_wheel_is_built_of() -> None:
+    """All packages; the context holds nothing else."""
+    text = (MANIFESTS / "Dockerfile").read_text()
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks", "docs"}
+    ignored = (ROOT / ".dockerignore").read_text().split()
+
+    copied = {word for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE) for word in shlex.split(line)}
+
+    assert packages <= copied
+    assert {f"!{name}" for name in copied} <= set(ignored)
+    assert all((ROOT / name).exists() for name in copied)
+    assert "USER 10001" in text
+    assert re.search(r'ENTRYPOINT \["tini", "--", "teacup"\]', text)
