@@ -23,7 +23,7 @@ from deploy.cli.status import status
 from deploy.errors import DeployError
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
-from teacup.base.errors import OF_JOBS, OF_STATUS, ExitCode, listed
+from teacup.base.errors import OF_AUDIT, OF_JOBS, OF_STATUS, ExitCode, listed
 from teacup.spark.errors import SparkError
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def explain(
 app.command(epilog="Exit codes:\n\n" + listed(OF_STATUS), rich_help_panel="Jobs")(status)
 
 
-@app.command(epilog=_CODES, rich_help_panel="Jobs")
+@app.command(epilog="Exit codes:\n\n" + listed(OF_AUDIT), rich_help_panel="Jobs")
 def audit(
     job_file: JobFile,
     begin: Annotated[

@@ -45,10 +45,12 @@ _DELAYS = (ExitCode.UNKNOWN, ExitCode.LOCKED, ExitCode.DEADLINE)
 OF_COLLECTOR = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, *_DELAYS)
 """The codes of `teacup delay collect`."""
 _LOOKS = (ExitCode.NOT_RUNNING, ExitCode.BEHIND)
-OF_JOBS = tuple(code for code in ExitCode if code not in (*_DELAYS, *_LOOKS))
+OF_JOBS = tuple(code for code in ExitCode if code not in (*_DELAYS, *_LOOKS, ExitCode.DIFFERS))
 """The codes of the commands that are given a job file."""
 OF_STATUS = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, ExitCode.CHECKPOINT, *_LOOKS)
 """The codes of `teacup status`."""
+OF_AUDIT = (*OF_JOBS, ExitCode.DIFFERS)
+"""The codes of `teacup audit`."""
 
 
 def listed(codes: Iterable[ExitCode]) -> str:

@@ -21,7 +21,7 @@ from deploy.cli.app import app
 from deploy.jobfile.reference import markdown_table
 from deploy.kinds import KINDS
 from docs.commands import COMMANDS
-from teacup.base.errors import OF_COLLECTOR, OF_JOBS, OF_STATUS, ExitCode, Invalid
+from teacup.base.errors import OF_AUDIT, OF_COLLECTOR, OF_JOBS, OF_STATUS, ExitCode, Invalid
 
 ROOT = Path(__file__).parents[3]
 BAD = "name: x\nkind: window-join\n"
@@ -90,7 +90,7 @@ def test_the_commands_are_in_groups() -> None:
 
     assert groups == {
         "Options": [],
-        "Jobs": ["run", "check", "move", "unjoined", "explain", "status", "schema"],
+        "Jobs": ["run", "check", "move", "unjoined", "explain", "status", "audit", "schema"],
         "Services": ["delay", "storage", "offsets"],
         "Development": ["dev"],
     }
@@ -98,14 +98,17 @@ def test_the_commands_are_in_groups() -> None:
 
 def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
     """An operator's scripts depend on them."""
-    commands = ((["run"], OF_JOBS), (["check"], OF_JOBS), (["status"], OF_STATUS), (["delay", "collect"], OF_COLLECTOR))
+    commands = (
+        *((["run"], OF_JOBS), (["check"], OF_JOBS), (["status"], OF_STATUS), (["audit"], OF_AUDIT)),
+        (["delay", "collect"], OF_COLLECTOR),
+    )
     for command, own in commands:
         help_text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
         rows = re.findall(r"^ *(\d+) +(.*?) *$", help_text.split("Exit codes:")[1], re.MULTILINE)
         assert rows == [(str(code.value), code.meaning) for code in own]
 
     assert all(f"| {code.value} | {code.meaning} |" in DOCUMENTS for code in ExitCode)
-    assert set(ExitCode) == {*OF_JOBS, *OF_COLLECTOR, *OF_STATUS}
+    assert set(ExitCode) == {*OF_AUDIT, *OF_COLLECTOR, *OF_STATUS}
 
 
 def test_a_configuration_that_cannot_work_always_has_the_same_exit_code() -> None:
