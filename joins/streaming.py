@@ -82,14 +82,15 @@ class JoinKind:
     inputs           the sides whose topics the join itself reads
     repeats_exactly  a batch that runs again gives the same rows: nothing but the topics decides
     reader           plans the batches, as a Spark source; of spec, control and stage
-    stage            makes the items of each ticket, or of a part of one; of spec, the folder of windows, their copies
+    stage            makes the items of each ticket, or of a part of one; of spec, the folder of windows, their copies,
+                     and `sampled`: whether somebody looks at the wait curve
     shuffles         records go through a shuffle to the task that joins them
     """
 
     inputs: tuple[str, ...]
     repeats_exactly: bool
     reader: Callable[..., StreamReader]
-    stage: Callable[[Any, Path | None, str | None], Stage[BucketSummary]]
+    stage: Callable[..., Stage[BucketSummary]]
     shuffles: bool = False
 
     def repeats_in_order(self, spec: JoinSpec) -> bool:
@@ -107,10 +108,10 @@ def _window_reader(*args: Any) -> StreamReader:
     return TicketReader(*args)
 
 
-def _window_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+def _window_stage(*args: Any, sampled: bool = False) -> Stage[BucketSummary]:
     from joins.window.stage import join_stage
 
-    return join_stage(spec, windows, copies)
+    return join_stage(*args, sampled=sampled)
 
 
 def _fetch_reader(*args: Any) -> StreamReader:
@@ -119,10 +120,10 @@ def _fetch_reader(*args: Any) -> StreamReader:
     return FetchReader(*args)
 
 
-def _shuffled_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+def _shuffled_stage(*args: Any, sampled: bool = False) -> Stage[BucketSummary]:
     from joins.window.shuffle.source import shuffled_stage
 
-    return shuffled_stage(spec, windows, copies)
+    return shuffled_stage(*args, sampled=sampled)
 
 
 def _lookup_reader(*args: Any) -> StreamReader:
@@ -131,7 +132,9 @@ def _lookup_reader(*args: Any) -> StreamReader:
     return LookupReader(*args)
 
 
-def _lookup_stage(spec: LookupSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+def _lookup_stage(
+    spec: LookupSpec, windows: Path | None, copies: str | None, *, sampled: bool = False
+) -> Stage[BucketSummary]:
     from joins.lookup.stage import lookup_stage
 
     return lookup_stage(spec, windows)

@@ -255,7 +255,8 @@ def _fields_of(side: Side) -> dict[str, str]:
 def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
-    join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
+    watched = job.metrics is not None
+    join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder, sampled=watched)
     deliver = deliver_stage(spec, job.output, asked)
     if select is None:
 

@@ -49,6 +49,7 @@ class JoinBolt:
 
     give_back   takes the records that were read and held back, so that the next batch finds them
     clock       for how long each stage takes
+    sampled     batches contribute to the wait curve, because somebody looks at it
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class JoinBolt:
         *,
         give_back: GiveBack | None = None,
         clock: Clock = no_clock,
+        sampled: bool = False,
     ) -> None:
         self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
-        self._clock = clock
+        self._clock, self._sampled = clock, sampled
         self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
 
     def join(
@@ -86,7 +88,8 @@ class JoinBolt:
             _save_slices(kept.window, store)
             store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, read, self._give_back)
-        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times)
+        sampler = WaitSampler(spec, ticket) if self._sampled else None
+        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times, sampler)
         batch.summary.restored = came_from
         batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
         yield from batch.rows()
@@ -140,11 +143,12 @@ class BatchJoin:
         reader: BatchReader,
         newest: Newest | None = None,
         times: StageTimes | None = None,
+        sampler: WaitSampler | None = None,
     ) -> None:
         self._bucket, self._window, self._reader = ticket.bucket, window, reader
         self._times = times or StageTimes()
         self._newest = {} if newest is None else newest
-        self._sampler = WaitSampler(window.spec, ticket)
+        self._sampler = sampler
         self.summary = BucketSummary.of(ticket)
         self.slice: Slice | None = None
         self.joined: dict[int, I64] = {}
@@ -158,7 +162,7 @@ class BatchJoin:
                 yield rows
         self.facts = self._reader.facts(self._window.oldest_ms)
         self.summary.note(self.facts)
-        self.summary.waits = self._sampler.done(self.facts.right)
+        self.summary.waits = None if self._sampler is None else self._sampler.done(self.facts.right)
         self.summary.window_records = len(self._window)
         self.summary.window_bytes = self._window.data_bytes
 
@@ -168,13 +172,15 @@ class BatchJoin:
         entering: list[pl.DataFrame] = []
         for p, taken in reader.take_right():
             self.summary.saw(taken, p, self._newest, bucket.right[p].watermark_ms)
-            self._sampler.saw(taken)
+            if self._sampler is not None:
+                self._sampler.saw(taken)
             yield from self._enter(taken, entering)
         if entering:
             covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
             self.slice = Slice.build(pl.concat(entering, rechunk=True), covers, since_ms=bucket.expiry_ms)
             window.add(self.slice)
-            self._sampler.entered(self.slice)
+            if self._sampler is not None:
+                self._sampler.entered(self.slice)
 
     def _match(self) -> Iterator[pl.DataFrame]:
         """Reads left, which is matched and leaves; then expires what no later left record can match."""
@@ -191,7 +197,7 @@ class BatchJoin:
                     expiry_ms=bucket.expiry_ms,
                     stalled_from_ms=stalled_from_ms,
                     joined=joined,
-                    seen=self._sampler.picked,
+                    seen=None if self._sampler is None else self._sampler.picked,
                 )
         self.joined = joined.since(reader.expiry_ms)
         yield from window.expire(reader.expiry_ms)
@@ -204,7 +210,7 @@ class BatchJoin:
             yield from in_chunks(rows_about("right", rows_where(records, taken.late), "late", None, late=True))
         no_key = is_null(records["key"])
         expired = (records["time"].to_numpy() < self._bucket.expiry_ms) & ~no_key
-        if expired.any():
+        if self._sampler is not None and expired.any():
             self._sampler.came_too_late(records, expired)
         for leaving, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
             if leaving.any():

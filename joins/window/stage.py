@@ -25,39 +25,48 @@ from teacup.base.process import PerProcess
 from teacup.kafka.read.range_reader import open_reader
 
 
-def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
+def join_stage(
+    spec: JoinSpec, windows: Path | None = None, copies: str | None = None, *, sampled: bool = False
+) -> Stage[BucketSummary]:
     """Returns the stage that makes items of tickets.
 
     windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
     copies    the folder or URL, reached by all machines, to which they are copied; None: they are not
+    sampled   summaries have what the wait curve needs (`joins.batch.wait_curve`)
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
         read = [Ticket.from_json(json.loads(text)) for text in tickets]
         _prefetch(spec, read)
         for ticket in read:
-            yield from items_of(spec, windows, copies, ticket)
+            yield from items_of(spec, windows, copies, ticket, sampled=sampled)
 
     return items
 
 
 def items_of(
-    spec: JoinSpec, windows: Path | None, copies: str | None, ticket: Ticket, opened: OpenRange | None = None
+    spec: JoinSpec,
+    windows: Path | None,
+    copies: str | None,
+    ticket: Ticket,
+    opened: OpenRange | None = None,
+    *,
+    sampled: bool = False,
 ) -> Iterator[Item[BucketSummary]]:
-    """Yields the items of a ticket; `windows` and `copies` as in `join_stage`, `opened` as in `JoinBolt.join`."""
+    """Yields the items of a ticket; `opened` as in `JoinBolt.join`, the others as in `join_stage`."""
     summaries: list[BucketSummary] = []
     yield Begin.of(ticket, spec)
     for side in ("left", "right"):
         expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
     folder, generation = windows or own_folder(), ticket.generation
-    bolt = _bolts.get((spec.name, generation, folder), lambda: _bolt(spec, generation, folder, copies))
+    bolt = _bolts.get((spec.name, generation, folder), lambda: _bolt(spec, generation, folder, copies, sampled))
     with planned_records(spec):
         yield from map(Rows, bolt.join(ticket, summaries.append, opened))
     (summary,) = summaries
     yield End(summary)
 
 
-def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) -> JoinBolt:
+def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None, sampled: bool) -> JoinBolt:
     forget_other_generations(windows, spec.name, generation)
     readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
 
@@ -68,7 +77,8 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) ->
         files = FileStore(bucket_folder(windows, spec.name, generation, bucket))
         return files if copies is None else CheckpointedStore(files, copies)
 
-    return JoinBolt(spec, read, store_of, give_back=readers["left"].give_back, clock=time.perf_counter)
+    give_back = readers["left"].give_back
+    return JoinBolt(spec, read, store_of, give_back=give_back, clock=time.perf_counter, sampled=sampled)
 
 
 _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)
