@@ -69,6 +69,10 @@ class JobProcess:
     def logged(self) -> str:
         return self.errors.read_text()[-40_000:]
 
+    def error(self) -> str:
+        """The last line of the log but for the one that sums the run up."""
+        return [line for line in self.logged().strip().splitlines() if '"event": "end"' not in line][-1]
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.ended()

@@ -100,7 +100,7 @@ def test_a_power_loss_that_took_the_newest_plan_stops_the_job_and_costs_nothing(
 
     stopped = JobProcess(tmp_path, content)
     assert stopped.ended() == ExitCode.CHECKPOINT, stopped.logged()
-    last = stopped.logged().strip().splitlines()[-1]
+    last = stopped.error()
     after_stop = lefts(kafka, content)
     shutil.copytree(kept, checkpoint, dirs_exist_ok=True)
     again = JobProcess(tmp_path, content)

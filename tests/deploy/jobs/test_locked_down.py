@@ -59,8 +59,9 @@ def test_a_master_that_cannot_be_reached_is_one_object_among_json_lines(window_j
     done = teacup("run", file)
 
     assert done.returncode == ExitCode.UNREACHABLE, done.stderr
-    (line,) = [json.loads(line) for line in (done.stdout + done.stderr).splitlines()]
+    line, end = [json.loads(line) for line in (done.stdout + done.stderr).splitlines()]
     assert (line["level"], master in line["message"]) == ("error", True)
+    assert (end["event"], end["code"]) == ("end", ExitCode.UNREACHABLE)
 
 
 def test_brokers_that_do_not_answer_are_waited_for_as_long_as_the_file_says(window_job: Any, tmp_path: Path) -> None:
@@ -71,9 +72,10 @@ def test_brokers_that_do_not_answer_are_waited_for_as_long_as_the_file_says(wind
     done = teacup("run", file)
 
     assert done.returncode == ExitCode.UNREACHABLE, done.stderr
-    first, last = [json.loads(line)["message"] for line in done.stderr.splitlines()]
-    assert "tried again for up to 2 s" in first
-    assert "no broker answered" in last
+    first, last, end = [json.loads(line) for line in done.stderr.splitlines()]
+    assert "tried again for up to 2 s" in first["message"]
+    assert "no broker answered" in last["message"]
+    assert (end["event"], end["code"]) == ("end", ExitCode.UNREACHABLE)
 
 
 def test_without_a_folder_for_temporary_files_a_line_says_so(

@@ -103,7 +103,7 @@ def test_a_batch_that_retention_has_overtaken_stops_the_job_or_is_planned_again(
 
     stopped = JobProcess(tmp_path, content)
     assert stopped.ended() == ExitCode.DATA_LOSS, stopped.logged()
-    said = stopped.logged().strip().splitlines()[-1]
+    said = stopped.error()
     goes_on = JobProcess(tmp_path, {**content, "on_data_loss": "continue"})
 
     assert "a batch that is planned cannot be carried out" in said

@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker.broker import Broker
 from deploy.errors import BrokerFailed
+from teacup.base.cache import cache_folder
 from teacup.spark.errors import MissingTool
-from teacup.spark.java import cache_folder, find_java
+from teacup.spark.java import find_java
 from tests.support.waiting import wait_until
 
 _PARENT = """
