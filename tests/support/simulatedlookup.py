@@ -81,14 +81,14 @@ class Simulated:
         """The feeder starts over; what it stored stays stored."""
         self.fed = dict.fromkeys(self.fed, 0)
 
-    def reported(self, listed_ms):
-        """The watermarks of right's partitions, as a collector finds them by its clock."""
-        newest = self.right.newest(self.fed, listed_ms + self.spec.max_future_skew_ms)
+    def reported(self, listed_ms, positions):
+        """The watermarks of right's partitions at these positions, as a collector finds them by its clock."""
+        newest = self.right.newest(positions, listed_ms + self.spec.max_future_skew_ms)
         return [
             partition_watermark(
                 disorder_ms=self.spec.right.disorder_ms,
                 newest_ms=newest[p],
-                caught_up_listed_ms=listed_ms if caught_up(self.fed[p], ends.stable, ends.high) else None,
+                caught_up_listed_ms=listed_ms if caught_up(positions[p], ends.stable, ends.high) else None,
                 producer_delay_ms=self.spec.producer_delay_ms,
                 idle=self.spec.idle,
             )
@@ -98,7 +98,7 @@ class Simulated:
     def publish(self, state=DelayState.OK):
         """Publish what a collector finds now."""
         now_ms = self.clock.now_ms
-        until_ms = watermark(self.reported(now_ms))
+        until_ms = watermark(self.reported(now_ms, self.fed))
         if until_ms == UNKNOWN and state is DelayState.OK:
             state = DelayState.UNKNOWN
         self.delay = Delay(

@@ -1,4 +1,4 @@
-"""A lookup join over a simulated log, of which each part has a clock of its own, and one of them steps.
+"""A lookup join over a simulated log: each part has a clock of its own, and others move the feeder's positions.
 
 What judges by a clock is what runs in production: the planners' clocks of feeder and join, the rules of the Data Delay
 API, its clock and that of the storage API, and a back end. Topics, requests and processes are simulated.
@@ -54,6 +54,7 @@ class SteppedLookup(Simulated):
         generation = self._store.state(self.space, self._api()).generation
         self._published = None
         self._listed_ms: int | None = None
+        self._moved: dict[int, int] | None = None
         self._planned = False
         self._feeder = self._planner("feeder")
         super().__init__(history, lookup_spec(spec), {CONSUMER: "feeder-1", STORE: generation})
@@ -76,8 +77,13 @@ class SteppedLookup(Simulated):
         self._join = self._planner("join")
         self.watch = Watch(self.clocks("join")[0])
 
+    def move(self) -> None:
+        """Others commit the ends of right to the feeder's group, once the Data Delay API knows which store it feeds."""
+        if self._published is not None:
+            self._moved = {p: ends.stable for p, ends in self.right.ends().items()}
+
     def feed(self, most=2**60):
-        """A batch of the feeder; it is held by its clock, or by a store that does not answer."""
+        """A batch of the feeder, which commits its positions; it is held by its clock, or by its store."""
         try:
             listed_ms = self._now_ms("feeder", self._feeder, self._listed_ms)
             ends = {p: min(ends.stable, self.fed[p] + most) for p, ends in self.right.ends().items()}
@@ -90,6 +96,7 @@ class SteppedLookup(Simulated):
                 )
                 self.fed[p] = span[1]
                 self._listed_ms = listed_ms
+            self._moved = None
         except (ClockBehind, StorageUnavailable):
             return
 
@@ -107,9 +114,10 @@ class SteppedLookup(Simulated):
     def publish(self, state=None):
         """A run of the collector; the Data Delay API may refuse what it finds."""
         listed_ms = self.clocks("collector")[0]
-        watermarks = self.reported(listed_ms)
+        positions = self._moved or self.fed
+        watermarks = self.reported(listed_ms, positions)
         reports = [
-            PartitionReport(p, self.fed[p], at) if at != UNKNOWN else PartitionReport(p, self.fed[p], None, "no record")
+            PartitionReport(p, positions[p], at) if at != UNKNOWN else PartitionReport(p, positions[p], None, "none")
             for p, at in enumerate(watermarks)
         ]
         until_ms = watermark(watermarks)
@@ -122,7 +130,7 @@ class SteppedLookup(Simulated):
             reason=None if known else "no record",
             partitions=tuple(reports),
             generation=self.generations[CONSUMER],
-            store_generation=self.generations[STORE],
+            store_generation=self.generations[STORE] if self._moved is None else None,
         )
         now_ms = self._delays()
         try:

@@ -1,4 +1,4 @@
-"""One clock of a whole chain steps, whenever and however far: no row changes. The clocks are given; nothing waits."""
+"""One clock of a whole chain steps, and others move the feeder's positions: no row changes. The clocks are given."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEPS = st.lists(
         st.tuples(st.just("advance"), st.sampled_from((1, 60, 500, 30_000, AGAIN_MS))),
         st.tuples(st.just("feed"), st.sampled_from((1, 3, 100))),
         st.tuples(st.just("admit"), st.sampled_from((1, 3, 100))),
-        st.sampled_from((("publish",), ("publish",), ("restart",))),
+        st.sampled_from((("publish",), ("publish",), ("restart",), ("move",))),
     ),
     max_size=25,
 )
