@@ -23,7 +23,7 @@ from tests.support import delay_process, storage_process
 from tests.support.aerospike_server import NEEDS_ASD, aerospike_process
 from tests.support.chainparts import Collecting, FeedingOn, Joining, Row, begun, rows_of
 from tests.support.redis_server import redis_process
-from tests.support.stepping import SteppingClock
+from tests.support.stepping import SteppingClock, SteppingServerClock
 from tests.support.waiting import wait_until
 
 STEP_S = 2 * 3_600
@@ -81,7 +81,7 @@ class SteppedChain:
 
     def __init__(self, folder: Path, kafka: dict[str, str], topics: tuple[str, str], store: str, stepping: str) -> None:
         self._folder, self._kafka, self._store, self._stepping = folder, kafka, store, stepping
-        self.clock = SteppingClock(folder)
+        self.clock = (SteppingServerClock if stepping == "server" else SteppingClock)(folder)
         self.left, self.right = topics
 
     @contextmanager
@@ -102,7 +102,7 @@ class SteppedChain:
                     f"sqlite:///{folder / 'delays' / 'delay.db'}", folder / "delays", self._environment("delays")
                 )
             )
-            at = {"url": storage, "namespace": "right", "token": storage_process.TOKEN, "unreachable_for_s": 10}
+            at = {"url": storage, "namespace": "right", "token": storage_process.TOKEN, "unreachable_for_s": 300}
             join = LookupSpec(
                 name="join",
                 left=Side(topic=self.left, disorder_ms=DISORDER_MS),
