@@ -18,7 +18,7 @@ from joins.errors import ClockBehind
 from joins.lookup.batch import StoredRight
 from joins.lookup.key_lookup import store_ahead
 from joins.lookup.right_items import from_items, to_items
-from joins.lookup.spec import CONSUMER, STORE, judge
+from joins.lookup.spec import CONSUMER, STORE, clock_ahead, judge
 from joins.plan import clock_checks
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.sync_bolt import Watch
@@ -42,9 +42,12 @@ OpenStore = Callable[[Namespace, Callable[[], int], Callable[[], int]], Backend]
 
 
 class SteppedLookup(Simulated):
-    """One run. `off_ms` is by how much each clock is ahead of the true time, which is the monotonic clock of all."""
+    """One run. `off_ms` is by how much each clock is ahead of the true time, which is the monotonic clock of all.
 
-    def __init__(self, history, spec, open_store: OpenStore, name: str, *, believes_ahead: bool) -> None:
+    judged   unjoined right records are reported: late left ones do not match them
+    """
+
+    def __init__(self, history, spec, open_store: OpenStore, name: str, *, believes_ahead: bool, judged: bool) -> None:
         self.off_ms = dict.fromkeys(PARTS, 0)
         self._true_ms = history.start_ms
         self.space = Namespace(name, Keep.ALL, 1_000, RETENTION_MS)
@@ -57,7 +60,7 @@ class SteppedLookup(Simulated):
         self._moved: dict[int, int] | None = None
         self._planned = False
         self._feeder = self._planner("feeder")
-        super().__init__(history, lookup_spec(spec), {CONSUMER: "feeder-1", STORE: generation})
+        super().__init__(history, lookup_spec(spec, right_is_judged=judged), {CONSUMER: "feeder-1", STORE: generation})
 
     def clocks(self, part: str) -> tuple[int, int]:
         """The wall clock of a part, and its monotonic clock."""
@@ -147,6 +150,8 @@ class SteppedLookup(Simulated):
                 return self.carry_out()
             self.delay = view(self._published, now_ms=self._delays(), stale_after_ms=STALE_MS)
             now_ms = self._now_ms("join", self._join, self.state.listed_ms)
+            if (reason := clock_ahead(self.delay, self._api(), now_ms)) is not None:
+                raise ClockBehind(reason)
             return super().admit(most, now_ms)
         except (ClockBehind, StorageUnavailable):
             return False

@@ -17,6 +17,7 @@ from joins.lookup import spec as lookupspec
 from joins.plan import clock_checks
 from joins.plan.clock_checks import PlanClock
 from joins.testing import oracle
+from joins.testing.history import History
 from teacup.http.server.serving import SteadyClock
 from teacup.storage.backends.aerospike import store as aerospikestore
 from teacup.storage.backends.aerospike.store import AerospikeStore
@@ -24,6 +25,7 @@ from teacup.storage.backends.opening import open_backend
 from tests.joins.lookup.test_lookup_properties import joins_with_history
 from tests.support.aerospikedict import Records
 from tests.support.canary import searched
+from tests.support.making import join_spec, topic
 from tests.support.steppedlookup import AGAIN_MS, PARTS, STEP_MS, OpenStore, SteppedLookup
 
 STEPS = st.lists(
@@ -62,10 +64,11 @@ def property_of(store: tuple[OpenStore, bool], parts: Sequence[str]) -> Callable
     opens, believes_ahead = store
     names = count()
 
-    @given(joins_with_history(), st.sampled_from(parts), STEPS)
-    def rows_are_right(join: Any, part: str, steps: Any) -> None:
+    @given(joins_with_history(), st.sampled_from(parts), st.booleans(), STEPS)
+    def rows_are_right(join: Any, part: str, judged: bool, steps: Any) -> None:
         spec, history = join
-        run = SteppedLookup(history, spec, opens, f"right-{next(names)}", believes_ahead=believes_ahead)
+        name = f"right-{next(names)}"
+        run = SteppedLookup(history, spec, opens, name, believes_ahead=believes_ahead, judged=judged)
         try:
             for step, *values in steps:
                 if step == "step":
@@ -119,3 +122,41 @@ def test_canary_with_a_clock_that_is_believed_a_row_changes(
 
     with pytest.raises((AssertionError, DataLoss)):
         searched(seed=1)(property_of(store, [part]))()
+
+
+def rows_are_right_after_the_joins_clock_was_set_ahead(opens: OpenStore) -> None:
+    """Left goes on coming for minutes, and its records are not late: reported right records match them."""
+    seconds = (1, 100, 200, 300)
+    left, right = ([(1_000 * at - lead, b"%d" % at) for at in seconds] for lead in (0, 5))
+    history = History(topic("left", left), topic("right", right), start_ms=100)
+    run = SteppedLookup(history, join_spec(), opens, "right", believes_ahead=False, judged=True)
+    try:
+        for second in range(0, 400, 20):
+            if second == 20:
+                run.step("join", STEP_MS)
+            run.feed()
+            run.publish()
+            run.admit()
+            run.clock.advance(20_000)
+        run.settle()
+        rows = run.drain()
+    finally:
+        run.close()
+    assert rows == oracle.join(history, run.spec)
+
+
+@pytest.mark.parametrize("store", ["lmdb"], indirect=True)
+def test_a_join_whose_clock_was_set_ahead_takes_no_left_record_for_late(store: tuple[OpenStore, bool]) -> None:
+    """It is steady for longer than a minute, and both APIs contradict it."""
+    rows_are_right_after_the_joins_clock_was_set_ahead(store[0])
+
+
+@pytest.mark.parametrize("store", ["lmdb"], indirect=True)
+def test_canary_without_a_look_at_the_apis_clocks_left_records_are_falsely_unmatched(
+    store: tuple[OpenStore, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The safeguard is switched off."""
+    monkeypatch.setattr("tests.support.steppedlookup.clock_ahead", lambda *_: None)
+
+    with pytest.raises(AssertionError):
+        rows_are_right_after_the_joins_clock_was_set_ahead(store[0])
