@@ -358,9 +358,8 @@ class CommittedPositions:
             self._committed = end
 
     def newest(self) -> Positions:
-        """Returns up to where the newest batch has read; empty if there is none."""
-        end = self._end()
-        return self._kind.positions(end) if end else {}
+        """Returns up to where the newest batch had read at the last look; empty if there was none."""
+        return self._kind.positions(self._seen) if self._seen else {}
 
     def _end(self) -> Mapping[str, Any]:
         """Returns where the newest committed batch ends.

@@ -13,13 +13,16 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from deploy.watch import measures
 from deploy.watch.listener import About, JobState, Phase, Quiet, Report
-from joins.batch.wait_curve import BOUNDS_MS, BatchWaits, WaitCurve
+from deploy.watch.measures import Measured
+from joins.batch.wait_curve import WaitCurve
+from joins.batch.waits import BOUNDS_MS, BatchWaits
 from joins.plan.wait_reasons import USUAL_MS
 from teacup.base.errors import ExitCode
 
@@ -56,9 +59,11 @@ FIGURES: Mapping[str, Together] = {
 """Every figure that a point may have."""
 
 
-def figures(report: Report) -> dict[str, float]:
-    """Returns the figures of a batch, of whatever kind; only those that its kind has, and that are known."""
-    told = report.for_machines()
+def figures(report: Report, told: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the figures of a batch, of whatever kind; only those that its kind has, and that are known.
+
+    told   what it tells machines
+    """
     found: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": told.get("seconds")}
     found["longest"] = told.get("seconds")
     for name in ("behind_ms", "window_records", "window_bytes", "newest_ms", "dropped", "stored", "written", "known"):
@@ -138,10 +143,13 @@ class Warned:
 
 
 class LastHour(Quiet):
-    """The last hour of a job. Thread-safe: the runner tells it, and the server's threads ask."""
+    """The last hour of a job. Thread-safe: the runner tells it, and the server's threads ask.
 
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
-        self._clock_ms, self._lock = clock_ms, threading.Lock()
+    takers   take the metrics that it finds out
+    """
+
+    def __init__(self, clock_ms: Callable[[], int], *takers: Callable[[Iterable[Measured]], None]) -> None:
+        self._clock_ms, self._takers, self._lock = clock_ms, takers, threading.Lock()
         self._about: About | None = None
         self._begun_ms = clock_ms()
         self._now: JobState | None = None
@@ -168,7 +176,8 @@ class LastHour(Quiet):
                 self._bin(now.at_ms).held_by(why.replace("_", " "))
 
     def batch(self, report: Report) -> None:
-        now_ms, found, told = self._clock_ms(), figures(report), report.for_machines()
+        now_ms, told = self._clock_ms(), report.for_machines()
+        found = figures(report, told)
         waits: BatchWaits | None = getattr(report, "waits", None)
         with self._lock:
             self._last = now_ms, told
@@ -185,7 +194,9 @@ class LastHour(Quiet):
                 self._warn(now_ms, text)
             if waits is not None:
                 self._curve = self._curve or WaitCurve(waits.before_ms, waits.after_ms, KEPT_MS)
-                self._curve.add(waits)
+                lags_ms = self._curve.add(waits)
+                for take in self._takers:
+                    take(measures.RIGHT_LAG(max(lag_ms, 0) / 1_000) for lag_ms in lags_ms)
 
     def ended(self, code: ExitCode) -> None:
         with self._lock:

@@ -27,12 +27,17 @@ def watched(job: CommonJob, name: str, lines: Lines) -> Iterator[Listener]:
             from deploy.watch.page import page_routes
             from deploy.watch.server import JobServer
 
-            metrics, hour = Metrics(), LastHour(wall_ms)
-            listeners += [metrics, hour]
+            metrics = Metrics()
+            takers = [metrics.numbers.take]
+            listeners.append(metrics)
             if job.metrics.otlp is not None:
                 from deploy.watch.otlp import Otlp  # of an extra
 
-                listeners.append(Otlp(job.metrics.otlp, metrics))
+                otlp = Otlp(job.metrics.otlp, metrics)
+                takers.append(otlp.take)
+                listeners.append(otlp)
+            hour = LastHour(wall_ms, *takers)
+            listeners.append(hour)
             routes = {**metrics.routes(), **page_routes(hour)}
             server = JobServer(job.metrics.host, job.metrics.port, routes, name)
             server.start()
