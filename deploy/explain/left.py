@@ -49,10 +49,9 @@ class LeftAnswers:
         rows = self._rows(record, read)
         copies = self._of.copies("left", record, _copied_left(record, rows), read)
         outcome, reason = self._outcome(record, read, rows, copies)
-        answer = LeftAnswer(
-            record, outcome, reason, rows, copies, read, self._is_ours(rows), limit_of(self._spec, read)
-        )
-        answer = replace(answer, bucket=self._bucket(record))
+        answer = LeftAnswer(record, outcome, reason, rows, copies, read, self._is_ours(rows))
+        answer = replace(answer, limit=limit_of(self._spec, read), bucket=self._bucket(record))
+        answer = replace(answer, moved_from=self._moved_from(record))
         if brief:
             return answer
         answer = replace(answer, receipt=self._receipt(answer.bucket))
@@ -64,6 +63,14 @@ class LeftAnswers:
         if outcome is Outcome.UNKNOWN:
             answer = self._deduced(answer)
         return answer
+
+    def _moved_from(self, record: SideRecord) -> str | None:
+        """Returns the checkpoint that joined a record before `teacup move`."""
+        moved = self._of.plans.moved
+        if moved is None or record.offset >= moved.left.get(record.partition, 0):
+            return None
+        self._of.note("before `teacup move` the join may have been another one: rulings are by the job file of now")
+        return moved.checkpoint
 
     def _rows(self, record: SideRecord, read: BatchRead) -> RowsFound:
         """Finds the rows about a left record. One that no batch has read has none of this checkpoint's."""
@@ -258,6 +265,11 @@ class LeftAnswers:
             self._of.note(
                 f"it has no row in {output}, and the checkpoint no longer has the plan that would say whether the join "
                 "began behind it"
+            )
+        elif (ids := self._of.job.output.deduplicate) is not None and (ids.header or ids.expression):
+            self._of.note(
+                f"it has no row in {output}, although batch {answer.number} is done: after a restart the deduplicator "
+                "drops a row whose id another row of the batch has (`output.deduplicate`); ids must be unique"
             )
         else:
             self._of.note(f"it has no row in {output}, and should have one: batch {answer.number} is done")
