@@ -182,7 +182,7 @@ def _waited(curve: WaitCurve | None) -> Iterator[str]:
         return
     lags = curve.drawn()["lag_ms"]
     if any(ms is not None for ms in lags.values()):
-        shares = [f"{written(ms)} ({float(share):.3g})" for share, ms in lags.items() if ms is not None]
+        shares = [f"{written(ms)} ({100 * float(share):g} %)" for share, ms in lags.items() if ms is not None]
         yield f"  right readable after left's time, by share of the matched rows: up to {', '.join(shares)}"
     else:
         yield (
