@@ -75,7 +75,14 @@ _CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
 def run(
     context: typer.Context,
-    job_file: JobFile,
+    job_files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="JOB.yaml",
+            help="the job file; or several, or a folder of them: their jobs share a process (docs/operations.md)",
+            show_default=False,
+        ),
+    ],
     take_over: Annotated[
         bool,
         typer.Option(
@@ -102,10 +109,14 @@ def run(
     ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
+    """Run the job of a file, or the jobs of several, until it is done, or stopped by Ctrl-C or SIGTERM."""
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
     consent = {"take_over": take_over, "accept_sample": accept_sample}
-    raise typer.Exit(run_file(job_file, **consent, assignments=given, stop=context.obj))
+    if len(job_files) == 1 and not job_files[0].is_dir():
+        raise typer.Exit(run_file(job_files[0], **consent, assignments=given, stop=context.obj))
+    from deploy.cli.several import run_files
+
+    raise typer.Exit(run_files(job_files, **consent, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")

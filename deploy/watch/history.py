@@ -156,7 +156,7 @@ class LastHour(Quiet):
 
     def opening(self, about: About) -> None:
         with self._lock:
-            self._about = about
+            self._about, self._code, self._now = about, None, None
 
     def moment(self, now: JobState) -> None:
         with self._lock:
@@ -277,6 +277,12 @@ class LastHour(Quiet):
                 ],
                 "wait_curve": None if self._curve is None else self._curve.drawn(),
             }
+
+    def now(self) -> tuple[str, str, int | None]:
+        """Returns the state in a word, what there is to say about it, and how many records are left to read."""
+        with self._lock:
+            lag = None if self._now is None or self._now.lag is None else self._now.lag.total
+            return *self._state(self._clock_ms()), lag
 
     def json(self) -> bytes:
         """Returns the document."""
