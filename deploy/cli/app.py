@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Commands, log_job
+from deploy.cli.commands import Assignments, Commands, again, log_job
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
@@ -60,15 +59,6 @@ def teacup(
 
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="a key of the job file for this run, with dots between levels and the value in YAML, as "
-        "trigger=available_now or left.topic=clicks; may be given several times",
-    ),
-]
 _CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
 
@@ -395,8 +385,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
         typer.echo(str(error), err=True)
         return error.exit_code
     typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
-    given = [part for assignment in assignments for part in ("--set", assignment)]
-    typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
+    typer.echo(f"Next: {again('run', job_file, assignments)}")
     return ExitCode.DONE
 
 
