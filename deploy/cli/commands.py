@@ -26,8 +26,8 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="a key of the job file for this run (of all, if there are several), with dots between levels and the value "
-        "in YAML, as trigger=available_now or left.topic=clicks; may be given several times",
+        help="a key of the job file for this run (of all, if there are several), with dots between levels and the "
+        "value in YAML, as trigger=available_now or left.topic=clicks; may be given several times",
     ),
 ]
 """The option of every command that is given job files (`deploy.load`)."""

@@ -16,7 +16,7 @@ from teacup.base.errors import ExitCode, SettingsInvalid
 if TYPE_CHECKING:
     from deploy.job import CommonJob
     from deploy.jobs.runner import JobKind
-    from deploy.jobs.several import Share
+    from deploy.jobs.several import JobShare
 
 
 def run_files(
@@ -54,7 +54,7 @@ def run_files(
     def made(job: CommonJob) -> JobKind:
         return kind_of(job, **consent)
 
-    def carry_out(job: CommonJob, request: StopRequest, share: Share) -> ExitCode:
+    def carry_out(job: CommonJob, request: StopRequest, share: JobShare) -> ExitCode:
         with (
             closing(Lines(as_json=job.json_log, name=job.job_name)) as lines,
             watched(job, job.job_name, lines, board) as listener,

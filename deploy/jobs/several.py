@@ -51,7 +51,7 @@ STARTED_AT_ONCE = 2
 """How many queries: each takes a second of CPU, and others that wait for it would run into their time limits."""
 
 Jobs = Mapping[Path, CommonJob]
-CarryOut = Callable[[CommonJob, StopRequest, "Share"], ExitCode]
+CarryOut = Callable[[CommonJob, StopRequest, "JobShare"], ExitCode]
 
 
 class SharedSession:
@@ -122,7 +122,7 @@ def properties_of(jobs: Sequence[CommonJob]) -> dict[str, str]:
     return {**(local[0] if all(local) else {}), **jobs[0].spark}
 
 
-class Share:
+class JobShare:
     """What a job has of its process (`deploy.jobs.runner.Host`), and what it says to a supervisor."""
 
     def __init__(self, session: SharedSession) -> None:
@@ -151,13 +151,13 @@ class Share:
     @contextmanager
     def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
         try:
-            yield _Part(self._session, kind.name)
+            yield _SessionShare(self._session, kind.name)
         finally:
             self._session.planned(kind.name)
             self.is_ready = False
 
 
-class _Part:
+class _SessionShare:
     """The session as one job sees it."""
 
     def __init__(self, session: SharedSession, name: str) -> None:
@@ -195,7 +195,7 @@ class _Run:
 
     job: CommonJob
     request: StopRequest
-    share: Share
+    share: JobShare
     thread: threading.Thread
     began_s: float
     wait_s: float
@@ -286,14 +286,14 @@ class Several:
             if time.monotonic() - run.began_s > WAITS_S[1]:
                 run.wait_s = WAITS_S[0]
             run.due_s = time.monotonic() + run.wait_s
-            log.warning("%s: is started again in %.0f s", run.job.job_name, run.wait_s)
+            _say(run.job, f"is started again in {run.wait_s:.0f} s")
             run.wait_s = min(2 * run.wait_s, WAITS_S[1])
         elif run.due_s is not None and time.monotonic() >= run.due_s:
             self._start(file, run.job, run.wait_s)
 
     def _start(self, file: Path, job: CommonJob, wait_s: float | None = None) -> None:
         self._started += 1
-        request, share = self.stop.of_one(self._started), Share(self.session)
+        request, share = self.stop.of_one(self._started), JobShare(self.session)
         thread = threading.Thread(target=self._carry, args=(file,), name=job.job_name, daemon=True)
         self._runs[file] = _Run(job, request, share, thread, time.monotonic(), WAITS_S[0] if wait_s is None else wait_s)
         thread.start()
@@ -317,22 +317,27 @@ class Several:
             return
         for file, run in self._runs.items():
             if file not in jobs:
-                log.info("%s: stops, %s is gone", run.job.job_name, file)
+                _say(run.job, f"stops: {file} is gone")
                 run.gone, run.due_s = True, None
                 run.request.ask()
             elif jobs[file] != run.job or not run.runs:
-                log.info("%s: is started again", run.job.job_name)
+                _say(run.job, "is started again")
                 run.gone, run.due_s, run.further = False, None, jobs[file]
                 run.request.ask()
         for file, job in jobs.items():
             if file not in self._runs:
-                log.info("%s: is new", job.job_name)
+                _say(job, "is new")
                 self._start(file, job)
 
     def _hurry(self) -> None:
         self._hurried_s = time.monotonic()
         for run in self._runs.values():
             run.request.hurry()
+
+
+def _say(job: CommonJob, line: str) -> None:
+    with of_job(job.job_name):
+        log.info("%s", line)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from teacup.base.config.secret_files import read_now
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
 from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
+from teacup.kafka.rotation import follow, rotates
 
 T = TypeVar("T")
 
@@ -214,8 +215,14 @@ def _make(
     logger: logging.Logger | None = None,
 ) -> T:
     validate(kafka)
+    properties = {**_COMMON, **ours, **_with_secrets(kafka), **fixed}
     try:
-        return kind({**_COMMON, **ours, **_with_secrets(kafka), **fixed}, logger=logger or librdkafka)
+        if not rotates(kafka):
+            return kind(properties, logger=logger or librdkafka)
+        followed = type(kind.__name__, (kind,), {})  # type: ignore[call-overload]  # confluent-kafka's own takes no weak reference
+        made: T = followed(properties, logger=logger or librdkafka)
+        follow(made, kafka, properties)
+        return made
     except KafkaException as error:
         raise refused(kafka, error.args[0].str()) from error
 

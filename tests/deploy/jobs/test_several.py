@@ -15,7 +15,7 @@ import pytest
 from dedup.identity import Identity
 from deploy.job import DedupJob
 from deploy.jobs import several
-from deploy.jobs.several import Several, Share, SharedSession
+from deploy.jobs.several import JobShare, Several, SharedSession
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import job_here
@@ -62,7 +62,7 @@ class Process:
             raise self.problem
         return dict(self.files)
 
-    def _carry_out(self, one: Any, request: StopRequest, share: Share) -> ExitCode:
+    def _carry_out(self, one: Any, request: StopRequest, share: JobShare) -> ExitCode:
         self.started.append(one)
         self.named.append(job_here())
         share.ready()
