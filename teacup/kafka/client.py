@@ -219,7 +219,7 @@ def _make(
     try:
         if not rotates(kafka):
             return kind(properties, logger=logger or librdkafka)
-        followed = type(kind.__name__, (kind,), {})  # type: ignore[call-overload]  # confluent-kafka's own takes no weak reference
+        followed = type(kind.__name__, (kind,), {})  # type: ignore[arg-type]  # theirs takes no weak reference
         made: T = followed(properties, logger=logger or librdkafka)
         follow(made, kafka, properties)
         return made
