@@ -70,7 +70,7 @@ class SharedSession:
             exactly_once=all(kind.exactly_once for kind in kinds),
             jobs=len(kinds),
         )
-        self._lock, self._warm, self._planning = threading.Lock(), False, set[str]()
+        self._lock, self._warm = threading.Lock(), False
         self._starting = threading.BoundedSemaphore(STARTED_AT_ONCE)
 
     @property
@@ -85,7 +85,6 @@ class SharedSession:
     def spark(self, name: str) -> SparkSession:
         """Returns a session for a job: settings of its own, and a pool of the scheduler."""
         with self._lock:
-            self._planning.add(name)
             shared = self._session.spark
         shared.sparkContext.setLocalProperty("spark.scheduler.pool", name)  # of this thread
         return shared.newSession()
@@ -96,14 +95,6 @@ class SharedSession:
             if not self._warm:
                 self._warm = True
                 self._session.warm_up()
-
-    def planned(self, name: str) -> None:
-        """Ends what has planned, unless another query is being planned."""
-        with self._lock:
-            if name in self._planning:
-                self._planning.discard(name)
-                if not self._planning:
-                    self._session.end_planners(again=True)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
@@ -153,7 +144,6 @@ class JobShare:
         try:
             yield _SessionShare(self._session, kind.name)
         finally:
-            self._session.planned(kind.name)
             self.is_ready = False
 
 
@@ -177,7 +167,7 @@ class _SessionShare:
         return self._session.starting()
 
     def end_planners(self) -> None:
-        self._session.planned(self._name)
+        """Others need them, or this job when it starts again: what they have forked Spark ends after a minute."""
 
     def ended(self) -> Exception | None:
         return self._session.ended()

@@ -235,9 +235,9 @@ class Jvm:
         """Whether it has not ended."""
         return self._process.poll() is None
 
-    def end_planners(self, *, again: bool = False) -> None:
-        """Ends the planners; to be called once a query's first batch was carried out; again: of a further query."""
-        if again or not self._planned:
+    def end_planners(self) -> None:
+        """Ends the planners; to be called once a query's first batch was carried out."""
+        if not self._planned:
             self._planned = True
             end_planners(self._process.pid)
 

@@ -120,13 +120,10 @@ class Session:
         """Returns what a query is started in; alone it need not wait for others (`deploy.jobs.several`)."""
         return nullcontext()
 
-    def end_planners(self, *, again: bool = False) -> None:
-        """Ends what Spark has started to plan the query: after a batch it is not needed any more.
-
-        again   there was another query since the last call
-        """
+    def end_planners(self) -> None:
+        """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
         if self._jvm is not None:
-            self._jvm.end_planners(again=again)
+            self._jvm.end_planners()
 
     @property
     def gone(self) -> bool:
