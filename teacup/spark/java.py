@@ -38,7 +38,6 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from teacup.base.cache import cache_folders, cached
@@ -187,8 +186,8 @@ _SAYS_NOTHING = b"Using incubator modules"  # Spark asks for one, and every JVM 
 class Jvm:
     """Spark's JVM, started with `spark-submit` as by PySpark. Its standard error is shown from `connect` on."""
 
-    def __init__(self, properties: Mapping[str, str], env: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Starts a JVM with these Spark properties; env: of it and what it starts, beside ours."""
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """Starts a JVM with these Spark properties."""
         from pyspark.find_spark_home import _find_spark_home
 
         self._folder = tempfile.TemporaryDirectory(prefix="teacup-jvm-")
@@ -199,7 +198,6 @@ class Jvm:
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         env = {
             **os.environ,
-            **env,
             "PYTHONSAFEPATH": "1",  # a folder `deploy` where the job was started is not ours
             "SPARK_CONNECT_MODE": "0",
             "PYSPARK_DRIVER_PYTHON": NO_PYTHON,

@@ -19,7 +19,6 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
 
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _NEEDED = (
@@ -39,8 +38,8 @@ esac
 class PlannerForks:
     """The server, from here to `close`. `python`: the script that takes the place of Python."""
 
-    def __init__(self, env: Mapping[str, str]) -> None:
-        """Starts it; env: of it and of planners, beside ours."""
+    def __init__(self) -> None:
+        """Starts it."""
         # Not at the top: the script's own process imports as little as possible.
         import subprocess
         import tempfile
@@ -52,7 +51,7 @@ class PlannerForks:
         script.write_text(_SCRIPT.format(**places))
         script.chmod(0o700)
         self.python = str(script)
-        env = {**os.environ, **env, "PYTHONSAFEPATH": "1"}  # a folder `joins` where the job was started is not ours
+        env = {**os.environ, "PYTHONSAFEPATH": "1"}  # a folder `joins` where the job was started is not ours
         command = [sys.executable, "-m", __name__, "serve", str(address)]
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, env=env, process_group=0)
 

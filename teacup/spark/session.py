@@ -77,9 +77,10 @@ class Session:
         self._name, self._exactly_once = name, exactly_once
         self._properties = _properties({**spark, **submitted}, rows_in_jvm)
         self._forks: PlannerForks | None = None
-        env = {JOBS: str(jobs)} if jobs > 1 else {}
+        if jobs > 1:
+            self._properties[f"spark.executorEnv.{JOBS}"] = str(jobs)  # of planners, too
         if jobs > 1 and conf.is_local(self._properties["spark.master"]):
-            self._forks = PlannerForks(env)
+            self._forks = PlannerForks()
             _use_interpreter(self._properties, self._forks.python)
         if submitted:
             self._properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another configuration
@@ -88,7 +89,7 @@ class Session:
         starts = not submitted and not _runs_already()
         if starts:
             check_master(self._properties["spark.master"])
-        self._jvm = Jvm(self._properties, env) if starts else None
+        self._jvm = Jvm(self._properties) if starts else None
         self._spark: SparkSession | None = None
         self._warming: threading.Thread | None = None
 
