@@ -5,8 +5,8 @@ file of the one before it when it starts, when it ends, and after a warning, at 
 thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file that cannot be written
 is no error of the job. A process that was killed has left a start without an end.
 
-Warnings are those of the driver's process. Each is kept once, however often it comes: two are the same if they differ
-in numbers only, and then the newer text stays.
+Warnings are those of the driver's process, but not those of another job in it. Each is kept once, however often it
+comes: two are the same if they differ in numbers only, and then the newer text stays.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import fsspec
 from teacup.base import files
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
+from teacup.base.logs import job_here
 from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup.deploy.jobs.run_record")
@@ -103,14 +104,14 @@ class RunRecord(logging.Handler):
     def __init__(self, location: str) -> None:
         super().__init__(logging.WARNING)
         self.run = LastRun(wall_ms(), os.getpid(), socket.gethostname())
-        self._location = location
+        self._location, self._job = location, job_here()
         self._changed, self._closing = threading.Event(), threading.Event()
         self._changed.set()
         self._writer = threading.Thread(target=self._write_all, name="run record", daemon=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Takes a warning, but not what librdkafka says of its own attempts; `logging` calls one at a time."""
-        if record.name == LIBRDKAFKA:
+        if record.name == LIBRDKAFKA or job_here() not in ("", self._job):
             return
         text = record.getMessage()[:_LONGEST]
         self.run = self.run.noted(Note(int(record.created * 1000), record.levelname.lower(), text))
