@@ -20,7 +20,7 @@ from deploy.cli.commands import Commands, log_job
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
-from deploy.errors import DeployError
+from deploy.errors import DeployError, StandbyRefused
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
 from teacup.base.errors import OF_AUDIT, OF_JOBS, OF_STATUS, ExitCode, listed
@@ -91,6 +91,14 @@ def run(
             help="let a new checkpoint of a join start although no sampled record of a side has a join key, or a time",
         ),
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="wait, ready to start, until no other process runs the job, and take over within seconds when it is "
+            "gone; all processes of such a job are started with this option",
+        ),
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -104,8 +112,8 @@ def run(
 ) -> None:
     """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
-    consent = {"take_over": take_over, "accept_sample": accept_sample}
-    raise typer.Exit(run_file(job_file, **consent, assignments=given, stop=context.obj))
+    asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
+    raise typer.Exit(run_file(job_file, **asked, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -302,20 +310,21 @@ def run_file(
     *,
     take_over: bool = False,
     accept_sample: bool = False,
+    standby: bool = False,
     assignments: Sequence[str] = (),
     stop: Stop | None = None,
 ) -> ExitCode:
     """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
     take_over, accept_sample   what a new checkpoint may do (`teacup run`)
+    standby      it runs once no other process does
     assignments  `key=value`, over what the file says
     stop         catches signals since the process began; None: they are caught from now on
     """
     if stop is None:
         with Stop() as own:
-            return run_file(
-                job_file, take_over=take_over, accept_sample=accept_sample, assignments=assignments, stop=own
-            )
+            asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
+            return run_file(job_file, **asked, assignments=assignments, stop=own)
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -325,9 +334,17 @@ def run_file(
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched
 
-    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample)
+    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
     with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
-        return run(kind, listener, stop)
+        if not standby:
+            return run(kind, listener, stop)
+        from deploy.standby.turn import StandbyTurn
+
+        try:
+            return run(kind, listener, stop, StandbyTurn(kind, listener, stop))
+        except StandbyRefused as error:
+            typer.echo(str(error), err=True)
+            return error.exit_code
 
 
 def unjoined_of(

@@ -277,11 +277,14 @@ def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False)
         return None
 
 
-def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None) -> str:
-    """Claims the output; returns the checkpoint's generation.
+def take_output(
+    job: JoinJob, *, take_over: bool, moved: Handover | None = None, terms: bool = False
+) -> tuple[str, int]:
+    """Claims the output; returns the checkpoint's generation, and the term of this start.
 
     take_over   a new checkpoint may claim an output that another one has written to
     moved       a new checkpoint may claim the output of the one that it goes on after
+    terms       each start on the checkpoint has a term (`teacup.kafka.delivery.claim`)
 
     Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
     """
@@ -308,7 +311,7 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
     own = claimed_by(job.checkpoint)
     if batch_plan is None:
         checkpoint.keep_name(job.spec.name)
-    claim.begin(
+    term = claim.begin(
         kafka,
         buckets,
         generation,
@@ -317,6 +320,7 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
         goes_on_after=after,
         claimed_by=own,
         has_ended=partial(has_ended, own),
+        terms=terms,
     )
     checkpoint.keep_name(job.spec.name)
-    return generation
+    return generation, term

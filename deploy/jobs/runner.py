@@ -70,6 +70,7 @@ class JobKind(ABC):
     rows_in_jvm   whether rows pass through the JVM, and not only summaries
     exactly_once  whether rows are written in transactions
     accept_sample whether a new checkpoint starts although no sampled record has a key, or a time (`deploy.kinds`)
+    standby       whether the job has several processes, of which one runs it (`deploy.standby`)
 
     Every call may raise; an error of ours ends the job with its exit code.
     """
@@ -78,6 +79,7 @@ class JobKind(ABC):
     rows_in_jvm = False
     exactly_once = False
     accept_sample = False
+    standby = False
 
     def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
         """Subclasses take the job and `take_over`: a new checkpoint may claim an output that another has written to."""
@@ -144,9 +146,21 @@ class JobKind(ABC):
         """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
 
-def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
-    """Runs until stopped, or until all is read; the listener is told each batch; returns the exit code."""
-    code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop))
+Check = Callable[[], None]
+"""Raises what ends a job that has lost it to another process."""
+Turn = Callable[[Callable[[Check], ExitCode]], ExitCode]
+"""Waits until this process may run the job, lets it, and returns its exit code (`deploy.standby.turn`)."""
+
+
+def run(kind: JobKind, listener: Listener, stop: Stop, turn: Turn | None = None) -> ExitCode:
+    """Runs until stopped, or until all is read; the listener is told each batch; returns the exit code.
+
+    turn   None: this process alone runs the job, and must get the lock of the checkpoint at once
+    """
+    if turn is None:
+        code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop))
+    else:
+        code = ended(lambda: _run(kind, listener, stop, turn))
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
     listener.ended(code)
     return code
@@ -178,14 +192,15 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
     """
     try:
         with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
-            code = _ended(work)
+            code = ended(work)
             record.end(code)
             return code
     except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
         return failed(error)
 
 
-def _ended(work: Callable[[], ExitCode]) -> ExitCode:
+def ended(work: Callable[[], ExitCode]) -> ExitCode:
+    """Does work; an error that ends it is logged, and becomes an exit code."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
@@ -231,32 +246,51 @@ def _version() -> str:
         return "unknown"
 
 
-def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
+def _run(kind: JobKind, listener: Listener, stop: Stop, turn: Turn | None = None) -> ExitCode:
     use_arrow_without_pandas()
     listener.opening(about(kind))
 
-    kind.read_checkpoint()
+    if turn is None:
+        kind.read_checkpoint()
     check_java()
     properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
     with closing(
         Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
     ) as session:  # its JVM starts meanwhile
         with explained(kind):
-            if ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked):
+            begins = ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked)
+            if begins and turn is None:
                 kind.prepare()
         if stop.asked:
             return ExitCode.DONE
         session.warm_up()
-        if stop.asked:
-            return ExitCode.DONE
-        try:
-            _query(kind, session, listener, stop)
-        except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-            return failed(session.ended() or error)
+        if turn is not None:
+            session.rehearse()
+            return turn(lambda check: _taken_over(kind, session, listener, stop, check))
+        return _carried_out(kind, session, listener, stop, lambda: None)
+
+
+def _taken_over(kind: JobKind, session: Session, listener: Listener, stop: Stop, check: Check) -> ExitCode:
+    """Runs the job in a session that is warm, and whose topics were there when it was started."""
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
+    kind.read_checkpoint()
+    with explained(kind):
+        kind.prepare()
+    check()
+    return _carried_out(kind, session, listener, stop, check)
+
+
+def _carried_out(kind: JobKind, session: Session, listener: Listener, stop: Stop, check: Check) -> ExitCode:
+    if stop.asked:
+        return ExitCode.DONE
+    try:
+        _query(kind, session, listener, stop, check)
+    except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+        return failed(session.ended() or error)
     return ExitCode.DONE
 
 
-def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> None:
+def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop, check: Check) -> None:
     notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
 
     def now() -> JobState:
@@ -274,6 +308,7 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
                 listener.moment(now())
                 listener.batch(report)
                 session.end_planners()
+            check()
 
     backlog: Backlog | None = None
     writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
@@ -292,6 +327,7 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
     try:
         while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
             supervisor.alive(stops=stop.asked)
+            check()
             listener.moment(now())
             if look.due():
                 positions.commit_when_idle()

@@ -5,7 +5,7 @@ is imported and made when it asks: in the server's thread.
 
     /livez    200 as long as the runner's loop turns, also while the job waits
     /readyz   200 once the job has claimed its output and runs, and as long as brokers answer; the body says what it
-              waits for
+              waits for. So says a standby that is warm: `standby; waits for process 17 on node-3`
 """
 
 from __future__ import annotations
@@ -169,16 +169,18 @@ class Metrics(Quiet):
 
     def _livez(self, asked: Asked) -> Answer:
         stands_still_s = self._clock() - self._turned_s
-        if stands_still_s > STANDS_STILL_S and self._now.phase is Phase.RUNNING:
+        if stands_still_s > STANDS_STILL_S and self._now.phase in (Phase.RUNNING, Phase.STANDBY):
             return Answer.text(f"the loop has not turned for {stands_still_s:.0f} s", HTTPStatus.SERVICE_UNAVAILABLE)
         return Answer.text(self._state())
 
     def _readyz(self, asked: Asked) -> Answer:
-        ready = self._now.phase is Phase.RUNNING and not self._now.unreachable
+        ready = self._now.phase in (Phase.RUNNING, Phase.STANDBY) and not self._now.unreachable
         return Answer.text(self._state(), HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _state(self) -> str:
         now = self._now
+        if now.phase is Phase.STANDBY:
+            return f"{now.phase}; waits for {now.behind}"
         if now.unreachable:
             return f"{now.phase}; the brokers do not answer: {now.unreachable}"
         if now.waiting is not None:

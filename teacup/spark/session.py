@@ -101,6 +101,15 @@ class Session:
         self._warming = threading.Thread(target=run, name="warm-up", daemon=True)
         self._warming.start()
 
+    def rehearse(self) -> None:
+        """Carries out a stream of one row, so that the next query finds all that Spark loads and starts for its first.
+
+        It takes seconds: for a process that waits anyhow.
+        """
+        from teacup.spark.one_row import carry_out
+
+        carry_out(self.spark)
+
     def end_planners(self) -> None:
         """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
         if self._jvm is not None:
