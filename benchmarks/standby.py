@@ -2,12 +2,13 @@
 
     python -m benchmarks.standby [--rate 5000] [--rounds 3] [--only restart,kill,lost]
 
-The producer and the job are those of `benchmarks.latency`, exactly once, with the checkpoint in a folder of this machine.
+The producer and the job are those of `benchmarks.latency`, exactly once, with the checkpoint in a folder of this
+machine.
 
     restart   driver, JVM and workers are killed at once; the job is started again at the same moment
     kill      the same, and a standby is waiting
-    lost      the running job's processes are stopped (SIGSTOP), as a machine that is lost falls silent; a standby waits.
-              Once that has taken over they go on (SIGCONT): they must end by themselves, with their own exit code
+    lost      the running job's processes are stopped (SIGSTOP), as a lost machine falls silent; a standby waits. Once
+              that has taken over they go on (SIGCONT): they must end by themselves, with their own exit code
 
 Each takeover is broken down: until it was noticed, until topics and checkpoint were looked at and the output claimed,
 until the query was started, until the first batch was carried out, and until a reader of committed records had a row.
@@ -31,7 +32,7 @@ from typing import Any
 from benchmarks.commandline import broker_and_folder, chosen, machine, promise_line
 from benchmarks.latency import CommittedReader, create_live_topics, live_job, produce
 from benchmarks.measure import RunFailed, child_environment
-from benchmarks.restart import IN_FLIGHT_S, kill
+from benchmarks.restart import kill
 from deploy.cli.commands import log_job
 from deploy.dev.broker.broker import Broker
 from deploy.jobs.join import JoinJobKind

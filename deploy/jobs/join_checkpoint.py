@@ -51,6 +51,7 @@ from teacup.base.now import wall_ms
 from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
+from teacup.kafka.errors import ReceiptRefused
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.spark.checkpoint import SparkLogs
 
@@ -289,7 +290,25 @@ def take_output(
     Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
     """
     checkpoint = Checkpoint(job.checkpoint)
-    batch_plan = checkpoint.planned(job.spec)
+    while True:
+        batch_plan = checkpoint.planned(job.spec)
+        try:
+            return _take_output(job, checkpoint, batch_plan, take_over=take_over, moved=moved, terms=terms)
+        except ReceiptRefused:
+            if not terms or checkpoint.planned(job.spec) == batch_plan:
+                raise
+            log.info("the process that was taken for lost has carried out a batch since: the checkpoint is read again")
+
+
+def _take_output(
+    job: JoinJob,
+    checkpoint: Checkpoint,
+    batch_plan: BatchPlan | None,
+    *,
+    take_over: bool,
+    moved: Handover | None,
+    terms: bool,
+) -> tuple[str, int]:
     planned: dict[int, Batch] = {}
     if batch_plan is None:
         generation = checkpoint.generation()
