@@ -120,8 +120,8 @@ class History:
 
     def step(self) -> None:
         moves = [self._go_on] * 12 + [self._pass_time, self._deliver_late, self._kill, self._leave_behind]
-        moves += [self._restart, self._lose_plan, self._take_over]
-        moves += [self._stand_by] * 2 if self._standbys else []
+        more = [self._stand_by] * 2 if self._standbys else [self._lose_plan]  # whoever is taken for lost loses no file
+        moves += [self._restart, *more, self._take_over]
         self.draw(st.sampled_from(moves))()
         self._start_tasks()
         self.check()
