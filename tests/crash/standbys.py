@@ -58,7 +58,10 @@ class StandbyRun(Run):
             "window_backup": True,
         }
         with environment({"TEACUP_FAILPOINTS": str(self.points)}):
-            return JobProcess(folder, job, COMMAND)
+            started = JobProcess(folder, job, COMMAND)
+        if self._started == 1:  # it compares the topics before there is anything in them, and takes the direct path
+            started.until((self.folder / "checkpoint" / "metadata").exists, "the query")
+        return started
 
     def _kill(self, worker: int) -> None:
         self._job.kill()
