@@ -32,7 +32,7 @@ SILENT_S = 6.0
 FORMAT = 1
 
 
-class Lock(Enum):
+class LockSeen(Enum):
     """What a standby finds when it tries to take the lock of the checkpoint.
 
     FREE      it has it now; no other machine uses this file system
@@ -121,15 +121,15 @@ class Watched:
             return Watched(lease, answered_s)
         return replace(self, silent_s=max(asked_s - self.since_s, 0.0))
 
-    def may_take(self, lock: Lock) -> bool:
+    def may_take(self, lock: LockSeen) -> bool:
         """Returns whether the standby may take over."""
         return self.silent_s >= self._needed_s(lock)
 
-    def _needed_s(self, lock: Lock) -> float:
-        if lock is Lock.OF_OTHER:
+    def _needed_s(self, lock: LockSeen) -> float:
+        if lock is LockSeen.OF_OTHER:
             return math.inf
-        if lock is Lock.OF_LEASE:
+        if lock is LockSeen.OF_LEASE:
             return SILENT_S
-        if lock is Lock.FREE or (self.lease is not None and self.lease.released):
+        if lock is LockSeen.FREE or (self.lease is not None and self.lease.released):
             return 0.0
-        return GONE_S if lock is Lock.SHOWN or self.lease is None else SILENT_S
+        return GONE_S if lock is LockSeen.SHOWN or self.lease is None else SILENT_S

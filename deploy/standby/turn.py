@@ -27,7 +27,7 @@ from deploy.jobs.run_record import recorded
 from deploy.jobs.runner import Check, JobKind, ended
 from deploy.jobs.stopping import Stop
 from deploy.jobs.supervisor import Supervisor
-from deploy.standby.lease import Lease, Lock, Watched
+from deploy.standby.lease import Lease, LockSeen, Watched
 from deploy.standby.lease_file import LEASE, Keeper, Mark, found_lease, leave_mark, remove_mark
 from deploy.watch.listener import JobState, Listener, Phase
 from teacup.base.errors import ExitCode
@@ -90,15 +90,19 @@ class StandbyTurn:
             if took is None:
                 return ExitCode.DONE
             lock, lease = took
-        with closing(lock) if lock is not None else nullcontext(), recorded(self._checkpoint) as record:
-            keeper = Keeper(self._file, lease)
-            keeper.start()
-            code = ended(lambda: work(keeper.check))
-            if keeper.release():
-                record.end(code)
-            else:
-                record.leave()
-            return code
+        code = ExitCode.DONE
+        try:
+            with closing(lock) if lock is not None else nullcontext(), recorded(self._checkpoint) as record:
+                keeper = Keeper(self._file, lease)
+                keeper.start()
+                code = ended(lambda: work(keeper.check))
+                if keeper.release():
+                    record.end(code)
+                else:
+                    record.leave()
+        except KeyboardInterrupt:  # a second signal, while the lease is released or the record written
+            log.debug("interrupted at its end")
+        return code
 
     @contextmanager
     def _waited(self) -> Iterator[tuple[TextIO | None, Lease] | None]:
@@ -142,31 +146,31 @@ class StandbyTurn:
         before = self._watched or Watched(lease, now_s)
         self._watched = before.seen(lease, asked_s, now_s)
         found, lock = self._lock(lease)
-        if self._watched.may_take(lock) and (self._fenced or lock is Lock.FREE):
+        if self._watched.may_take(lock) and (self._fenced or lock is LockSeen.FREE):
             return self._taken(found, lock, lease)
         if not isinstance(found, Holder | None):
             found.close()
         self._behind = _named(lease, found if isinstance(found, Holder) else None)
         return None
 
-    def _lock(self, lease: Lease | None) -> tuple[TextIO | Holder | None, Lock]:
+    def _lock(self, lease: Lease | None) -> tuple[TextIO | Holder | None, LockSeen]:
         if self._folder is None:
-            return None, Lock.NONE
+            return None, LockSeen.NONE
         found = take_lock(self._folder, within_s=0)
         if not isinstance(found, Holder):
-            return found, Lock.SHOWN if self._shared else Lock.FREE
+            return found, LockSeen.SHOWN if self._shared else LockSeen.FREE
         of_lease = lease is not None and (found.process, found.host) == (str(lease.process), lease.host)
-        return found, Lock.OF_LEASE if of_lease else Lock.OF_OTHER
+        return found, LockSeen.OF_LEASE if of_lease else LockSeen.OF_OTHER
 
     def _taken(
-        self, found: TextIO | Holder | None, lock: Lock, lease: Lease | None
+        self, found: TextIO | Holder | None, lock: LockSeen, lease: Lease | None
     ) -> tuple[TextIO | None, Lease] | None:
         if isinstance(found, Holder):
             assert self._folder is not None
             found = replace_lock(self._folder)
         mine = self._mine.after(lease).renewed(wall_ms())
         self._file.write(mine.to_json())
-        if lock is not Lock.FREE:
+        if lock is not LockSeen.FREE:
             time.sleep(SETTLES_S)
             if mine.lost_to(found_lease(self._file)):
                 self._watched = None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.standby.lease import GONE_S, RENEWED_EVERY_S, SILENT_S, Lease, Lock, Watched
+from deploy.standby.lease import GONE_S, RENEWED_EVERY_S, SILENT_S, Lease, LockSeen, Watched
 
 HELD = Lease(3, "holder", 17, "node-1", beat=5, at_ms=1_000)
 
@@ -17,21 +17,21 @@ HELD = Lease(3, "holder", 17, "node-1", beat=5, at_ms=1_000)
 @pytest.mark.parametrize(
     ("lock", "lease", "needed_s"),
     [
-        (Lock.FREE, HELD, 0.0),
-        (Lock.FREE, None, 0.0),
-        (Lock.SHOWN, HELD, GONE_S),
-        (Lock.SHOWN, None, GONE_S),
-        (Lock.SHOWN, replace(HELD, released=True), 0.0),
-        (Lock.NONE, HELD, SILENT_S),
-        (Lock.NONE, None, GONE_S),
-        (Lock.NONE, replace(HELD, released=True), 0.0),
-        (Lock.OF_LEASE, HELD, SILENT_S),
-        (Lock.OF_LEASE, replace(HELD, released=True), SILENT_S),
-        (Lock.OF_OTHER, HELD, math.inf),
-        (Lock.OF_OTHER, None, math.inf),
+        (LockSeen.FREE, HELD, 0.0),
+        (LockSeen.FREE, None, 0.0),
+        (LockSeen.SHOWN, HELD, GONE_S),
+        (LockSeen.SHOWN, None, GONE_S),
+        (LockSeen.SHOWN, replace(HELD, released=True), 0.0),
+        (LockSeen.NONE, HELD, SILENT_S),
+        (LockSeen.NONE, None, GONE_S),
+        (LockSeen.NONE, replace(HELD, released=True), 0.0),
+        (LockSeen.OF_LEASE, HELD, SILENT_S),
+        (LockSeen.OF_LEASE, replace(HELD, released=True), SILENT_S),
+        (LockSeen.OF_OTHER, HELD, math.inf),
+        (LockSeen.OF_OTHER, None, math.inf),
     ],
 )
-def test_how_long_the_lease_must_be_silent(lock: Lock, lease: Lease | None, needed_s: float) -> None:
+def test_how_long_the_lease_must_be_silent(lock: LockSeen, lease: Lease | None, needed_s: float) -> None:
     """At once where the lock proves it; never where a process runs that keeps no lease."""
     assert Watched(lease, 0.0, min(needed_s, 1e9)).may_take(lock) is (needed_s < math.inf)
     if needed_s:
@@ -58,7 +58,7 @@ def test_nobody_takes_over_from_a_lease_that_was_renewed_lately(
         now_s += pause_s if what == "slow look" else 0.0  # the standby itself was stopped
         before = watched or Watched(found, now_s + origin_s)
         watched = before.seen(found, asked_s + origin_s, now_s + origin_s)
-        if watched.may_take(Lock.OF_LEASE):
+        if watched.may_take(LockSeen.OF_LEASE):
             assert read_s - renewed_s >= SILENT_S - 1e-6
 
 
@@ -66,7 +66,7 @@ def test_nobody_takes_over_from_a_lease_that_was_renewed_lately(
 def test_a_lost_machine_is_noticed(begin_s: float) -> None:
     """Within the time of the lease and one look."""
     watched, now_s = Watched(HELD, begin_s), begin_s
-    while not watched.may_take(Lock.NONE):
+    while not watched.may_take(LockSeen.NONE):
         now_s += 0.5
         watched = watched.seen(HELD, now_s, now_s)
 
