@@ -225,6 +225,8 @@ class LastHour(Quiet):
         if self._code is not None or (now is not None and now.phase is Phase.ENDED):
             code = self._code
             return "ended", "" if code is None else f"Exit code {int(code)}: {code.meaning}."
+        if now is not None and now.phase is Phase.STANDBY:
+            return "standby", f"It waits for {now.behind}, which runs the job."
         if now is None or now.phase in (Phase.STARTING, Phase.CONNECTING):
             why = "" if now is None or not now.unreachable else now.unreachable
             return "starting", why or "Spark starts, and the brokers are asked for the topics."
