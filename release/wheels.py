@@ -60,6 +60,7 @@ def faults(wheel: Path, platform: str, version: str) -> Iterator[str]:
     tag = f"py3-none-{platform}"
     if wheel.name != f"teacup_joins-{version}-{tag}.whl":
         yield f"it is named {wheel.name}"
+        return
     with ZipFile(wheel) as archive:
         names = set(archive.namelist())
         about = f"teacup_joins-{version}.dist-info"
@@ -133,8 +134,8 @@ def main() -> int:
             continue
         found = list(faults(wheel, platform, _version()))
         wrong += bool(found)
-        state = "error" if found else "ok"
-        print(f"{state:5}  {wheel.name}  {wheel.stat().st_size:,} bytes  {'; '.join(found)}".rstrip())
+        said = f"{'error' if found else 'ok   '}  {wheel.name}  {wheel.stat().st_size:,} bytes  {'; '.join(found)}"
+        print(said.rstrip())
     return wrong
 
 
