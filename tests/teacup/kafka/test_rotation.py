@@ -63,6 +63,31 @@ def test_a_client_takes_a_password_that_has_changed(
     del made
 
 
+class Client:
+    """Notes the logins that it is given."""
+
+    def __init__(self) -> None:
+        self.logins: list[tuple[str, str]] = []
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        self.logins.append((username, password))
+
+
+def test_a_login_is_given_once_for_each_change(kafka: dict[str, str], tmp_path: Path) -> None:
+    """The name as well, if that is in a file."""
+    (tmp_path / "user").write_text("clicks")
+    kafka["sasl.username"] = f"${{file:{tmp_path / 'user'}}}"
+    followed = Client()
+    rotation.follow(followed, kafka, {"sasl.username": "clicks", "sasl.password": "first"})
+    for password in ("first", "second", "second", "third"):
+        (tmp_path / "password").write_text(password)
+        rotation.look()
+    (tmp_path / "user").write_text("views\n")
+    rotation.look()
+
+    assert followed.logins == [("clicks", "second"), ("clicks", "third"), ("views", "third")]
+
+
 def test_a_client_is_forgotten_with_its_owner(kafka: dict[str, str]) -> None:
     """A job makes clients for months."""
     gc.collect()  # of other tests
