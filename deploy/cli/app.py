@@ -19,7 +19,7 @@ from deploy.cli.commands import Assignments, Commands, again, log_job
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
-from deploy.errors import DeployError
+from deploy.errors import DeployError, StandbyRefused
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
 from teacup.base.errors import OF_AUDIT, OF_JOBS, OF_STATUS, ExitCode, listed
@@ -88,6 +88,14 @@ def run(
             help="let a new checkpoint of a join start although no sampled record of a side has a join key, or a time",
         ),
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="wait, ready to start, until no other process runs the job, and take over within seconds when it is "
+            "gone; all processes of such a job are started with this option",
+        ),
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -103,7 +111,9 @@ def run(
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
     consent = {"take_over": take_over, "accept_sample": accept_sample}
     if len(job_files) == 1 and not job_files[0].is_dir():
-        raise typer.Exit(run_file(job_files[0], **consent, assignments=given, stop=context.obj))
+        raise typer.Exit(run_file(job_files[0], **consent, standby=standby, assignments=given, stop=context.obj))
+    if standby:
+        raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
     from deploy.cli.several import run_files
 
     raise typer.Exit(run_files(job_files, **consent, assignments=given, stop=context.obj))
@@ -303,20 +313,21 @@ def run_file(
     *,
     take_over: bool = False,
     accept_sample: bool = False,
+    standby: bool = False,
     assignments: Sequence[str] = (),
     stop: Stop | None = None,
 ) -> ExitCode:
     """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
     take_over, accept_sample   what a new checkpoint may do (`teacup run`)
+    standby      it runs once no other process does
     assignments  `key=value`, over what the file says
     stop         catches signals since the process began; None: they are caught from now on
     """
     if stop is None:
         with Stop() as own:
-            return run_file(
-                job_file, take_over=take_over, accept_sample=accept_sample, assignments=assignments, stop=own
-            )
+            asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
+            return run_file(job_file, **asked, assignments=assignments, stop=own)
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -326,9 +337,17 @@ def run_file(
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched
 
-    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample)
+    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
     with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
-        return run(kind, listener, stop)
+        if not standby:
+            return run(kind, listener, stop)
+        from deploy.standby.turn import StandbyTurn
+
+        try:
+            return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop))
+        except StandbyRefused as error:
+            typer.echo(str(error), err=True)
+            return error.exit_code
 
 
 def unjoined_of(

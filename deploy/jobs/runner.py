@@ -73,6 +73,7 @@ class JobKind(ABC):
     rows_in_jvm   whether rows pass through the JVM, and not only summaries
     exactly_once  whether rows are written in transactions
     accept_sample whether a new checkpoint starts although no sampled record has a key, or a time (`deploy.kinds`)
+    standby       whether the job has several processes, of which one runs it (`deploy.standby`)
 
     Every call may raise; an error of ours ends the job with its exit code.
     """
@@ -81,6 +82,7 @@ class JobKind(ABC):
     rows_in_jvm = False
     exactly_once = False
     accept_sample = False
+    standby = False
 
     def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
         """Subclasses take the job and `take_over`: a new checkpoint may claim an output that another has written to."""
@@ -147,6 +149,12 @@ class JobKind(ABC):
         """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
 
+Check = Callable[[], None]
+"""Raises what ends a job that has lost it to another process."""
+Turn = Callable[[Callable[[Check], ExitCode]], ExitCode]
+"""Waits until this process may run the job, lets it, and returns its exit code (`deploy.standby.turn`)."""
+
+
 class SparkOfJob(Protocol):
     """The session of a job (`teacup.spark.session.Session`), or its part in that of several jobs."""
 
@@ -198,9 +206,19 @@ class Alone:
             yield session
 
 
-def run(kind: JobKind, listener: Listener, stop: StopRequest, host: Host | None = None) -> ExitCode:
-    """Runs until stopped, or until all is read, and reports each batch to the listener; returns the exit code."""
-    code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop, host or Alone()))
+def run(
+    kind: JobKind, listener: Listener, stop: StopRequest, host: Host | None = None, turn: Turn | None = None
+) -> ExitCode:
+    """Runs until stopped, or until all is read, and reports each batch to the listener; returns the exit code.
+
+    host   None: this process runs no other job
+    turn   None: this process alone runs the job, and must get the lock of the checkpoint at once
+    """
+
+    def work() -> ExitCode:
+        return _run(kind, listener, stop, host or Alone(), turn)
+
+    code = with_lock(kind.common.checkpoint, work) if turn is None else ended(work)
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
     listener.ended(code)
     return code
@@ -237,7 +255,7 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
     code = ExitCode.DONE
     try:
         with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
-            code = _ended(work)
+            code = ended(work)
             record.end(code)
     except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
         return failed(error)
@@ -246,7 +264,8 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
     return code
 
 
-def _ended(work: Callable[[], ExitCode]) -> ExitCode:
+def ended(work: Callable[[], ExitCode]) -> ExitCode:
+    """Does work; an error that ends it is logged, and becomes an exit code."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
@@ -291,28 +310,53 @@ def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stop
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
 
 
-def _run(kind: JobKind, listener: Listener, stop: StopRequest, host: Host) -> ExitCode:
+def _run(kind: JobKind, listener: Listener, stop: StopRequest, host: Host, turn: Turn | None) -> ExitCode:
     use_arrow_without_pandas()
     listener.opening(about(kind, in_detail=listener.wants_detail))
 
-    kind.read_checkpoint()
+    if turn is None:
+        kind.read_checkpoint()
     with host.session(kind) as session:  # its JVM starts meanwhile
         with explained(kind):
-            if ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked):
+            begins = ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked)
+            if begins and turn is None:
                 kind.prepare()
         if stop.asked:
             return ExitCode.DONE
         session.warm_up()
-        if stop.asked:
-            return ExitCode.DONE
-        try:
-            _query(kind, session, listener, stop, host)
-        except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-            return failed(session.ended() or error)
+        if turn is not None:
+            from teacup.spark.one_row import carry_out
+
+            carry_out(session.spark)  # the next query finds all that Spark loads and starts for its first
+            return turn(lambda check: _taken_over(kind, session, listener, stop, host, check))
+        return _carried_out(kind, session, listener, stop, host, lambda: None)
+
+
+def _taken_over(
+    kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check
+) -> ExitCode:
+    """Runs the job in a session that is warm, and whose topics were there when it was started."""
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
+    kind.read_checkpoint()
+    with explained(kind):
+        kind.prepare()
+    check()
+    return _carried_out(kind, session, listener, stop, host, check)
+
+
+def _carried_out(
+    kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check
+) -> ExitCode:
+    if stop.asked:
+        return ExitCode.DONE
+    try:
+        _query(kind, session, listener, stop, host, check)
+    except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+        return failed(session.ended() or error)
     return ExitCode.DONE
 
 
-def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host) -> None:
+def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check) -> None:
     job = job_here()
     notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
 
@@ -331,6 +375,7 @@ def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopReq
                 listener.moment(now())
                 listener.batch(report)
                 session.end_planners()
+            check()
 
     backlog: Backlog | None = None
     trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
@@ -349,6 +394,7 @@ def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopReq
     try:
         while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):  # type: ignore[arg-type]
             host.supervisor.alive(stops=stop.asked)
+            check()
             listener.moment(now())
             if look.due():
                 positions.commit_when_idle()
@@ -417,9 +463,8 @@ class CommittedPositions:
             self._committed = end
 
     def newest(self) -> Positions:
-        """Returns up to where the newest batch has read; empty if there is none."""
-        end = self._end()
-        return self._kind.positions(end) if end else {}
+        """Returns up to where the newest batch had read at the last look; empty if there was none."""
+        return self._kind.positions(self._seen) if self._seen else {}
 
     def _end(self) -> Mapping[str, Any]:
         """Returns where the newest committed batch ends.

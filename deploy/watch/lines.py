@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.status import Status
 
-from deploy.watch.listener import About, JobState, Report, TopicLag
+from deploy.watch.listener import About, JobState, Phase, Report, TopicLag
 from deploy.watch.measures import ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
@@ -109,6 +109,8 @@ class Lines:
         """Shows on a terminal that the job runs, its last batch, what it waits for and how much is left."""
         if self._status is not None:
             waits = f"waits for {now.waiting.reason.replace('_', ' ')}" if now.waiting is not None else ""
+            if now.phase is Phase.STANDBY:
+                waits = f"standby, waits for {now.behind}"
             left = unread(now.lag, ends=self._about is not None and self._about.ends)
             shown = [f"running for {self._spent()}", left, waits, *self._last]
             self._status.start()

@@ -5,7 +5,7 @@ is imported and made when it asks: in the server's thread.
 
     /livez    200 as long as the runner's loop turns, also while the job waits
     /readyz   200 once the job has claimed its output and runs, and as long as brokers answer; the body says what it
-              waits for
+              waits for. So says a standby that is warm: `standby; waits for process 17 on node-3`
 """
 
 from __future__ import annotations
@@ -148,16 +148,18 @@ class Metrics(Quiet):
     def lives(self) -> tuple[bool, str]:
         """Returns whether the runner's loop turns, and what there is to say."""
         stands_still_s = self._clock() - self._turned_s
-        if stands_still_s > STANDS_STILL_S and self._now.phase is Phase.RUNNING:
+        if stands_still_s > STANDS_STILL_S and self._now.phase in (Phase.RUNNING, Phase.STANDBY):
             return False, f"the loop has not turned for {stands_still_s:.0f} s"
         return True, self._state()
 
     def ready(self) -> tuple[bool, str]:
-        """Returns whether the job runs and brokers answer, and what there is to say."""
-        return self._now.phase is Phase.RUNNING and not self._now.unreachable, self._state()
+        """Returns whether the job runs, or stands by, and brokers answer, and what there is to say."""
+        return self._now.phase in (Phase.RUNNING, Phase.STANDBY) and not self._now.unreachable, self._state()
 
     def _state(self) -> str:
         now = self._now
+        if now.phase is Phase.STANDBY:
+            return f"{now.phase}; waits for {now.behind}"
         if now.unreachable:
             return f"{now.phase}; the brokers do not answer: {now.unreachable}"
         if now.waiting is not None:

@@ -35,10 +35,14 @@ def watched(job: CommonJob, name: str, lines: Lines, board: Board | None = None)
         if board is not None:
             shown = board.show(name)
             listeners += [shown.metrics, shown.hour]
+            takers = [shown.metrics.numbers.take]
             if job.metrics is not None and job.metrics.otlp is not None:
                 from deploy.watch.otlp import Otlp  # of an extra
 
-                listeners.append(Otlp(job.metrics.otlp, shown.metrics))
+                otlp = Otlp(job.metrics.otlp, shown.metrics)
+                takers.append(otlp.take)
+                listeners.append(otlp)
+            shown.hour.give_to(*takers)
         if job.lineage is not None:
             from deploy.watch.lineage import Lineage
 

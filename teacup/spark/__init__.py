@@ -2,6 +2,7 @@
 
 checkpoint.py     `SparkLogs`: which batches a checkpoint has planned and committed, and where each of them ends
 class_archive.py  Spark's classes in the JVM's memory format
+one_row.py        a stream with one row: what warms Spark up, without any topic
 conf.py           Spark properties of a job (pure)
 crossing.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
 errors.py         what starting or keeping Spark refuses or gives up (pure)
