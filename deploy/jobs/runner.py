@@ -387,7 +387,7 @@ def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopReq
     stop.at_once(query.stop)
     positions = CommittedPositions(kind, query)
     if listener.watches:
-        backlog = Backlog(positions.newest, kind.kafka)
+        backlog = Backlog(positions.newest, kind.kafka, host.rests)
         backlog.start()
     asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
     host.supervisor.ready()
