@@ -30,7 +30,7 @@ class Backlog:
     """Looks at the topics every few seconds, from `start` to `close`."""
 
     def __init__(self, positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0) -> None:
-        """positions: where the job is now; empty as long as that is not known; rests: as a host's (`deploy.jobs.runner`)."""
+        """positions: where the job is now; empty if that is not known; rests: of the host (`deploy.jobs.runner`)."""
         self._positions, self._kafka, self._every_s = positions, kafka, LOOK_EVERY_S * rests
         self._pace = Pace()
         self._closed = threading.Event()
