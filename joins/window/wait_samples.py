@@ -1,8 +1,8 @@
 """What a bucket's batch contributes to the wait curve (`joins.batch.wait_curve`): samples of whole batches. Pure.
 
 It takes a number of records in a second, not of each batch, and looks at left records every other second only, so that
-it costs little however often batches come; it changes no row. In a batch of a backlog there is next to nothing to learn,
-and next to nothing is done.
+it costs little however often batches come; it changes no row. In a batch of a backlog there is next to nothing to
+learn, and next to nothing is done.
 """
 
 from __future__ import annotations
