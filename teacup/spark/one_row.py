@@ -31,7 +31,10 @@ def carry_out(spark: SparkSession) -> None:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(WITHIN_S)
+        try:
+            query.awaitTermination(WITHIN_S)
+        finally:
+            query.stop()
 
 
 class _OneRow(DataSource):

@@ -108,7 +108,10 @@ class Session:
         """
         from teacup.spark.one_row import carry_out
 
-        carry_out(self.spark)
+        try:
+            carry_out(self.spark)
+        except Exception as error:  # noqa: BLE001 - nothing depends on it: the next query only starts more slowly
+            log.debug("the stream of one row was not carried out: %s", error)
 
     def end_planners(self) -> None:
         """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
