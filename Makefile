@@ -68,10 +68,10 @@ $(TOOLS)/.installed: Makefile
 	@touch $@
 
 wheels: $(TOOLS)/.installed ## wheels for all platforms in dist/, each checked (ARGS="--only any" for one)
-	@$(TOOLS)/bin/python -m release.wheels $(ARGS)
+	@$(TOOLS)/bin/python -m deploy.dev.release.wheels $(ARGS)
 
 release-check: $(STAMP) $(TOOLS)/.installed ## what is shipped: SBOM, audit against an index of advisories (ARGS="--index osv"), licences
-	@$(TOOLS)/bin/python -m release.checks --python $(BIN)/python $(ARGS)
+	@$(TOOLS)/bin/python -m deploy.dev.release.checks --python $(BIN)/python $(ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .

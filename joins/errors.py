@@ -66,7 +66,7 @@ class DataLoss(JoinError):
 
 
 class ClockBehind(JoinError):
-    """The clock contradicts an earlier listing, the broker, or most records, which would become dead letters."""
+    """The clock contradicts an earlier listing, others' clocks, or most records, which would become dead letters."""
 
 
 class NoDeadLetterTopic(JoinError):

@@ -19,12 +19,15 @@ from typing import Any
 import polars as pl
 
 from deploy.job import JoinJob
+from joins.batch.wait_curve import WaitCurve
+from joins.batch.waits import BatchWaits
 from joins.driven import DrivenJoin
 from joins.items import End, Rows
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.plan.wait_reasons import for_people
+from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
 
@@ -46,6 +49,7 @@ class Preview:
     reasons   by outcome and reason
     late      how many rows are about late left records
     apart_ms  of matched rows, right's time less left's
+    curve     how long after left's time right became readable, where the brokers say that (`joins.batch.wait_curve`)
     examples  rows (`joins.rows.frames.ROW`), by outcome
     ended     why it ended before `LEFTS` left records, for people; empty if it did not
     """
@@ -57,6 +61,7 @@ class Preview:
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     late: int = 0
     apart_ms: list[pl.Series] = field(default_factory=list)
+    curve: WaitCurve | None = None
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     ended: str = ""
 
@@ -89,7 +94,7 @@ def joined(job: JoinJob, lefts: int = LEFTS, within_s: float = WITHIN_S) -> Prev
     spec = replace(spec, max_records=min(spec.max_records, AT_ONCE))
     with tempfile.TemporaryDirectory(prefix="teacup-preview-") as folder:
         control = JoinControl(windows=Path(folder), facts=Path(folder), unreachable_for_s=within_s)
-        with closing(DrivenJoin(spec, control, Path(folder))) as join:
+        with closing(DrivenJoin(spec, control, Path(folder), sampled=True)) as join:
             _join(join, spec, found, lefts, until_s)
     return found
 
@@ -107,14 +112,26 @@ def _join(join: DrivenJoin, spec: JoinSpec, found: Preview, lefts: int, until_s:
             if held is not None and held.left_waits:
                 found.ended = for_people(spec, held.listed_ms, [*held.waits])
             return
+        summaries: list[BucketSummary] = []
         for item in join.carry_out(at, end):
             if isinstance(item, Rows):
                 found.add(item.frame)
             elif isinstance(item, End):
                 found.lefts += item.summary.lefts_read
                 found.read.update(item.summary.read)
+                summaries.append(item.summary)
+        _sample(spec, found, summaries)
         at = end
         found.batches += 1
+
+
+def _sample(spec: JoinSpec, found: Preview, summaries: Sequence[BucketSummary]) -> None:
+    """Adds a batch to the wait curve; a lookup join, which reads no right, has none."""
+    samples = [summary.waits for summary in summaries if summary.waits is not None]
+    if samples:
+        found.curve = found.curve or WaitCurve(spec.before_ms, spec.after_ms)
+        ends = {p: facts.end for summary in summaries for p, facts in summary.facts.right.items()}
+        found.curve.add(BatchWaits(spec.before_ms, spec.after_ms, samples, ends))
 
 
 def shown(job: JoinJob, found: Preview) -> Iterator[str]:
@@ -135,6 +152,7 @@ def shown(job: JoinJob, found: Preview) -> Iterator[str]:
     outcomes = [f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())]
     yield f"  match rate {rate}: {', '.join(outcomes)}; late left records {found.late:,}"
     yield from _apart(spec, found.apart_ms)
+    yield from _waited(found.curve if found.rows["matched"] else None)
     for outcome, rows in found.examples.items():
         for row in rows:
             reason = f" ({row['reason']})" if row["reason"] else ""
@@ -156,6 +174,21 @@ def _apart(spec: JoinSpec, parts: Sequence[pl.Series]) -> Iterator[str]:
         f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows -{written(spec.before_ms)} to "
         f"+{written(spec.after_ms)}"
     )
+
+
+def _waited(curve: WaitCurve | None) -> Iterator[str]:
+    """Says how long after left's time right could be read: of records that came long ago only a broker's time tells."""
+    if curve is None:
+        return
+    lags = curve.drawn()["lag_ms"]
+    if any(ms is not None for ms in lags.values()):
+        shares = [f"{written(ms)} ({100 * float(share):g} %)" for share, ms in lags.items() if ms is not None]
+        yield f"  right readable after left's time, by share of the matched rows: up to {', '.join(shares)}"
+    else:
+        yield (
+            "  how long after left's time right becomes readable, nobody noted: right's times are not the broker's. A "
+            "job with `metrics` draws that wait curve while it runs"
+        )
 
 
 def _signed(ms: int) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Commands, log_job
+from deploy.cli.commands import Assignments, Commands, again, log_job
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
@@ -60,22 +59,20 @@ def teacup(
 
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="a key of the job file for this run, with dots between levels and the value in YAML, as "
-        "trigger=available_now or left.topic=clicks; may be given several times",
-    ),
-]
 _CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
 def run(
     context: typer.Context,
-    job_file: JobFile,
+    job_files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="JOB.yaml",
+            help="the job file; or several, or a folder of them: their jobs share a process (docs/operations.md)",
+            show_default=False,
+        ),
+    ],
     take_over: Annotated[
         bool,
         typer.Option(
@@ -110,10 +107,16 @@ def run(
     ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
+    """Run the job of a file, or the jobs of several, until it is done, or stopped by Ctrl-C or SIGTERM."""
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
-    asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
-    raise typer.Exit(run_file(job_file, **asked, assignments=given, stop=context.obj))
+    consent = {"take_over": take_over, "accept_sample": accept_sample}
+    if len(job_files) == 1 and not job_files[0].is_dir():
+        raise typer.Exit(run_file(job_files[0], **consent, standby=standby, assignments=given, stop=context.obj))
+    if standby:
+        raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
+    from deploy.cli.several import run_files
+
+    raise typer.Exit(run_files(job_files, **consent, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -341,7 +344,7 @@ def run_file(
         from deploy.standby.turn import StandbyTurn
 
         try:
-            return run(kind, listener, stop, StandbyTurn(kind, listener, stop))
+            return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop))
         except StandbyRefused as error:
             typer.echo(str(error), err=True)
             return error.exit_code
@@ -401,8 +404,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
         typer.echo(str(error), err=True)
         return error.exit_code
     typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
-    given = [part for assignment in assignments for part in ("--set", assignment)]
-    typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
+    typer.echo(f"Next: {again('run', job_file, assignments)}")
     return ExitCode.DONE
 
 

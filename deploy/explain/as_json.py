@@ -64,6 +64,7 @@ def _left_json(answer: LeftAnswer) -> dict[str, Any]:
         "late": answer.late,
         "rows": [_written_json(row) for row in answer.rows.found],
         "rows_are_of_this_checkpoint": answer.ours,
+        "moved_from": answer.moved_from,
         "copies": [_written_json(copy) for copy in answer.copies],
         "batch": {
             "number": answer.number,

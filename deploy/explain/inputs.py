@@ -278,5 +278,8 @@ def _shown(side: Side, value: bytes | None) -> str | None:
         return None
     if side.format is Format.BYTES:
         return f"{len(value)} bytes"
-    text = value.decode(errors="replace")
+    try:
+        text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value.decode())
+    except UnicodeDecodeError:  # a dead letter, or Avro and Protobuf that its schema does not fit
+        return f"{len(value)} bytes"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

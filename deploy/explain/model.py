@@ -102,6 +102,7 @@ class LeftAnswer:
     written_by   the batch that wrote its row, if that is known, and whether it is of this checkpoint
     read, limit  the batch that read it, by the checkpoint; which left records went in it
     bucket       of its rows; receipt: of that bucket, the newest
+    moved_from   the checkpoint that joined it, before `teacup move`; None: this one does
     candidates   right records of its key, and those beside
     waits        a left record that is held: what it waits for
     searched     what was read of right to find candidates: records, and how many were left out
@@ -115,6 +116,7 @@ class LeftAnswer:
     copies: tuple[Written, ...] = ()
     read: BatchRead = BatchRead(BatchSpan())
     ours: bool = True
+    moved_from: str | None = None
     limit: Limit | None = None
     bucket: int = 0
     receipt: Receipt | None = None

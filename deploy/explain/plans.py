@@ -17,6 +17,7 @@ from deploy.jobs.join_checkpoint import Checkpoint
 from joins.batch.state import BatchPlan, Bucket
 from joins.explain import SKIPPED, UNREAD, BatchSpan
 from joins.plan.reader import state_after
+from joins.plan.start.handover import Handover
 from joins.read.facts_files import known_facts
 from joins.spec import JoinPath, JoinSpec
 from teacup.kafka.client import committed_only
@@ -59,6 +60,11 @@ class Plans:
             spec = replace(self.spec, kafka=committed_only(self.spec.kafka))
             return state_after(spec, newest, self._job.facts_folders)
         return None
+
+    @cached_property
+    def moved(self) -> Handover | None:
+        """After which other checkpoint this one goes on (`teacup move`); None: after none."""
+        return self._checkpoint.moved()
 
     @cached_property
     def spec(self) -> JoinSpec:

@@ -136,6 +136,8 @@ class Words:
                 return "not decided yet: no batch has read it"
             case Outcome.UNDER_WAY:
                 return f"not decided yet: batch {answer.read.plan.number if answer.read.plan else ''} is under way"
+            case Outcome.SKIPPED if answer.moved_from is not None:
+                return f"joined before `teacup move`, by checkpoint {answer.moved_from}; nothing of it was found"
             case Outcome.SKIPPED:
                 return "never read: it lies before the offset at which this checkpoint began (`start`)"
             case Outcome.UNKNOWN:
@@ -153,6 +155,8 @@ class Words:
         repeated = "; written more than once, as at-least-once output may be" if again else ""
         what = "its row is" if len(rows) == 1 else f"its {len(rows)} rows are"
         others = "" if answer.ours else "; another checkpoint, or another job, wrote it"
+        if answer.moved_from is not None:
+            others = f"; checkpoint {answer.moved_from} wrote it, before `teacup move`"
         copies = "".join(f"; copied to {_at(c.topic, (c.partition, c.offset))} ({c.outcome})" for c in answer.copies)
         return f": {what} {', '.join(where)}{repeated}{others}{copies}"
 

@@ -15,7 +15,7 @@ from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, check_whole
 from deploy.watch import measures
 from deploy.watch.measures import Effort, Measured
-from joins.batch.wait_curve import BatchWaits
+from joins.batch.waits import BatchWaits
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
@@ -41,7 +41,7 @@ class BatchReport:
     newest_ms         the watermark of each side's fastest partition; slowest: the partition that has the smallest
     replayed          rows that receipts named, so that they were not written again
     presumed          right records in the window that count as joined because nobody knows
-    late_by           by side: late records by how far they were below the watermark (`joins.batch.wait_curve`)
+    late_by           by side: late records by how far they were below the watermark (`joins.batch.waits`)
     waits             what the wait curve learns from it; None in a lookup join
     """
 

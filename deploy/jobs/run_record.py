@@ -5,8 +5,8 @@ file of the one before it when it starts, when it ends, and after a warning, at 
 thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file that cannot be written
 is no error of the job. A process that was killed has left a start without an end.
 
-Warnings are those of the driver's process. Each is kept once, however often it comes: two are the same if they differ
-in numbers only, and then the newer text stays.
+Warnings are those of the driver's process, but not those of another job in it. Each is kept once, however often it
+comes: two are the same if they differ in numbers only, and then the newer text stays.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 from deploy.checkpoint_file import CheckpointFile
 from teacup.base.errors import ExitCode
+from teacup.base.logs import job_here
 from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup.deploy.jobs.run_record")
@@ -96,7 +97,7 @@ class RunRecord(logging.Handler):
     def __init__(self, location: str) -> None:
         super().__init__(logging.WARNING)
         self.run = LastRun(wall_ms(), os.getpid(), socket.gethostname())
-        self._location, self._file = location, CheckpointFile(location, FILE)
+        self._location, self._file, self._job = location, CheckpointFile(location, FILE), job_here()
         self._changed, self._closing = threading.Event(), threading.Event()
         self._changed.set()
         self._left = False
@@ -104,7 +105,7 @@ class RunRecord(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Takes a warning, but not what librdkafka says of its own attempts; `logging` calls one at a time."""
-        if record.name == LIBRDKAFKA:
+        if record.name == LIBRDKAFKA or job_here() not in ("", self._job):
             return
         text = record.getMessage()[:_LONGEST]
         self.run = self.run.noted(Note(int(record.created * 1000), record.levelname.lower(), text))

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 from deploy.watch.listener import TopicLag
 from teacup.base.now import wall_ms
 from teacup.kafka.errors import KafkaIOError
-from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.broker_log import BrokerLog, stable_ends
 
 log = logging.getLogger("teacup")
 
-LOOK_EVERY_S = 3.0
+LOOK_EVERY_S = 5.0
 _WITHIN_S = 60.0
 
 Positions = Mapping[tuple[str, int], int]
@@ -62,10 +62,14 @@ class Backlog:
     def _look(self, logs: dict[str, BrokerLog]) -> None:
         positions = self._positions()
         left = dict.fromkeys((topic for topic, _ in positions), 0)
-        for topic in left:
-            topic_log = logs.setdefault(topic, BrokerLog(topic, self._kafka))
-            ends = topic_log.ends()
-            left[topic] = sum(max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends.items())
+        for topic in left.keys() - logs.keys():
+            logs[topic] = BrokerLog(topic, self._kafka)
+        for topic, ends in stable_ends(logs[topic] for topic in left).items():
+            starts = {} if all((topic, p) in positions for p in ends) else logs[topic].ends()
+            left[topic] = sum(
+                max(end - (positions[topic, p] if (topic, p) in positions else starts[p].start), 0)
+                for p, end in ends.items()
+            )
         if left:
             self._pace.see(time.monotonic(), sum(left.values()))
             self.lag = TopicLag(wall_ms(), left, self._pace.through_in_s())

@@ -13,13 +13,16 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from deploy.watch import measures
 from deploy.watch.listener import About, JobState, Phase, Quiet, Report
-from joins.batch.wait_curve import BOUNDS_MS, BatchWaits, WaitCurve
+from deploy.watch.measures import Measured
+from joins.batch.wait_curve import WaitCurve
+from joins.batch.waits import BOUNDS_MS, BatchWaits
 from joins.plan.wait_reasons import USUAL_MS
 from teacup.base.errors import ExitCode
 
@@ -56,9 +59,11 @@ FIGURES: Mapping[str, Together] = {
 """Every figure that a point may have."""
 
 
-def figures(report: Report) -> dict[str, float]:
-    """Returns the figures of a batch, of whatever kind; only those that its kind has, and that are known."""
-    said = report.for_machines()
+def figures(report: Report, said: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the figures of a batch, of whatever kind; only those that its kind has, and that are known.
+
+    said   what it says to machines
+    """
     found: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": said.get("seconds")}
     found["longest"] = said.get("seconds")
     for name in ("behind_ms", "window_records", "window_bytes", "newest_ms", "dropped", "stored", "written", "known"):
@@ -138,10 +143,11 @@ class Warned:
 
 
 class LastHour(Quiet):
-    """The last hour of a job. Thread-safe: the runner tells it, and the server's threads ask."""
+    """The last hour of a job. Thread-safe: the runner reports to it, and the server's threads ask."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms, self._lock = clock_ms, threading.Lock()
+        self._takers: tuple[Callable[[Iterable[Measured]], None], ...] = ()
         self._about: About | None = None
         self._begun_ms = clock_ms()
         self._now: JobState | None = None
@@ -154,9 +160,13 @@ class LastHour(Quiet):
         self._curve: WaitCurve | None = None
         self._totals: dict[str, float] = {}
 
+    def give_to(self, *takers: Callable[[Iterable[Measured]], None]) -> None:
+        """Gives the metrics that it finds out to these from now on."""
+        self._takers = takers
+
     def opening(self, about: About) -> None:
         with self._lock:
-            self._about = about
+            self._about, self._code, self._now = about, None, None
 
     def moment(self, now: JobState) -> None:
         with self._lock:
@@ -168,7 +178,8 @@ class LastHour(Quiet):
                 self._bin(now.at_ms).held_by(why.replace("_", " "))
 
     def batch(self, report: Report) -> None:
-        now_ms, found, said = self._clock_ms(), figures(report), report.for_machines()
+        now_ms, said = self._clock_ms(), report.for_machines()
+        found = figures(report, said)
         waits: BatchWaits | None = getattr(report, "waits", None)
         with self._lock:
             self._last = now_ms, said
@@ -185,7 +196,9 @@ class LastHour(Quiet):
                 self._warn(now_ms, text)
             if waits is not None:
                 self._curve = self._curve or WaitCurve(waits.before_ms, waits.after_ms, KEPT_MS)
-                self._curve.add(waits)
+                lags_ms = self._curve.add(waits)
+                for take in self._takers:
+                    take(measures.RIGHT_LAG(max(lag_ms, 0) / 1_000) for lag_ms in lags_ms)
 
     def ended(self, code: ExitCode) -> None:
         with self._lock:
@@ -279,6 +292,12 @@ class LastHour(Quiet):
                 ],
                 "wait_curve": None if self._curve is None else self._curve.drawn(),
             }
+
+    def now(self) -> tuple[str, str, int | None]:
+        """Returns the state in a word, what there is to say about it, and how many records are left to read."""
+        with self._lock:
+            lag = None if self._now is None or self._now.lag is None else self._now.lag.total
+            return *self._state(self._clock_ms()), lag
 
     def json(self) -> bytes:
         """Returns the document."""

@@ -109,6 +109,15 @@ PANELS = (
         "The share of time in which there was something to read, and it could not be read yet",
     ),
     Panel(
+        "Right readable after left's time",
+        "s",
+        {
+            "{{teacup_job}} median": _quantile(0.5, measures.RIGHT_LAG),
+            "{{teacup_job}} 99 %": _quantile(0.99, measures.RIGHT_LAG),
+        },
+        "Of matched rows, a sample: what `after`, `disorder` and `producer_delay` have to wait for",
+    ),
+    Panel(
         "Duration of a batch",
         "s",
         {

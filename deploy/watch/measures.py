@@ -172,6 +172,14 @@ WATERMARK = _gauge(
 )
 FASTEST = _gauge("fastest_watermark_timestamp_seconds", "The watermark of the fastest partition", "side")
 SLOWEST = _gauge("slowest_partition", "Number of the partition that holds the watermark back", "side")
+RIGHT_LAG = _declared(
+    Metric(
+        "right_lag_seconds",
+        Type.HISTOGRAM,
+        "How long after left's time the right record of a row became readable, by a sample of the rows",
+        buckets=(0.0, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0),
+    )
+)
 BEHIND = _gauge("behind_seconds", "How far the job is behind the clock in event time; 0 once all is read")
 LAG = _gauge("lag_records", "Records that are readable and not read yet", "side")
 

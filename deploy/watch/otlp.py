@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
 from deploy.watch.listener import About, Quiet, Report
-from deploy.watch.measures import METRICS, Metric, Type
+from deploy.watch.measures import METRICS, Measured, Metric, Type
 from deploy.watch.metrics import Metrics
 from teacup.base.errors import ExitCode
 from teacup.base.logs import Sparse
@@ -54,7 +54,11 @@ class Otlp(Quiet):
             self._make(meter, metric)
 
     def batch(self, report: Report) -> None:
-        for sample in self._metrics.samples_of(report):
+        self.take(self._metrics.samples_of(report))
+
+    def take(self, samples: Iterable[Measured]) -> None:
+        """Takes those that are counted by size: what is added up or replaced is asked for."""
+        for sample in samples:
             if sample.metric.type is Type.HISTOGRAM:
                 labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
                 self._durations[sample.metric].record(sample.value, labels)

@@ -4,5 +4,6 @@ facts.py       what a batch found out (pure)
 rules.py       how far right is complete, when a left record may go, what expires (pure)
 state.py       the batch plan as data (pure)
 ticket.py      a bucket's share of a batch plan, as it travels from the driver to the task that carries it out (pure)
-wait_curve.py  what more or less waiting would match: what tasks sample for it, and how that adds up (pure)
+wait_curve.py  what more or less waiting would match (pure)
+waits.py       what tasks sample for that (pure)
 """

@@ -14,8 +14,7 @@ by the planner's clock:
 
 What is lost is counted on pairs, each n-th of a batch, and can only be too high: a batch is planned a moment after a
 record came, and where another right record would take the place of the lost one, that row counts as well. What would
-be gained is an estimate: of each hash of a key it is decided once whether all records of the key are sampled (a
-*share*), so that the left record and the right one that came too late meet although each is one of many.
+be gained is an estimate, of a share of the keys.
 
 This means something only as long as the join *follows* both topics, reading what came since the last plan. In a
 backlog, and at its start, nobody knows when a record became readable, unless its broker wrote the time of the append
@@ -29,128 +28,24 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from joins.batch.waits import BOUNDS_MS, SMALLEST_BITS, BatchWaits, WaitSample, belongs
 
-I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
-
-BOUNDS_MS = (
-    *(0, 100, 200, 300, 500, 700, 1_000, 1_500, 2_000, 3_000, 5_000, 7_000, 10_000, 15_000, 20_000, 30_000, 45_000),
-    *(60_000, 90_000, 120_000, 180_000, 300_000, 420_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000),
-    *(21_600_000, 86_400_000),
-)
-"""Durations that are told apart, about logarithmic, and such as people say them."""
 HORIZON_MS = 600_000
 """How long a left record without a match is remembered: nobody learns what waiting longer than that would bring."""
-PAIRS, MISSED, RIGHT = 128, 128, 128
-"""About how many matched pairs, unmatched left and right records of a batch are sampled, over all its buckets."""
 REMEMBERED = 20_000
 """About how many left records without a match, and right records ahead of left, are remembered; beyond that, a smaller
 share of the keys."""
 PLANS = 200_000
 """About how many plans are remembered, over all right partitions, to know when a record became readable."""
-HASH_BITS = 48
-SMALLEST_BITS = 16
-"""No share is smaller than one in 2 ** 16 keys; what is too much even then is dropped."""
 OF_A_KEY = 8
 """How many records of a key and a side are remembered at most: each meets all of the other side."""
 STRETCHES = 12
 """The counts are kept by stretches of time, so that what is too old can be left out."""
-
-
-def histogram(durations_ms: I64) -> dict[int, int]:
-    """Counts durations by the place of the first of `BOUNDS_MS` that is not below them; only places that occur."""
-    places, counts = np.unique(np.searchsorted(BOUNDS_MS, durations_ms), return_counts=True)
-    return dict(zip(places.tolist(), counts.tolist(), strict=True))
-
-
-@dataclass(slots=True)
-class WaitSample:
-    """What one bucket's batch contributes.
-
-    listed_ms      when the batch was planned: of the left records that left in it, `gone`
-    rows, matched  of left records, and how many of them have a right one; all of them, not a sample
-    left_out       matched rows that were not sampled, as nothing is known of when right became readable
-    pairs          (left time, right time, right partition, right offset, for how many rows it stands)
-    missed         (hash of the key, left time) of left records without a match; of one in 2 ** missed_bits keys
-    right          (hash of the key, right time) of right records that were read; of one in 2 ** right_bits keys
-    follows        the batch was small, and read what its plan named: the join follows its topics
-    appended       the broker wrote right's event times when it appended the records
-    """
-
-    listed_ms: int
-    rows: int = 0
-    matched: int = 0
-    left_out: int = 0
-    pairs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    missed: list[tuple[int, int]] = field(default_factory=list)
-    missed_bits: int = 0
-    right: list[tuple[int, int]] = field(default_factory=list)
-    right_bits: int = 0
-    follows: bool = False
-    appended: bool = False
-
-    def add_pairs(self, columns: Sequence[npt.NDArray[Any]], every: int) -> None:
-        """Adds each `every`-th pair of a chunk: four columns."""
-        weights = [every] * len(columns[0])
-        self.pairs += zip(*(column.tolist() for column in columns), weights, strict=True)
-
-    def add_missed(self, hashes: U64, times: I64, most: int) -> None:
-        """Adds left records without a match; keeps about as many as `most`, those of a smaller share of the keys."""
-        self.missed_bits = _added(self.missed, self.missed_bits, hashes, times, most)
-
-    def add_right(self, hashes: U64, times: I64, most: int) -> None:
-        """Adds right records in the same way."""
-        self.right_bits = _added(self.right, self.right_bits, hashes, times, most)
-
-
-def _added(records: list[tuple[int, int]], bits: int, hashes: U64, times: I64, most: int) -> int:
-    """Adds the records whose key belongs to the share, which is made smaller for that; returns the share's bits.
-
-    Of many records a share is taken at once that has about as many as are wanted. JSON gets a hash that is short enough
-    for any reader.
-    """
-    guessed = min(max((len(hashes) // (2 * most)).bit_length() - 1, bits), SMALLEST_BITS)
-    inside = np.flatnonzero(hashes < np.uint64(1 << (64 - guessed))) if guessed else np.arange(len(hashes))
-    short, times = hashes[inside] >> np.uint64(64 - HASH_BITS), times[inside]
-    while bits < guessed or (len(records) + len(short) > 2 * most and bits < SMALLEST_BITS):
-        bits += 1
-        records[:] = [record for record in records if _belongs(record[0], bits)]
-        kept = short >> np.uint64(HASH_BITS - bits) == 0
-        short, times = short[kept], times[kept]
-    records += zip(short.tolist(), times.tolist(), strict=True)
-    del records[2 * most :]
-    return bits
-
-
-@dataclass(frozen=True, slots=True)
-class BatchWaits:
-    """A batch over all its buckets.
-
-    before_ms, after_ms  the interval of the join
-    right_ends           where each right partition was read to
-    left_ms              left's watermark, if it is known
-    """
-
-    before_ms: int
-    after_ms: int
-    samples: Sequence[WaitSample]
-    right_ends: Mapping[int, int]
-    left_ms: int | None = None
-
-    @property
-    def listed_ms(self) -> int:
-        return self.samples[0].listed_ms
-
-    @property
-    def follows(self) -> bool:
-        return all(sample.follows for sample in self.samples)
 
 
 def _none() -> list[float]:
@@ -247,8 +142,8 @@ class WaitCurve:
         self._ahead_bits = self._ahead_added = 0
         self._followed = False
 
-    def add(self, batch: BatchWaits) -> None:
-        """Adds a batch, after the one before it."""
+    def add(self, batch: BatchWaits) -> list[int]:
+        """Adds a batch, after the one before it; returns how long after left's time right became readable, by pair."""
         now_ms, follows = batch.listed_ms, batch.follows and self._followed
         self._followed = batch.follows
         if not self._stretches or now_ms - self._stretches[-1].since_ms >= self._stretch_ms:
@@ -257,11 +152,12 @@ class WaitCurve:
         most = max(PLANS // max(len(batch.right_ends), 1), 10)
         for p, end in batch.right_ends.items():
             self._readable.setdefault(p, _Readable()).add(end, now_ms, follows, most)
+        lags_ms: list[int] = []
         for sample in batch.samples:
-            self._add_pairs(sample, counts, follows=follows)
+            lags_ms += self._add_pairs(sample, counts, follows=follows)
             counts.left_out += sample.left_out
         if not follows:
-            return
+            return lags_ms
         self._forget(now_ms, batch.left_ms)
         for sample in batch.samples:
             counts.rows += sample.rows
@@ -269,8 +165,9 @@ class WaitCurve:
             self._add_right(sample, counts)
         for sample in batch.samples:
             self._add_missed(sample, counts)
+        return lags_ms
 
-    def _add_pairs(self, sample: WaitSample, counts: _Stretch, *, follows: bool) -> None:
+    def _add_pairs(self, sample: WaitSample, counts: _Stretch, *, follows: bool) -> Iterator[int]:
         gone_ms = sample.listed_ms
         for left_ms, right_ms, p, offset, weight in sample.pairs:
             plan = self._readable[p].of(offset) if p in self._readable else None
@@ -281,6 +178,7 @@ class WaitCurve:
             else:
                 counts.left_out += weight
                 continue
+            yield readable_ms - left_ms
             counts.lag[bisect_left(BOUNDS_MS, readable_ms - left_ms)] += weight
             if follows:
                 spare_ms = max(gone_ms - readable_ms, 0)
@@ -295,14 +193,14 @@ class WaitCurve:
             readable_ms = right_ms if sample.appended else sample.listed_ms
             for missed in self._missed.get(key, ()):
                 self._meet(missed, right_ms, readable_ms, sample.right_bits, counts)
-            if _belongs(key, self._ahead_bits) and len(self._ahead.get(key, ())) < OF_A_KEY:
+            if belongs(key, self._ahead_bits) and len(self._ahead.get(key, ())) < OF_A_KEY:
                 seen = (right_ms, readable_ms, max(sample.right_bits, self._ahead_bits))
                 self._ahead.setdefault(key, []).append(seen)
                 self._ahead_added += 1
 
     def _add_missed(self, sample: WaitSample, counts: _Stretch) -> None:
         for key, left_ms in sample.missed:
-            if not _belongs(key, self._missed_bits) or len(self._missed.get(key, ())) >= OF_A_KEY:
+            if not belongs(key, self._missed_bits) or len(self._missed.get(key, ())) >= OF_A_KEY:
                 continue
             missed = _Missed(left_ms, sample.listed_ms, max(sample.missed_bits, self._missed_bits))
             for right_ms, readable_ms, bits in self._ahead.get(key, ()):
@@ -311,8 +209,8 @@ class WaitCurve:
             self._gone.append((sample.listed_ms, key))
         while len(self._gone) > REMEMBERED and self._missed_bits < SMALLEST_BITS:
             self._missed_bits += 1
-            self._missed = {key: them for key, them in self._missed.items() if _belongs(key, self._missed_bits)}
-            self._gone = deque(each for each in self._gone if _belongs(each[1], self._missed_bits))
+            self._missed = {key: them for key, them in self._missed.items() if belongs(key, self._missed_bits)}
+            self._gone = deque(each for each in self._gone if belongs(each[1], self._missed_bits))
         while len(self._gone) > REMEMBERED:
             self._forget_oldest()
 
@@ -346,7 +244,7 @@ class WaitCurve:
             self._ahead = {
                 key: [(right_ms, readable_ms, max(bits, self._ahead_bits)) for right_ms, readable_ms, bits in them]
                 for key, them in self._ahead.items()
-                if _belongs(key, self._ahead_bits)
+                if belongs(key, self._ahead_bits)
             }
 
     def _forget_oldest(self) -> None:
@@ -385,11 +283,6 @@ class WaitCurve:
             "waited_ms": _quantiles(total["waited"]) if of else {},
             "lag_ms": _quantiles(total["lag"]) if of else {},
         }
-
-
-def _belongs(key: int, bits: int) -> bool:
-    """Returns whether a key belongs to the share of one in 2 ** bits."""
-    return not bits or key >> (HASH_BITS - bits) == 0
 
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)

@@ -9,7 +9,7 @@ import polars as pl
 
 from joins.batch.facts import BucketFacts
 from joins.batch.ticket import Ticket
-from joins.batch.wait_curve import WaitSample, histogram
+from joins.batch.waits import WaitSample, histogram
 from joins.read.parse import ParsedBatch
 from joins.read.range_gate import lags_of
 from teacup.kafka.delivery.receipt import digest_of

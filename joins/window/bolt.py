@@ -88,7 +88,7 @@ class JoinBolt:
             _save_slices(kept.window, store)
             store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, read, self._give_back)
-        sampler = WaitSampler(spec, ticket) if self._sampled else None
+        sampler = WaitSampler(spec, ticket, kept.listed_ms) if self._sampled else None
         batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times, sampler)
         batch.summary.restored = came_from
         batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
@@ -96,7 +96,7 @@ class JoinBolt:
         with times.within("index"):
             self._save(batch, kept, ticket, store)
         batch.summary.seconds = times.seconds
-        kept.number = ticket.number
+        kept.number, kept.listed_ms = ticket.number, ticket.listed_ms
         kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
         kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
         self._windows[key] = kept

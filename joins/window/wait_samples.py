@@ -1,7 +1,7 @@
 """What a bucket's batch contributes to the wait curve (`joins.batch.wait_curve`): samples of whole batches. Pure.
 
-It costs some tenths of a millisecond for a batch, and changes no row. In a batch of a backlog there is next to nothing
-to learn, and next to nothing is done.
+It takes a number of records in a second, not of each batch, so that it costs little however often batches come, and
+changes no row. In a batch of a backlog there is next to nothing to learn, and next to nothing is done.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import polars as pl
 from datadelay.watermark import Idle
 from joins.batch.facts import RangeFacts
 from joins.batch.ticket import Ticket
-from joins.batch.wait_curve import MISSED, PAIRS, RIGHT, WaitSample
+from joins.batch.waits import SAMPLED_PER_S, WaitSample
 from joins.read.parse import ParsedBatch
-from joins.rows.frames import I64, Bools, rows_where
+from joins.rows.frames import Bools, rows_where
 from joins.spec import JoinSpec
 from joins.window.match import NONE, Picks, Probe
 from joins.window.slices import Slice, key_hashes
+
+_SOME_S, _LONGEST_S = 1.0, 10.0
+"""For how long a batch samples if it is not known when the one before was, and at most."""
 
 
 class WaitSampler:
@@ -27,14 +30,17 @@ class WaitSampler:
 
     A batch follows its topics if all of them together are small. With `idle: hold`, topics with old times may be
     replayed, at a speed of their own: nothing is learned from that.
+
+    since_ms   when the bucket's batch before was planned, if this process has carried it out; None: it has not
     """
 
-    def __init__(self, spec: JoinSpec, ticket: Ticket) -> None:
+    def __init__(self, spec: JoinSpec, ticket: Ticket, since_ms: int | None) -> None:
         bucket, parts = ticket.bucket, ticket.buckets
         of_all = 1 if ticket.parts is not None else parts
         records = sum(r.records for side in (bucket.left, bucket.right) for r in side.values()) * of_all
         self._small = records < max(spec.max_records // 2, 1) and spec.idle is Idle.ADVANCE
-        self._pairs, self._missed, self._right = (max(total // parts, 1) for total in (PAIRS, MISSED, RIGHT))
+        passed_s = _SOME_S if since_ms is None else min(max(ticket.listed_ms - since_ms, 0) / 1_000, _LONGEST_S)
+        self._most = max(round(SAMPLED_PER_S * passed_s / parts), 1)
         self._bucket = bucket
         self.sample = WaitSample(ticket.listed_ms, follows=self._small)
 
@@ -45,13 +51,13 @@ class WaitSampler:
     def entered(self, slice_: Slice) -> None:
         """Samples the right records that enter the window."""
         if self._small:
-            self.sample.add_right(slice_.hashes, slice_.times, self._right)
+            self.sample.add_right(slice_.hashes, slice_.times, self._most)
 
     def came_too_late(self, records: pl.DataFrame, expired: Bools) -> None:
         """Samples right records that have expired before they were read."""
         if self._small:
             records = rows_where(records, expired)
-            self.sample.add_right(key_hashes(records["key"]), records["time"].to_numpy(), self._right)
+            self.sample.add_right(key_hashes(records["key"]), records["time"].to_numpy(), self._most)
 
     def picked(self, left: pl.DataFrame, slices: Sequence[Slice], probe: Probe, picks: Picks) -> None:
         """Samples what was picked for left records (`joins.window.window.SeesPicks`)."""
@@ -62,22 +68,18 @@ class WaitSampler:
         if not (self._small or sample.appended):
             sample.left_out += len(matched)
             return
-        if len(matched):
-            every = -(-len(matched) // self._pairs)
-            self._add_pairs(left["time"].to_numpy(), slices, picks, matched[::every], every)
+        every = -(-len(matched) // self._most)
+        if every:
+            left_ms = left["time"].to_numpy()
+            for at in matched[every // 2 :: every].tolist():  # the middle ones: as many too few as too many
+                slice_, row = slices[picks.slice_of[at]], picks.row[at]
+                where = int(slice_.partitions[row]), int(slice_.offsets[row])
+                sample.pairs.append((int(left_ms[picks.left[at]]), int(slice_.times[row]), *where, every))
         if self._small and len(matched) < len(alone):
             is_alone = np.zeros(len(left), np.bool_)
             is_alone[picks.left[alone]] = True
             missed = np.flatnonzero(is_alone[probe.order])
-            sample.add_missed(probe.hashes[missed], probe.time[missed], self._missed)
-
-    def _add_pairs(self, left_ms: I64, slices: Sequence[Slice], picks: Picks, at: I64, every: int) -> None:
-        slice_of, rows, left_ms = picks.slice_of[at], picks.row[at], left_ms[picks.left[at]]
-        for number in np.unique(slice_of).tolist():
-            here, slice_ = np.flatnonzero(slice_of == number), slices[number]
-            row = rows[here]
-            columns = (left_ms[here], slice_.times[row], slice_.partitions[row], slice_.offsets[row])
-            self.sample.add_pairs(columns, every)
+            sample.add_missed(probe.hashes[missed], probe.time[missed], self._most)
 
     def done(self, right: Mapping[int, RangeFacts]) -> WaitSample:
         """Returns the sample, once all rows were taken; right: how far it was read."""

@@ -47,7 +47,7 @@ from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess, begun
 from teacup.kafka import client
 from teacup.kafka.delivery.fencing import COMMIT, FencedProducer, OutputBucket, read_receipt
-from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt, WrittenSoFar, needed, written_so_far
+from teacup.kafka.delivery.receipt import NO_LAG, NOTHING_IN, Batch, Receipt, WrittenSoFar, needed, written_so_far
 from teacup.kafka.errors import DeliveryFailed
 from teacup.kafka.write.producer import Clients
 from teacup.kafka.write.writer import Column, Delivered, discard_writer, open_writer
@@ -256,7 +256,7 @@ class TransactionalWriter(FencedProducer):
         with self._errors_translated("the flush"):
             _check(self.writer.flush(), written)
         failpoint("before_commit")
-        spot = TopicPartition(self._bucket.topic, 0, receipt.number, metadata=receipt.to_text())
+        spot = TopicPartition(self._bucket.topic, 0, NO_LAG + receipt.number, metadata=receipt.to_text())
         producer = self.writer.producer
         began_s = time.monotonic()
         self._in_time(

@@ -335,5 +335,12 @@ class BrokerLog:
         self._trouble = error
 
 
+def stable_ends(logs: Iterable[BrokerLog]) -> dict[str, dict[int, int]]:
+    """Returns the last stable offset of every partition of topics of the same brokers, by topic, in one call."""
+    asked = list(logs)
+    found = asked[0]._of_all(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) if asked else {}
+    return {topic: {p: end.offset for p, end in by_partition.items()} for topic, by_partition in found.items()}
+
+
 def _or_beyond(offset: int) -> int:
     return offset if offset >= 0 else BEYOND_THE_LOG

@@ -23,6 +23,7 @@ from tests.support.jobhere import JobsHere
 from tests.support.sparkjoin import Put, produce
 
 Make = Callable[..., JoinJob]
+Content = Callable[..., dict[str, Any]]
 
 
 def put(kafka: dict[str, str], topic: str, keys: list[bytes], partitions: int = 2) -> None:
@@ -132,58 +133,30 @@ def test_null_keys_at_one_end_of_a_topic_are_no_reason_not_to_start(job: Make, k
 
 
 def test_a_join_whose_key_is_nowhere_ends_before_it_claims_anything(
-    kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path, here: JobsHere, caplog: pytest.LogCaptureFixture
+    kafka: dict[str, str], window_job: Content, here: JobsHere, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the remedy; `teacup run --accept-sample` starts it."""
-    topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
-    put(kafka, topics["left"], named(b"user", 60))
-    put(kafka, topics["right"], named(b"user", 60))
-    content = {
-        "name": topics["out"],
-        "kind": "window-join",
-        "kafka": kafka,
-        "left": {"topic": topics["left"], "key": "header:nowhere"},
-        "right": {"topic": topics["right"]},
-        "join": {"before": "1h"},
-        "producer_delay": "0s",
-        "output": {"topic": topics["out"]},
-        "trigger": "available_now",
-        "checkpoint": str(tmp_path / "checkpoint"),
-        "spark": {"master": "local[2]"},
-    }
+    content = window_job(join={"before": "1h"}, producer_delay="0s")
+    content["left"]["key"] = "header:nowhere"
+    out = content["output"]["topic"]
+    for side in ("left", "right"):
+        put(kafka, content[side]["topic"], named(b"user", 60))
 
     ran = here.run(content)
 
     assert ran.code == ExitCode.BAD_JOB_FILE
     assert "start it with `teacup run --accept-sample`" in caplog.text
-    assert read_receipt(kafka, OutputBucket(topics["out"], 0, topics["out"]))[0] is None
+    assert read_receipt(kafka, OutputBucket(out, 0, out))[0] is None
     assert here.run(content, accept_sample=True).code == ExitCode.DONE
 
 
 def test_a_join_that_matches_nothing_says_so(
-    kafka: dict[str, str],
-    topic_factory: TopicFactory,
-    tmp_path: Path,
-    here: JobsHere,
-    caplog: pytest.LogCaptureFixture,
+    kafka: dict[str, str], window_job: Content, here: JobsHere, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Before its first batch, and once more than a thousand records have had no match."""
-    topics = {name: topic_factory(2, prefix=name) for name in ("left", "right", "out")}
-    put(kafka, topics["left"], named(b"user", 1_200))
-    put(kafka, topics["right"], named(b"imp", 1_200))
-    content = {
-        "name": topics["out"],
-        "kind": "window-join",
-        "kafka": kafka,
-        "left": {"topic": topics["left"]},
-        "right": {"topic": topics["right"]},
-        "join": {"before": "1h"},
-        "producer_delay": "0s",
-        "output": {"topic": topics["out"]},
-        "trigger": "available_now",
-        "checkpoint": str(tmp_path / "checkpoint"),
-        "spark": {"master": "local[2]"},
-    }
+    content = window_job(join={"before": "1h"}, producer_delay="0s")
+    for side, name in (("left", b"user"), ("right", b"imp")):
+        put(kafka, content[side]["topic"], named(name, 1_200))
 
     ran = here.run(content)
 

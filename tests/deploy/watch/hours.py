@@ -11,7 +11,7 @@ from deploy.watch.history import LastHour
 from deploy.watch.listener import About, JobState, Phase, TopicLag, WaitingFor
 from deploy.watch.page import page_routes
 from deploy.watch.server import JobServer
-from joins.batch.wait_curve import BatchWaits, WaitSample
+from joins.batch.waits import BatchWaits, WaitSample
 from tests.support.waiting import wait_until
 
 NOON_MS = 1_788_004_800_000

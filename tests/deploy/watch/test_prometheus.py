@@ -21,6 +21,7 @@ import yaml
 
 from deploy.jobs.join_report import gather, zeros
 from deploy.output.accounts import DeliveredBatch
+from deploy.watch import measures
 from deploy.watch.listener import JobState, Phase, TopicLag
 from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, anchor, expressions, texts
 from deploy.watch.metrics import Metrics
@@ -29,9 +30,9 @@ from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from tests.deploy.jobs.conftest import job, window_job
-from tests.deploy.jobs.filling import fill
+from tests.deploy.jobs.filling import START_MS, fill
 from tests.deploy.watch.test_lines import ABOUT
-from tests.support.jobhere import here
+from tests.support.jobhere import Running, here
 from tests.support.packages import ROOT
 from tests.support.waiting import wait_until
 
@@ -134,7 +135,12 @@ def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
         job_server.start()
         assert job_server.listens.wait(60)
         with prometheus(tmp_path, job_server.url) as server:
-            all_answered(server, lambda: metrics.batch(report))
+
+            def batch() -> None:
+                metrics.batch(report)
+                metrics.numbers.take([measures.RIGHT_LAG(1.5)])
+
+            all_answered(server, batch)
 
 
 @pytest.mark.slow
@@ -145,11 +151,23 @@ def test_every_query_has_an_answer_from_a_job_that_runs(kafka, job, here, tmp_pa
     with here.running(content) as running:
         running.until(lambda: "metrics at http://" in caplog.text, "metrics are served")
         (url,) = re.findall(r"metrics at (http://\S+)/metrics", caplog.text)
+
+        def batches() -> None:
+            """The wait curve knows when right became readable from the second batch on."""
+            for n in range(3):
+                fill(kafka, content, start=START_MS + n * 400_000)
+                running.until(lambda n=n: matched(running) > n * 120, "left records have matches")
+
         with prometheus(tmp_path, url) as server:
-            all_answered(server, lambda: fill(kafka, content))
+            all_answered(server, batches)
             with urllib.request.urlopen(f"{url}/readyz", timeout=60) as answer:
                 assert answer.status == 200
         assert running.stop() == ExitCode.DONE
+
+
+def matched(running: Running) -> int:
+    """How many rows of a join have a right record."""
+    return sum(line["rows"].get("matched", 0) for line in running.lines if line["event"] == "batch")
 
 
 def window_spec() -> JoinSpec:

@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joins.batch.wait_curve import (
-    BOUNDS_MS,
-    HORIZON_MS,
-    OF_A_KEY,
-    REMEMBERED,
-    BatchWaits,
-    WaitCurve,
-    WaitSample,
-    histogram,
-)
+from joins.batch.wait_curve import HORIZON_MS, OF_A_KEY, REMEMBERED, WaitCurve
+from joins.batch.waits import BOUNDS_MS, BatchWaits, WaitSample, histogram
 
 BEFORE_MS, AFTER_MS = 60_000, 5_000
 START_MS = 1_700_000_000_000
@@ -105,8 +97,7 @@ def batches(story: Story) -> list[BatchWaits]:
             sample.rows += 1
             if chosen := story.matched(left, listed_ms, AFTER_MS)[:1]:
                 sample.matched += 1
-                columns = (left.time_ms, chosen[0].time_ms, *right_at[id(chosen[0])])
-                sample.add_pairs([np.array([value]) for value in columns], 1)
+                sample.pairs.append((left.time_ms, chosen[0].time_ms, *right_at[id(chosen[0])], 1))
             else:
                 alone.append(left)
         sample.add_missed(
@@ -185,7 +176,7 @@ def test_what_was_read_from_a_backlog_is_left_out() -> None:
     def batch(n: int, *, follows: bool, appended: bool = False) -> BatchWaits:
         listed_ms = START_MS + n * 1_000
         sample = WaitSample(listed_ms, rows=1, matched=1, follows=follows, appended=appended)
-        sample.add_pairs([np.array([value]) for value in (listed_ms - 7_000, listed_ms - 6_000, 0, n)], 1)
+        sample.pairs.append((listed_ms - 7_000, listed_ms - 6_000, 0, n, 1))
         return BatchWaits(BEFORE_MS, AFTER_MS, [sample], {0: n + 1})
 
     curve.add(batch(0, follows=False))

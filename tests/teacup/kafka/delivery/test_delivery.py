@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import pytest
 
@@ -11,6 +12,7 @@ from teacup.kafka.delivery.fencing import OutputBucket, settle
 from teacup.kafka.delivery.receipt import Batch, Receipt
 from teacup.kafka.errors import BatchDiffers, DeliveryFailed, KafkaIOError, ReceiptRefused, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.groups import GroupOffsets
 from tests.teacup.kafka.delivery.attempts import BATCH, attempt, committed, is_settled
 
 
@@ -30,6 +32,22 @@ def test_batches_follow_each_other_in_order(kafka, bucket):
         attempt(kafka, bucket, number, [b"%d" % number] * 3)
 
     assert committed(kafka, bucket.topic) == [b"1"] * 3 + [b"2"] * 3 + [b"3"] * 3
+
+
+def test_a_receipt_is_no_lag_and_one_at_an_earlier_offset_counts_as_well(kafka, bucket, monkeypatch):
+    """Tools compare a group's offset with the end of its topic; versions before committed the number of the batch."""
+    monkeypatch.setattr("teacup.kafka.delivery.delivery.NO_LAG", 0)
+    attempt(kafka, bucket, 1, [b"1"] * 50)
+    monkeypatch.undo()
+
+    assert attempt(kafka, bucket, 1, [b"1"] * 50) == 0
+    attempt(kafka, bucket, 2, [b"2"] * 50)
+    attempt(kafka, bucket, 3, [b"3"])
+
+    spot = (bucket.topic, 0)
+    with closing(BrokerLog(bucket.topic, kafka)) as log:
+        assert GroupOffsets(bucket.group, kafka).read([spot])[spot] > log.ends()[0].high
+    assert committed(kafka, bucket.topic) == [*[b"1"] * 50, *[b"2"] * 50, b"3"]
 
 
 def test_parts_that_are_in_are_skipped(kafka, bucket):

@@ -1,4 +1,4 @@
-"""Builds a wheel for each platform on this machine, and checks each: `python -m release.wheels [--to dist]`.
+"""Builds a wheel for each platform on this machine, and checks each: `python -m deploy.dev.release.wheels [--to dist]`.
 
     any                  without the C library: Python reads and writes records, more slowly
     each of `TARGETS`    with the library, which ziglang compiles for that platform
@@ -29,7 +29,7 @@ from zipfile import ZipFile
 
 from teacup.kafka.native.build import TARGETS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 PACKAGES = ("datadelay", "dedup", "deploy", "joins", "teacup")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
 ANY = "any"
@@ -119,7 +119,9 @@ def _version() -> str:
 
 def main() -> int:
     """Builds them all; returns how many are wrong."""
-    parser = argparse.ArgumentParser(prog="python -m release.wheels", description="Wheels for all platforms.")
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.dev.release.wheels", description="Wheels for all platforms."
+    )
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
     parser.add_argument("--only", action="append", choices=PLATFORMS, help="a platform; may be given several times")
     asked = parser.parse_args()

@@ -1,4 +1,4 @@
-"""SBOM, dependency audit and licences of what is shipped: `python -m release.checks --python .venv/bin/python`.
+"""SBOM, dependency audit and licences of what is shipped: `make release-check`.
 
     SBOM        cyclonedx-bom writes dist/teacup-joins.cdx.json
     audit       pip-audit asks an index of advisories (`--index pypi` or `osv`). If it does not answer, or does not know
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
 ALLOWED = (
     r"Apache(?: Software License|[- ]?2\.0|-2\.0)|Apache License",
@@ -45,13 +45,13 @@ def refused(found: Sequence[tuple[str, str, str]]) -> Iterator[str]:
 
 def main() -> int:
     """Does all three; returns 0, 1 if something was found, or 2 if something could not be looked at."""
-    parser = argparse.ArgumentParser(prog="python -m release.checks", description="SBOM, audit, licences.")
+    parser = argparse.ArgumentParser(prog="python -m deploy.dev.release.checks", description="SBOM, audit, licences.")
     parser.add_argument("--python", type=Path, required=True, help="the interpreter whose packages are shipped")
     parser.add_argument("--index", choices=("pypi", "osv"), default="pypi", help="the index of advisories")
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
     asked = parser.parse_args()
     asked.to.mkdir(parents=True, exist_ok=True)
-    pinned = _printed([str(asked.python), "-m", "release.shipped"])
+    pinned = _printed([str(asked.python), "-m", "deploy.dev.release.shipped"])
     print(f"shipped: {len(pinned.splitlines())} packages")
     with tempfile.TemporaryDirectory() as folder:
         pins = Path(folder) / "shipped.txt"

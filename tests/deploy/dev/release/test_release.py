@@ -11,9 +11,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from release.checks import not_audited, refused, vulnerable
-from release.shipped import shipped
-from release.wheels import PACKAGES, PLATFORMS, ROOT, faults, kind_of_library, kind_of_platform
+from deploy.dev.release.checks import not_audited, refused, vulnerable
+from deploy.dev.release.shipped import shipped
+from deploy.dev.release.wheels import PACKAGES, PLATFORMS, ROOT, faults, kind_of_library, kind_of_platform
 from teacup.kafka.native.build import TARGETS
 
 HEADS = {

@@ -1,4 +1,4 @@
-"""What makes a release, and checks it: `make wheels`, `make release-check`. Not part of what is installed.
+"""What makes a release, and checks it: `make wheels`, `make release-check`.
 
 wheels.py    a wheel for each platform, each checked by its name, its tag and its contents
 shipped.py   which packages users install with it, in the versions that were tested here
