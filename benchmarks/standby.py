@@ -210,7 +210,7 @@ def run_job(bootstrap: str, folder: Path, *, standby: bool) -> ExitCode:
         kind = TimedKind(live_job(bootstrap, folder / "checkpoint", "exactly-once"), take_over=True)
         kind.standby = standby
         listener = Marks()
-        return run(kind, listener, stop, StandbyTurn(kind, listener, stop) if standby else None)
+        return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop) if standby else None)
 
 
 def _main() -> None:
