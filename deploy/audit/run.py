@@ -32,6 +32,7 @@ from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobs.rewind.place import current
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
@@ -68,6 +69,7 @@ def audit(
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
     began_s, now_ms = time.monotonic(), wall_ms()
+    job = current(job)
     checkpoint = Checkpoint(job.checkpoint)
     course, moved = _course(job, checkpoint)
     found = plan(job, course, from_ms, to_ms, now_ms)

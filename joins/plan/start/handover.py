@@ -1,22 +1,58 @@
-"""A new checkpoint of a join that goes on after another one, as a changed join. Pure.
+"""A new checkpoint of a join that goes on after another one: as a changed join, or back in time. Pure.
 
 Left goes on at the first record that no batch of the other checkpoint has delivered; right is read from as far back as
 those left records need. So the interval, the disorder, the policy, the keys, the path and the number of buckets may
 differ: only left's topic must be the same.
 
     of(...)   from the state after the other checkpoint's last batch
+    Rewound   left goes on further back: the join was rewound
     apply     the join, starting there
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY, IDENTITY_IF_SET, JoinPath, JoinSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rewound:
+    """How a join came to go on elsewhere than where its last batch ended (`deploy.jobs.rewind`).
+
+    to_ms        the time that it was set back to; None: a rewind was undone
+    after        the folder of the checkpoint whose last batch it goes on after; 0: the checkpoint itself
+    before       the folder that an undo goes back to; None: there is nothing to undo
+    completed    whether that last batch was
+    receipts     by bucket, what the output's receipts said then: nobody may have written since
+    generations  those that have written to the output so far, as far as is known
+    kept         by left partition, the left records whose rows stay as they are (`deploy.output.kept`); None: all rows
+                 are written again
+    """
+
+    to_ms: int | None
+    after: int
+    before: int | None
+    completed: bool
+    generations: tuple[str, ...]
+    receipts: Mapping[int, str] = field(default_factory=dict)
+    kept: Mapping[int, tuple[int, str]] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the file in the new checkpoint holds."""
+        kept = None if self.kept is None else [[p, first, bits] for p, (first, bits) in sorted(self.kept.items())]
+        return {**asdict(self), "receipts": sorted(map(list, self.receipts.items())), "kept": kept}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rewound:
+        """Reads what `to_json` wrote."""
+        kept = None if data["kept"] is None else {p: (first, bits) for p, first, bits in data["kept"]}
+        known = {"receipts": dict(data["receipts"]), "generations": tuple(data["generations"]), "kept": kept}
+        return cls(**{**data, **known})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +64,7 @@ class Handover:
     name, output         of the job that wrote it, and the topic that it wrote to: those of the new one
     topic, topic_id      of left
     left                 the offset where each partition of left goes on
+    rewound              None: it goes on where the other one ended, in a checkpoint of its own
     """
 
     checkpoint: str
@@ -38,6 +75,7 @@ class Handover:
     topic: str
     topic_id: str
     left: Mapping[int, int]
+    rewound: Rewound | None = None
 
     @classmethod
     def of(cls, state: BatchPlan, checkpoint: str, spec: JoinSpec, output: str) -> Handover:
@@ -73,12 +111,15 @@ class Handover:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the file in the new checkpoint holds."""
-        return {**asdict(self), "left": [[p, offset] for p, offset in sorted(self.left.items())]}
+        rewound = {} if self.rewound is None else {"rewound": self.rewound.to_json()}
+        rest = {name: value for name, value in asdict(self).items() if name != "rewound"}
+        return {**rest, "left": [[p, offset] for p, offset in sorted(self.left.items())], **rewound}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Handover:
         """Reads what `to_json` wrote."""
-        return cls(**{**data, "left": dict(data["left"])})
+        rewound = {"rewound": Rewound.from_json(data["rewound"])} if "rewound" in data else {}
+        return cls(**{**data, "left": dict(data["left"]), **rewound})
 
 
 def _check_same(key: str, was: str, now: str) -> None:

@@ -14,7 +14,6 @@ times, because its own attempts are limited.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import time
@@ -22,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
 
 from confluent_kafka import KafkaError
 
@@ -50,6 +51,7 @@ def begin(
     *,
     take_over: bool = False,
     goes_on_after: Batch | None = None,
+    accounted: Mapping[int, Receipt] = MappingProxyType({}),
     now_ms: Callable[[], int] = wall_ms,
     clients: Clients = client,
     claimed_by: str = "",
@@ -60,7 +62,7 @@ def begin(
     buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
                that had fewer buckets until now continues: the output is its own, and the others are claimed
-    take_over, goes_on_after  as in `receipt.check_start`
+    take_over, goes_on_after  as in `receipt.check_start`; accounted, too, by bucket
     claimed_by  names this start in the claim; has_ended: whether the start of another claim has surely ended
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
@@ -71,12 +73,24 @@ def begin(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
         bare = bare_claims(receipts, has_ended)
-        check_new = functools.partial(check_start, take_over=take_over, goes_on_after=goes_on_after, bare=bare)
+
+        def check_new(bucket: OutputBucket, receipt: Receipt | None) -> None:
+            check_start(
+                receipt,
+                generation,
+                planned.get(bucket.number),
+                str(bucket),
+                take_over=take_over,
+                goes_on_after=goes_on_after,
+                accounted=accounted.get(bucket.number),
+                bare=bare,
+            )
+
         newest = max((batch.number for batch in planned.values()), default=0)
         added = []
         for bucket, receipt in zip(buckets, receipts, strict=True):
             if not planned or bucket.number in planned:
-                check_new(receipt, generation, planned.get(bucket.number), str(bucket))
+                check_new(bucket, receipt)
             elif receipt is None or receipt.generation != generation:
                 added.append(bucket)
             else:  # of when there were as many buckets before
@@ -90,7 +104,23 @@ def begin(
     if planned:
         settle(kafka, buckets, clients)
         for bucket in added:
-            claimant.claim(bucket, functools.partial(check_start, take_over=True))
+            claimant.claim(bucket, partial(_check_added, generation))
+
+
+def _check_added(generation: str, bucket: OutputBucket, receipt: Receipt | None) -> None:
+    check_start(receipt, generation, None, str(bucket), take_over=True)
+
+
+def settled(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> dict[int, Receipt]:
+    """Returns the receipts of these buckets, and of those that the job had beyond them. Final until a job starts.
+
+    Whoever still writes is fenced, and its open transaction aborted: readers of committed rows then see all of them.
+    """
+    found = [*buckets, *_beyond(kafka, buckets[-1], clients)]
+    settle(kafka, found, clients)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        receipts = pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], found)
+    return {bucket.number: receipt for bucket, receipt in zip(found, receipts, strict=True) if receipt is not None}
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
@@ -127,12 +157,12 @@ class _Claimant:
     now_ms: Callable[[], int]
     claimed_by: str
 
-    def claim(self, bucket: OutputBucket, check: Callable[..., None]) -> None:
-        """Fences a bucket's earlier writers and leaves the claim, if `check` (as `check_start`) raises nothing."""
+    def claim(self, bucket: OutputBucket, check: Callable[[OutputBucket, Receipt | None], None]) -> None:
+        """Fences a bucket's earlier writers and leaves the claim, if `check` of bucket and receipt raises nothing."""
         for tries_left in reversed(range(CLAIMS)):
             try:
                 with closing(TransactionalWriter(self.kafka, bucket, self.clients)) as writer:
-                    check(writer.receipt, self.generation, None, str(bucket))
+                    check(bucket, writer.receipt)
                     writer.commit(Receipt.claim(self.generation, self.now_ms(), self.claimed_by), {})
                 return
             except Fenced:

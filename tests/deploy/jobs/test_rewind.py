@@ -1,0 +1,120 @@
+"""`teacup rewind`: a join goes back to a time, in place or beside the live job; its rows are those of the oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.checkpoint_lock import checkpoint_lock
+from deploy.cli.app import run_job
+from deploy.cli.rewinds import RewindRequest, rewind_of
+from deploy.jobs.rewind.place import Place, go_on_in, place_of
+from deploy.load import load_job
+from teacup.base.errors import ExitCode
+from tests.support.movedjob import START_MS, expected, fill, rows
+
+
+def at(second):
+    """The time of left record number `second`, as an option has it."""
+    return datetime.fromtimestamp((START_MS + second * 1_000 + 3_000) / 1_000, UTC).isoformat()
+
+
+def rewind(folder, content, run=run_job, *, undo=False, dry_run=False, **asked):
+    """The command, of a job of this content."""
+    file = Path(folder) / "rewound.yaml"
+    file.write_text(yaml.safe_dump({"log": "json", **content}))
+    asked = {"to": None, "written": None, "into": None, "until": None, **asked}
+    request = RewindRequest(undo=undo, dry_run=dry_run, **asked)
+    return rewind_of(load_job(file), file, request, run=run)
+
+
+@pytest.fixture
+def content(window_job):
+    """A job file's content; every left record has its match."""
+    return window_job(join={"before": "5s"})
+
+
+def twice(begin, end):
+    found = expected(begin, end, "matched")
+    return found + found
+
+
+def test_rows_that_are_missing_are_written_and_the_others_stay(kafka, content, here, tmp_path, capsys):
+    fill(kafka, content, 0, 60)
+    late = {**content, "start": at(30)}
+    assert here.run(late).code == ExitCode.DONE
+    assert rows(kafka, content) == expected(30, 60, "matched")
+
+    code = rewind(tmp_path, content, to=at(10), written="keep")
+    fill(kafka, content, 60, 80)
+    ran = here.run(content)
+
+    assert code == ExitCode.DONE, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert "left             from 0:5, 1:5; it was read to 0:30, 1:30 (50 offsets back)" in out
+    assert "30 left records from there on have a row" in out
+    assert ran.code == ExitCode.DONE
+    assert rows(kafka, content) == expected(10, 80, "matched")
+
+
+def test_all_rows_from_a_time_on_are_written_again(kafka, content, here, tmp_path, capsys):
+    fill(kafka, content, 0, 60)
+    assert here.run(content).code == ExitCode.DONE
+
+    code = rewind(tmp_path, content, to=at(40), written="again")
+    ran = here.run(content)
+
+    assert code == ExitCode.DONE, capsys.readouterr().err
+    assert ran.code == ExitCode.DONE
+    assert rows(kafka, content) == expected(0, 40, "matched") + twice(40, 60)
+
+
+def test_a_backfill_writes_a_range_to_another_topic_and_ends(kafka, content, here, tmp_path, capsys, topic_factory):
+    fill(kafka, content, 0, 60)
+    topic = topic_factory(2, prefix="backfill")
+    elsewhere = {**content, "output": {"topic": topic}}
+    with here.running({**content, "trigger": {"every": "0s"}}) as live:
+        live.until(lambda: len(live.lines) > 1, "the live job has written")
+        code = rewind(
+            tmp_path, content, lambda job: here.run_job(job).code, to=at(20), until=at(50), into=topic
+        )
+        fill(kafka, content, 60, 70)
+        live.until(lambda: len(rows(kafka, content)) == 70, "the live job has gone on")
+
+    assert code == ExitCode.DONE, capsys.readouterr().err
+    assert rows(kafka, elsewhere) == expected(20, 50, "matched")
+    assert rows(kafka, content) == expected(0, 70, "matched")
+
+
+def test_an_undo_goes_on_where_the_job_was(kafka, content, here, tmp_path, capsys):
+    """Before the rewound job has started nothing has happened; after that the job goes on where either had got."""
+    fill(kafka, content, 0, 60)
+    assert here.run(content).code == ExitCode.DONE
+    checkpoint = content["checkpoint"]
+
+    assert rewind(tmp_path, content, undo=True) == ExitCode.CHECKPOINT
+    assert "nothing to undo" in capsys.readouterr().err
+    with checkpoint_lock(checkpoint):
+        assert rewind(tmp_path, content, to=at(40), written="again") == ExitCode.CHECKPOINT
+        assert "is in use by process" in capsys.readouterr().err
+        assert rewind(tmp_path, content, to=at(40), written="again", dry_run=True) == ExitCode.DONE
+    assert place_of(checkpoint) == Place(0, 0)
+    assert rewind(tmp_path, content, to=at(40), written="again") == ExitCode.DONE
+    assert rewind(tmp_path, content, undo=True) == ExitCode.DONE
+    assert place_of(checkpoint) == Place(0, 1)
+    fill(kafka, content, 60, 70)
+    assert here.run(content).code == ExitCode.DONE
+    assert rows(kafka, content) == expected(0, 70, "matched")
+
+    assert rewind(tmp_path, content, to=at(50), written="again") == ExitCode.DONE
+    fill(kafka, content, 70, 80)
+    assert here.run(content).code == ExitCode.DONE
+    assert rewind(tmp_path, content, undo=True) == ExitCode.DONE
+    fill(kafka, content, 80, 90)
+    assert here.run(content).code == ExitCode.DONE
+    assert rows(kafka, content) == expected(0, 50, "matched") + twice(50, 70) + expected(70, 90, "matched")
+    assert rewind(tmp_path, content, undo=True) == ExitCode.CHECKPOINT
