@@ -44,9 +44,9 @@ app.add_typer(dev_app, name="dev", rich_help_panel="Development")
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from teacup.base.version import installed
 
-        typer.echo(f"teacup {version('teacup-joins')}")
+        typer.echo(f"teacup {installed()}")
         raise typer.Exit
 
 

@@ -16,8 +16,7 @@ from typer.core import TyperGroup
 
 from teacup.base.errors import ExitCode
 from teacup.base.logs import Sparse, formatter, mention
-
-DISTRIBUTION = "teacup-joins"
+from teacup.base.version import DISTRIBUTION
 
 
 class Commands(TyperGroup):

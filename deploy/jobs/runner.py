@@ -20,8 +20,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from teacup.base.files import sync_plan
 from teacup.base.logs import worker_environment
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
+from teacup.base.version import installed
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.topic_log import Ends
@@ -148,24 +149,28 @@ class JobKind(ABC):
 
 
 def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
-    """Runs until stopped, or until all is read; the listener is told each batch; returns the exit code."""
+    """Runs until stopped, or until all is read, and reports each batch to the listener; returns the exit code."""
     code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop))
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
     listener.ended(code)
     return code
 
 
-def about(kind: JobKind) -> About:
-    """Returns what listeners are told of a job first."""
+def about(kind: JobKind, *, in_detail: bool = True) -> About:
+    """Returns what does not change while a job runs; in_detail: also what only some listeners use (`Listener`)."""
     roles = [(named.topic, named.key.removesuffix(".topic"), named.written) for named in kind.topics()]
-    ends = kind.common.trigger_ms is None
-    return About(
+    brief = About(
         name=kind.name,
         kind=kind.common.kind,
-        ends=ends,
-        version=_version(),
+        ends=kind.common.trigger_ms is None,
         does=kind.opening(),
         sides={topic: role for topic, role, written in roles if not written},
+    )
+    if not in_detail:
+        return brief
+    return replace(
+        brief,
+        version=installed(),
         zeros=tuple(kind.zeros()),
         settings=kind.settings(),
         writes={topic: role for topic, role, written in roles if written},
@@ -179,13 +184,16 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
 
     An error that ends the work is logged, and becomes an exit code.
     """
+    code = ExitCode.DONE
     try:
         with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
             code = _ended(work)
             record.end(code)
-            return code
     except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
         return failed(error)
+    except KeyboardInterrupt:  # a second signal, while the record is written or the lock released
+        log.debug("interrupted at its end")
+    return code
 
 
 def _ended(work: Callable[[], ExitCode]) -> ExitCode:
@@ -214,7 +222,7 @@ def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType(
 
 
 def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stopped: Callable[[], bool]) -> None:
-    """Waits until what the job reads from answers, and tells the listener so at each attempt."""
+    """Waits until what the job reads from answers, and reports each attempt to the listener."""
     unanswered = ""
 
     def attempt() -> bool:
@@ -227,16 +235,9 @@ def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stop
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
 
 
-def _version() -> str:
-    try:
-        return version("teacup-joins")
-    except PackageNotFoundError:  # run from its sources, without being installed
-        return "unknown"
-
-
 def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
     use_arrow_without_pandas()
-    listener.opening(about(kind))
+    listener.opening(about(kind, in_detail=listener.wants_detail))
 
     kind.read_checkpoint()
     check_java()
@@ -309,7 +310,7 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
 
 
 def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobState:
-    """Returns what listeners are told a few times a second."""
+    """Returns how the job is, which listeners get a few times a second."""
     unreachable = "" if backlog is None else backlog.unreachable
     if note.reason == BROKERS:
         unreachable = unreachable or note.text

@@ -4,7 +4,7 @@
     WATCHDOG=1   its loop runs, and Spark answers: sent twice in the time after which systemd kills the job
     STOPPING=1   it finishes the batch in progress
 
-Without NOTIFY_SOCKET in the environment nobody is told.
+Without NOTIFY_SOCKET in the environment nothing is sent.
 """
 
 from __future__ import annotations
@@ -49,4 +49,4 @@ class Supervisor:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.sendto(state.encode(), self._address)
         except OSError as error:
-            log.warning("the supervisor at %s cannot be told %s: %s", self._address, state, error)
+            log.warning("%s cannot be sent to the supervisor at %s: %s", state, self._address, error)

@@ -58,24 +58,24 @@ FIGURES: Mapping[str, Together] = {
 
 def figures(report: Report) -> dict[str, float]:
     """Returns the figures of a batch, of whatever kind; only those that its kind has, and that are known."""
-    told = report.for_machines()
-    found: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": told.get("seconds")}
-    found["longest"] = told.get("seconds")
+    said = report.for_machines()
+    found: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": said.get("seconds")}
+    found["longest"] = said.get("seconds")
     for name in ("behind_ms", "window_records", "window_bytes", "newest_ms", "dropped", "stored", "written", "known"):
-        found[name] = told.get(name)
-    rows, watermarks, late = (_mapping(told.get(name)) for name in ("rows", "watermark_ms", "late"))
+        found[name] = said.get(name)
+    rows, watermarks, late = (_mapping(said.get(name)) for name in ("rows", "watermark_ms", "late"))
     found |= {name: rows.get(name) for name in ("matched", "unmatched", "unjoined", "dead_letter")}
     for side in ("left", "right"):
-        found[side] = _mapping(told.get("read")).get(side)
+        found[side] = _mapping(said.get("read")).get(side)
         found[f"{side}_ms"], found[f"late_{side}"] = watermarks.get(side), late.get(side)
-    if isinstance(told.get("late"), int):
-        found["late_right"] = told["late"]
-    if told.get("unjoined") is not None:
-        found["unjoined"] = told["unjoined"]
-    if (dead := _mapping(told.get("dead"))) or (dead := _mapping(told.get("refused"))):
+    if isinstance(said.get("late"), int):
+        found["late_right"] = said["late"]
+    if said.get("unjoined") is not None:
+        found["unjoined"] = said["unjoined"]
+    if (dead := _mapping(said.get("dead"))) or (dead := _mapping(said.get("refused"))):
         found["dead_letter"] = (found["dead_letter"] or 0) + sum(dead.values())
     if (waits := getattr(report, "waits", None)) is not None:
-        found["latency_ms"] = latency_ms(waits, told.get("at_ms"))
+        found["latency_ms"] = latency_ms(waits, said.get("at_ms"))
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -168,10 +168,10 @@ class LastHour(Quiet):
                 self._bin(now.at_ms).held_by(why.replace("_", " "))
 
     def batch(self, report: Report) -> None:
-        now_ms, found, told = self._clock_ms(), figures(report), report.for_machines()
+        now_ms, found, said = self._clock_ms(), figures(report), report.for_machines()
         waits: BatchWaits | None = getattr(report, "waits", None)
         with self._lock:
-            self._last = now_ms, told
+            self._last = now_ms, said
             if report.records:
                 self._read_ms = now_ms
             self._full = self._most is not None and 2 * report.records >= self._most
@@ -179,8 +179,8 @@ class LastHour(Quiet):
             for name, value in found.items():
                 if FIGURES[name] is Together.SUM:
                     self._totals[name] = self._totals.get(name, 0) + value
-            if told.get("held_by"):
-                self._bin(now_ms).held_by(str(told["held_by"]))
+            if said.get("held_by"):
+                self._bin(now_ms).held_by(str(said["held_by"]))
             for text in report.warnings:
                 self._warn(now_ms, text)
             if waits is not None:

@@ -38,6 +38,8 @@ _SPINNER = 2
 class Lines:
     """Prints what a job does."""
 
+    wants_detail = False
+
     def __init__(
         self, *, as_json: bool, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:

@@ -67,6 +67,9 @@ class About:
     does      in one line, for people
     sides     what each topic that is read is to the job: `left`, `right`, `source`
     ends      whether it ends by itself, once it has read what was there
+
+    The others are empty unless a listener wants detail:
+
     zeros     counters before the first batch: one that appears with its first count would hide that count from a rate
     settings  what whoever looks at the job wants to know of its job file (`JobKind.settings`)
     writes    what each topic that is written is to it: `output`, `topics.late`
@@ -76,8 +79,8 @@ class About:
 
     name: str
     kind: str
-    version: str
     does: str
+    version: str = ""
     sides: Mapping[str, str] = field(default_factory=dict)
     ends: bool = False
     zeros: Sequence[Measured] = ()
@@ -149,11 +152,16 @@ class JobState:
 
 
 class Listener(Protocol):
-    """Somebody who is told what a job does. `Quiet` has all methods, and does nothing."""
+    """Somebody who follows what a job does. `Quiet` has all methods, and does nothing."""
 
     @property
     def watches(self) -> bool:
         """Whether it looks at moments. Only for somebody who does is the lag looked up, and what a plan waits for."""
+        ...
+
+    @property
+    def wants_detail(self) -> bool:
+        """Whether it uses more of `About` than what the job is called and does, and its inputs."""
         ...
 
     def opening(self, about: About) -> None:
@@ -173,6 +181,7 @@ class Quiet:
     """A listener that does nothing: others override what they need."""
 
     watches = True
+    wants_detail = True
 
     def opening(self, about: About) -> None:
         pass
@@ -198,6 +207,10 @@ class Listeners:
     def watches(self) -> bool:
         return any(listener.watches for listener in self._listeners)
 
+    @property
+    def wants_detail(self) -> bool:
+        return any(listener.wants_detail for listener in self._listeners)
+
     def opening(self, about: About) -> None:
         self._tell("opening", about)
 
@@ -210,11 +223,11 @@ class Listeners:
     def ended(self, code: ExitCode) -> None:
         self._tell("ended", code)
 
-    def _tell(self, what: str, told: object) -> None:
+    def _tell(self, what: str, content: object) -> None:
         with self._one_at_a_time:
             for listener in self._listeners:
                 try:
-                    getattr(listener, what)(told)
+                    getattr(listener, what)(content)
                 except Exception as error:
                     if id(listener) not in self._failed:
                         self._failed.add(id(listener))

@@ -36,7 +36,7 @@ for _name in ("exporter.otlp.proto.http.metric_exporter", "sdk.metrics._internal
 
 
 class Otlp(Quiet):
-    """A listener that sends what `metrics` knows; metrics is told first."""
+    """A listener that sends what `metrics` knows: it comes after `metrics` among the listeners."""
 
     def __init__(self, url: str, metrics: Metrics, every_ms: float = EVERY_MS) -> None:
         """url: `http(s)://host:port` of the receiver."""

@@ -1,7 +1,7 @@
 """A job and whoever listens to it: what `teacup run` opens around the runner.
 
 `watched` gives the runner one listener that stands for all. With `metrics` in the job file, there is a server, and what
-it shows; with `lineage`, a service for that is told who reads and writes what; without, only lines, and nothing else is
+it shows; with `lineage`, who reads and writes what is reported to a service; without, only lines, and nothing else is
 imported.
 """
 

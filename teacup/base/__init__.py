@@ -11,4 +11,5 @@ now.py          the two clocks of this machine in milliseconds, and what is due 
 process.py      what a process must be careful with: calls that may hang, clients and forks, imports, garbage
 stage_times.py  how long the stages of a piece of work take, where they call each other (pure)
 times.py        times and durations in milliseconds: their bounds, and how people write them (pure)
+version.py      which version of Teacup runs
 """

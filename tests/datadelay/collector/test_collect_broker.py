@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from datadelay.collector.reports import Rules
 from datadelay.model import Submission
@@ -17,6 +17,7 @@ from teacup.base.now import wall_ms
 from teacup.kafka.log.point_reader import PointReader
 from teacup.kafka.records.record import typical
 from tests.conftest import TopicFactory
+from tests.support.recreating import recreate
 from tests.support.stepped import DEADLINE_S, Stepped, produce
 from tests.support.transactions import BASE_MS, Transactions
 
@@ -254,8 +255,7 @@ def test_a_recreated_topic_has_another_generation(
     before = consumer.collected(RULES).generation
     again = consumer.collected(RULES).generation
 
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(DEADLINE_S)
-    recreate(admin, topic)
+    recreate(kafka, topic)
 
     assert again == before
     assert consumer.collected(RULES).generation != before
@@ -363,17 +363,3 @@ def test_idle_hold_goes_by_the_newest_records_read(
 def consumer_at(consumer: Stepped, offset: int) -> Stepped:
     consumer.commit(0, offset)
     return consumer
-
-
-def recreate(admin: AdminClient, topic: str) -> None:
-    """Creates a topic that was deleted, as soon as the broker allows it: deletion continues in the background."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(DEADLINE_S)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return

@@ -8,7 +8,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 import yaml
-from confluent_kafka.admin import NewTopic
 
 from dedup.identity import BatchTag
 from dedup.replay_range import ReplayRange
@@ -19,6 +18,7 @@ from deploy.output import deliveries
 from deploy.output.stage import deliver_stage
 from teacup.base.errors import ExitCode, SettingsInvalid
 from tests.support.jobprocess import JobProcess, forget_last_commit, records, rows_of_last_plan, uncommitted
+from tests.support.recreating import recreate
 from tests.support.sparkjoin import Put, produce
 from tests.support.tickets import rows_about, ticket_with
 
@@ -77,21 +77,15 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, here, tmp_path, capsys
     assert first.lines[0]["deduplicator"] == {}
 
 
-def recreated(admin, *topics):
-    """Deleted and recreated under the same names, with offsets from 0."""
-    for topic in topics:
-        admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
-        admin.create_topics([NewTopic(topic, 2, 1)], operation_timeout=30)[topic].result(60)
-
-
 @pytest.mark.slow
-def test_recreated_source_topics_lose_no_rows(kafka, admin, job, tmp_path):
+def test_recreated_source_topics_lose_no_rows(kafka, job, tmp_path):
     """Same names, offsets and times, a new checkpoint, the same output, one kill: the rows already in the output are
     different ones. No new row is mistaken for them, and what was written before the kill is not repeated."""
     content = job()
     fill(kafka, content, 400)
     assert JobProcess(tmp_path, {**content, "trigger": "available_now"}).ended() == ExitCode.DONE
-    recreated(admin, content["left"]["topic"], content["right"]["topic"])
+    for side in ("left", "right"):
+        recreate(kafka, content[side]["topic"], 2)
     fill(kafka, content, 2_000)
     content = {**content, "checkpoint": str(tmp_path / "new"), "records_per_batch": 100}
     killed = JobProcess(tmp_path, content)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-from deploy.jobs.runner import RENEW_POSITIONS_EVERY_S, CommittedPositions, connect, state_of
+import pytest
+
+from deploy.jobs import runner
+from deploy.jobs.run_record import RunRecord, last_run
+from deploy.jobs.runner import RENEW_POSITIONS_EVERY_S, CommittedPositions, connect, state_of, with_lock
 from deploy.watch.listener import JobState, Phase, WaitingFor
+from teacup.base.errors import ExitCode
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.spark.planner_notes import BROKERS, PlannerNote
@@ -126,3 +133,35 @@ def test_brokers_that_hold_the_planner_are_unreachable() -> None:
 
     assert (away.unreachable, away.waiting) == ("no broker answered", WaitingFor(BROKERS, 5, "no broker answered"))
     assert (late.unreachable, late.waited_s, late.plan_s) == ("", {"unread": 3.0}, 0.1)
+
+
+def test_a_second_signal_while_the_run_record_is_written_changes_no_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file system that hangs makes people press Ctrl-C again."""
+
+    def interrupted(record: RunRecord, code: ExitCode) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunRecord, "end", interrupted)
+
+    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS) is ExitCode.DATA_LOSS
+    assert with_lock(str(tmp_path), lambda: ExitCode.DONE) is ExitCode.DONE
+
+
+def test_a_second_signal_while_the_lock_is_released_changes_no_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is written by then."""
+
+    @contextmanager
+    def slow(checkpoint: str) -> Iterator[None]:
+        yield
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "checkpoint_lock", slow)
+
+    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS) is ExitCode.DATA_LOSS
+    run = last_run(str(tmp_path))
+    assert run is not None
+    assert run.code == ExitCode.DATA_LOSS

@@ -61,7 +61,7 @@ def test_without_a_supervisor_nothing_happens(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages == []
 
     Supervisor({"NOTIFY_SOCKET": "/nowhere/notify"}).ready()
-    assert "the supervisor at /nowhere/notify cannot be told READY=1" in caplog.messages[0]
+    assert "READY=1 cannot be sent to the supervisor at /nowhere/notify" in caplog.messages[0]
 
 
 def test_a_job_reports_once_it_has_its_output(

@@ -89,6 +89,7 @@ def test_shows_a_real_join_and_its_wait_curve(
     tmp_path: Path,
 ) -> None:
     """Of two left records one has its match early, the other one's comes 5 s after it has left."""
+    monkeypatch.setattr("teacup.spark.stream_reader.LOOKS_FOR_S", 0.0)  # nobody sends anything meanwhile
     clock = StoppedClock(monkeypatch)
     left, right = (Side(topic=topic_factory(1, prefix=name), disorder_ms=0) for name in ("left", "right"))
     spec = JoinSpec(

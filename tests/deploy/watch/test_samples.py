@@ -16,7 +16,8 @@ from deploy.kinds import kind_of
 from deploy.load import load_job
 from deploy.output.accounts import DeliveredBatch
 from deploy.watch import measures
-from deploy.watch.listener import Report
+from deploy.watch.lines import Lines
+from deploy.watch.listener import Listeners, Quiet, Report
 from deploy.watch.measures import REASONS_TO_WAIT, STAGES, Measured, Metric, Type
 from joins.plan.wait_reasons import Cause
 from joins.read.summary import BucketSummary
@@ -130,6 +131,16 @@ def test_every_kind_says_what_it_reads_as_what(example: str) -> None:
     assert set(told.sides.values()) <= set(measures.SIDES)
     assert told.sides
     assert told.zeros
+
+
+def test_without_a_listener_that_wants_detail_only_the_line_is_made() -> None:
+    """Versions, fields and counters cost each start something."""
+    kind = kind_of(load_job(ROOT / "deploy" / "examples" / "window-join.yaml", TOKENS))
+    brief = about(kind, in_detail=False)
+
+    assert (brief.does, brief.version, brief.zeros, dict(brief.fields)) == (kind.opening(), "", (), {})
+    assert not Listeners(Lines(as_json=True)).wants_detail
+    assert Listeners(Lines(as_json=True), Quiet()).wants_detail
 
 
 def test_every_cause_of_waiting_has_a_reason_that_metrics_know() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +25,7 @@ from teacup.kafka.records.record import OUTLIERS, TimeOf, typical
 from teacup.kafka.write.writer import TopicWriter, open_writer
 from tests.conftest import TopicFactory
 from tests.support.profiles import share
+from tests.support.recreating import recreate
 from tests.support.transactions import BASE_MS, Transactions
 from tests.support.waiting import wait_until
 
@@ -233,16 +234,13 @@ def test_partitions_that_were_added_are_found(
     other.close()
 
 
-def test_a_recreated_topic_has_another_id(
-    kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory
-) -> None:
+def test_a_recreated_topic_has_another_id(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """And an added partition is counted."""
     topic = topic_factory(2)
     log = BrokerLog(topic, kafka)
     before = (log.topic_id(), log.partition_count())
 
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(60)
-    admin.create_topics([NewTopic(topic, 3, 1)], operation_timeout=30)[topic].result(60)
+    recreate(kafka, topic, 3)
 
     assert log.topic_id() == log.topic_id() != before[0]
     assert (before[1], log.partition_count()) == (2, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from teacup.kafka.delivery.fencing import OutputBucket, settle
 from teacup.kafka.errors import DeliveryFailed, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.write.writer import Delivered, TopicWriter
-from tests.support.waiting import wait_until
+from tests.support.recreating import recreate
 from tests.teacup.kafka.delivery.attempts import committed, is_settled
 
 FIRST_READ = """
@@ -99,29 +99,14 @@ def test_commits_continue_and_a_leader_of_a_new_epoch_is_looked_up_when_the_brok
         own.broker.stop()
         own.broker.start()  # a new epoch of the leaders
         (tmp_path / "end").touch()
-        admin, log = AdminClient(own.kafka), BrokerLog(again, own.kafka)
-        before, was = log.ends()[0], log.topic_id()
-        admin.delete_topics([again])[again].result(60)
-        admin.create_topics([NewTopic(again, 1, 1)])[again].result(60)  # the same connection, its own epoch
-        wait_until(recreated(log, was))  # the controller has answered, but the broker may not know yet
-        after = log.ends()[0]
-        log.close()
+        with closing(BrokerLog(again, own.kafka)) as log:
+            before = log.ends()[0]
+            recreate(own.kafka, again)
+            after = log.ends()[0]  # the same connection, its own epoch
         printed, errors = commits.communicate(timeout=300)
 
     assert (commits.returncode, printed.splitlines()[-1:]) == (0, ["True"]), errors
     assert (before.epoch is not None and before.epoch > 0, after.epoch) == (True, 0)
-
-
-def recreated(log: BrokerLog, was: str) -> Callable[[], bool]:
-    """Whether the broker has the topic under another id."""
-
-    def seen() -> bool:
-        try:
-            return log.topic_id() != was
-        except TopicMissing:
-            return False
-
-    return seen
 
 
 def test_a_producer_is_abandoned_when_no_broker_answers(own: Own, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def spent_s() -> dict[str, float]:
     return ticks
 
 
-@pytest.mark.parametrize("partitions", [4, 64])
+@pytest.mark.parametrize("partitions", [4, pytest.param(64, marks=pytest.mark.slow)])
 def test_a_slow_broker_is_waited_for_at_rest(
     behind_proxy: tuple[SlowProxy, Broker], path: str, partitions: int
 ) -> None:
