@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import numpy as np
 import pytest
 import yaml
 from confluent_kafka import TopicPartition
@@ -41,7 +42,7 @@ def put(job, *rows):
 
 def kept(job, first):
     found = rows_in_output(job, {0: first}, GENERATIONS)
-    return [first + int(at) for _, has_row in found.partitions.values() for at in has_row.nonzero()[0]]
+    return [first + int(at) for _, bits in found.partitions.values() for at in np.unpackbits(bits).nonzero()[0]]
 
 
 def test_records_from_the_first_on_with_a_row_of_any_generation_are_found(job):
