@@ -120,14 +120,14 @@ def rewind_of(
 
 
 def _in_place(job: JoinJob, asked: RewindRequest) -> Iterator[str]:
-    from deploy.jobs.rewind.rewind import Written, rewind, undo
+    from deploy.jobs.rewind.rewind import WrittenRows, rewind, undo
 
     if asked.undo:
         done = undo(job, dry_run=asked.dry_run)
         yield f"{job.job_name} goes on where it was before it was rewound, or where it is now if that is further"
     else:
         assert asked.written is not None
-        done = rewind(job, asked.to_ms, Written(asked.written), dry_run=asked.dry_run)
+        done = rewind(job, asked.to_ms, WrittenRows(asked.written), dry_run=asked.dry_run)
         yield f"{job.job_name} goes back to {asked.to}, in a new generation"
     yield from _positions(done)
     if done.kept is not None:

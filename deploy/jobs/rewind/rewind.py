@@ -39,7 +39,7 @@ from teacup.kafka.delivery.claim import settled
 from teacup.kafka.delivery.receipt import Receipt
 
 
-class Written(StrEnum):
+class WrittenRows(StrEnum):
     """What becomes of rows that are in the output already."""
 
     KEEP = "keep"
@@ -65,13 +65,13 @@ class Rewinding:
     lost: tuple[str, ...] = ()
 
 
-def rewind(job: JoinJob, time_ms: int, written: Written, *, dry_run: bool = False) -> Rewinding:
+def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = False) -> Rewinding:
     """Lets a job go on at a time that it has passed.
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `SpecError`, `DataLoss`, `ForeignRow`,
     `ReceiptRefused`, `KafkaIOError`; then nothing has changed.
     """
-    if written is Written.KEEP and job.spec.policy is Policy.ALL:
+    if written is WrittenRows.KEEP and job.spec.policy is Policy.ALL:
         raise SpecError(
             "join.policy: with `all` a left record has several rows, and some of them may be missing: write them again "
             "(`--written again`), or to another topic (`--into`)"
@@ -89,7 +89,7 @@ def rewind(job: JoinJob, time_ms: int, written: Written, *, dry_run: bool = Fals
         here = replace(job, spec=begins.spec)
         receipts = {} if dry_run else _receipts(here, past.plan)
         kept = None
-        if written is Written.KEEP:
+        if written is WrittenRows.KEEP:
             kept = rows_in_output(here, begins.left, past.generations)
         number = place.newest + 1
         if not dry_run:

@@ -19,6 +19,7 @@ from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import Place, place_of
 from deploy.load import load_job
 from teacup.base.errors import ExitCode
+from tests.support.jobprocess import JobProcess, forget_last_commit
 from tests.support.movedjob import START_MS, expected, fill, rows
 
 
@@ -199,3 +200,72 @@ def test_what_cannot_be_done_is_refused_and_nothing_changes(kafka, content, here
     assert "lost" in capsys.readouterr().out
     with pytest.raises(typer.BadParameter, match="say what becomes of rows"):
         rewind(tmp_path, content, to=at(10))
+
+
+@pytest.mark.slow
+def test_a_batch_that_was_not_completed_is_neither_lost_nor_doubled(kafka, content, here, tmp_path, capsys):
+    """Its rows are in the output, and Spark does not know it: as after a kill -9. Twice in a row, then undone."""
+    fill(kafka, content, 0, 60)
+    checkpoint = Path(content["checkpoint"])
+    assert here.run({**content, "start": at(40)}).code == ExitCode.DONE
+    forget_last_commit(checkpoint)
+    assert rewind(tmp_path, content, to=at(20), written="keep") == ExitCode.DONE
+    fill(kafka, content, 60, 70)
+    assert here.run(content).code == ExitCode.DONE
+    assert rows(kafka, content) == expected(20, 70, "matched")
+
+    forget_last_commit(checkpoint / "rewound" / "1")
+    assert rewind(tmp_path, content, to=at(10), written="keep") == ExitCode.DONE
+    assert rewind(tmp_path, content, to=at(5), written="keep") == ExitCode.DONE
+    assert place_of(str(checkpoint)) == Place(3, 3)
+    assert here.run(content).code == ExitCode.DONE
+    assert rows(kafka, content) == expected(5, 70, "matched")
+
+    capsys.readouterr()
+    assert rewind(tmp_path, content, undo=True) == ExitCode.DONE
+    assert "left records from there on have a row" in capsys.readouterr().out
+    fill(kafka, content, 70, 80)
+    assert here.run(content).code == ExitCode.DONE
+    assert rows(kafka, content) == expected(5, 80, "matched")
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_and_rewound_again_and_again_writes_each_row_once(kafka, content, tmp_path):
+    """kill -9 in the middle of each generation, of which every one goes back further."""
+    content |= {"records_per_batch": 20}
+    fill(kafka, content, 0, 200)
+    starts = {**content, "start": at(120)}
+    for back in (90, 60, 30):
+        job = JobProcess(tmp_path, starts)
+        job.until(lambda job=job: len(job.lines) >= 2, "two batches")
+        job.kill()
+        assert rewind(tmp_path, content, to=at(back), written="keep") == ExitCode.DONE
+        starts = content
+    last = JobProcess(tmp_path, content)
+
+    assert last.ended() == ExitCode.DONE, last.logged()
+    assert rows(kafka, content) == expected(30, 200, "matched")
+
+
+@pytest.mark.slow
+def test_a_backfill_that_is_killed_goes_on_with_the_same_range(kafka, content, here, tmp_path, topic_factory):
+    """Records of the range that come meanwhile are not in it; another range is refused."""
+    content |= {"records_per_batch": 20}
+    fill(kafka, content, 0, 200)
+    topic = topic_factory(2, prefix="backfill")
+    elsewhere = {**content, "output": {"topic": topic}}
+    asked = {"to": at(50), "until": at(150), "into": topic}
+
+    def killed(_):
+        raise Killed
+
+    with pytest.raises(Killed):
+        rewind(tmp_path, content, killed, **asked)
+    folder = Path(content["checkpoint"]) / "backfill" / topic
+    assert rewind(tmp_path, content, lambda job: here.run_job(job).code, **asked) == ExitCode.DONE
+    forget_last_commit(folder)
+    fill(kafka, content, 100, 120)
+    assert rewind(tmp_path, content, lambda job: here.run_job(job).code, **asked) == ExitCode.DONE
+    assert rewind(tmp_path, content, killed, **{**asked, "to": at(60)}) == ExitCode.CHECKPOINT
+
+    assert rows(kafka, elsewhere) == expected(50, 150, "matched")
