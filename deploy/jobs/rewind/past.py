@@ -8,7 +8,7 @@ time share no record. A partition that the job had not read so far goes on where
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from deploy.errors import CheckpointUnusable
@@ -101,9 +101,12 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
     Raises `DataLoss` if retention has deleted what is needed, unless the join continues without (`on_data_loss`).
     """
     spec = replace(job.spec, start=time_ms)
-    with closing(open_log(spec, spec.left)) as left, closing(open_log(spec, spec.right)) as right:
-        lookup = join_kind_of(spec) is LOOKUP
-        listing = Listing(wall_ms(), left.ends(), {}) if lookup else list_ends(left, right, wall_ms())
+    with ExitStack() as stack:
+        left = stack.enter_context(closing(open_log(spec, spec.left)))
+        right = None
+        if join_kind_of(spec) is not LOOKUP:  # the right of a lookup join is not read
+            right = stack.enter_context(closing(open_log(spec, spec.right)))
+        listing = Listing(wall_ms(), left.ends(), {}) if right is None else list_ends(left, right, wall_ms())
         found = left_start(Beginning(spec, listing), left)
         lost = tuple(
             f"left partition {spec.left.topic}-{p} begins at offset {found.offsets[p]}, with records of about "
@@ -122,7 +125,7 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
             offsets = {p: max(offset, listing.left[p].start) for p, offset in offsets.items()}
         spec = replace(spec, start=offsets)
         right_from: Mapping[int, int] = {}
-        if not lookup:
+        if right is not None:
             spec = with_path(spec)
             first = begin(spec, listing, left, right)
             right_from = {p: r.start for bucket in first.buckets.values() for p, r in bucket.right.items()}

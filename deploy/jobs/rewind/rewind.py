@@ -13,7 +13,7 @@ they need. It claims the output if the receipts still say what was noted. The ol
 
 An undo before that start names the old folder again. After it, rows may have been written past where the old folder
 ended, so an undo is a rewind too: each left partition goes on where the old folder had got, or the new one if that is
-further, and no row follows twice.
+further, and no row follows twice. If a batch of either was not completed, rows that it has written stay, as with `KEEP`.
 """
 
 from __future__ import annotations
@@ -125,11 +125,6 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
         if rewound is None or rewound.before is None:
             raise CheckpointUnusable(f"checkpoint {job.locked!r} was not rewound, or that is undone: nothing to undo")
         now, old = past_of(job, place.number), past_of(job, rewound.before)
-        if not now.completed and now.number != old.number:
-            raise CheckpointUnusable(
-                f"the last batch since the rewind, {now.plan.number}, was not completed: start the job once, stop it "
-                "with Ctrl-C if it goes on, and repeat this"
-            )
         here = replace(job, spec=as_it_was(job.spec, now.plan))
         receipts = {} if dry_run else _receipts(here, now.plan)
         if now.number == old.number and all(receipt.generation == old.plan.generation for receipt in receipts.values()):
@@ -138,11 +133,12 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
             return Rewinding(number=old.number, was=old.left, left=old.left, right={})
         left = {p: max(old.left.get(p, 0), offset) for p, offset in now.left.items()}
         kept = None
-        if not old.completed:
+        if not (old.completed and now.completed):  # some rows of a batch may be in the output
             if job.spec.policy is Policy.ALL:
                 raise CheckpointUnusable(
-                    f"before the rewind batch {old.plan.number} was not completed, and with the policy `all` it is not "
-                    "known which of its rows are missing: rewind to its time (`--written again`)"
+                    f"batch {old.plan.number} before the rewind, or batch {now.plan.number} since, was not completed: "
+                    "with the policy `all` it is not known which of its rows are missing. Start the job once, and stop "
+                    "it with Ctrl-C; or rewind to the time of that batch (`--written again`)"
                 )
             kept = rows_in_output(here, left, now.generations)
         number = place.newest + 1
