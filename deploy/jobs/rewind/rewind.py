@@ -13,7 +13,7 @@ they need. It claims the output if the receipts still say what was noted. The ol
 
 An undo before that start names the old folder again. After it, rows may have been written past where the old folder
 ended, so an undo is a rewind too: each left partition goes on where the old folder had got, or the new one if that is
-further, and no row follows twice. If a batch of either was not completed, rows that it has written stay, as with `KEEP`.
+further, and no row follows twice. If a batch of either was not completed, the rows that it has written stay (`KEEP`).
 """
 
 from __future__ import annotations
