@@ -101,6 +101,7 @@ def test_a_backfill_writes_a_range_to_another_topic_and_ends(kafka, content, her
     assert lefts(rows(kafka, content)) == lefts(expected(0, 70, "matched"))
 
 
+@pytest.mark.slow
 def test_an_undo_goes_on_where_the_job_was(kafka, content, here, tmp_path, capsys):
     """Before the rewound job has started nothing has happened; after that the job goes on where either had got."""
     fill(kafka, content, 0, 60)
@@ -136,6 +137,7 @@ class Killed(Exception):
     """The process ends here."""
 
 
+@pytest.mark.slow
 def test_a_command_that_is_killed_has_done_nothing_or_all(kafka, content, here, tmp_path, monkeypatch):
     """At each of its writes, several times in a row: before it, or once it is on the disk. Then it is repeated."""
     fill(kafka, content, 0, 60)
@@ -173,6 +175,7 @@ def test_a_command_that_is_killed_has_done_nothing_or_all(kafka, content, here, 
     assert rows(kafka, content) == expected(10, 60, "matched")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused_and_nothing_changes(kafka, content, here, tmp_path, capsys):
     assert rewind(tmp_path, content, to=at(0), written="again") == ExitCode.CHECKPOINT
     assert "has no batch of a join" in capsys.readouterr().err
