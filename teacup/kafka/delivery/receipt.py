@@ -205,6 +205,11 @@ def check_start(
             f"{who}: batch {receipt.number} of this checkpoint is in the output, and the checkpoint has planned none: "
             f"its offset log is gone. {_REMEDY}"
         )
+    if accounted is not None and receipt.generation == accounted.generation:
+        raise OutputTaken(
+            f"{who}: when the job was rewound, batch {accounted.number} was in the output, and its old checkpoint has "
+            f"written batch {receipt.number} since. Nothing was touched. Stop it, and repeat `teacup rewind`"
+        )
     if goes_on_after is not None and receipt.generation == goes_on_after.generation:
         _check_ended(receipt, goes_on_after, who)
     elif not take_over:
