@@ -114,7 +114,7 @@ def rewound(parts, written, time_ms):
     file = parts.file(LOOKUP)
     to = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
     asked = RewindRequest(to=to, written=written, into=None, until=None, undo=False, dry_run=False)
-    return rewind_of(load_job(file), file, asked, run=run_job)
+    return rewind_of(load_job(file, parts.env), file, asked, run=run_job)
 
 
 @pytest.mark.slow
