@@ -84,7 +84,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
             raise DataLoss(
                 f"left topic {job.spec.left.topic!r} was deleted and recreated: give the job a new checkpoint"
             )
-        if not any(begins.left[p] < offset for p, offset in past.left.items()):
+        if past.completed and not any(begins.left[p] < offset for p, offset in past.left.items()):
             raise CheckpointUnusable(f"the job has read nothing from {iso(time_ms)} on: there is nothing to go back to")
         here = replace(job, spec=begins.spec)
         receipts = {} if dry_run else _receipts(here, past.plan)
