@@ -123,12 +123,21 @@ class JoinJob(CommonJob):
 
     window_folder  where slices are kept on each machine; None: the temporary folder
     window_backup  whether they are copied to the checkpoint; None: if it is not a folder of this machine
+    home           the checkpoint that the file names, if the job goes on in a folder of it because it was rewound
+    until          the offset of each left partition at which the job ends; None: it reads on
     """
 
     spec: JoinSpec
     output: Output
     window_folder: Path | None = None
     window_backup: bool | None = None
+    home: str | None = None
+    until: Mapping[int, int] | None = None
+
+    @property
+    def locked(self) -> str:
+        """Returns the checkpoint whose lock keeps others out."""
+        return self.home or self.checkpoint
 
     @property
     def job_name(self) -> str:

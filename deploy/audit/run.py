@@ -32,8 +32,10 @@ from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobs.rewind.place import current
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
+from joins.plan.start.handover import Handover
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
 from teacup.base.now import wall_ms
@@ -68,8 +70,10 @@ def audit(
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
     began_s, now_ms = time.monotonic(), wall_ms()
+    job = current(job)
     checkpoint = Checkpoint(job.checkpoint)
-    course, moved = _course(job, checkpoint)
+    course, handover = _course(job, checkpoint)
+    moved = {} if handover is None else handover.left
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
@@ -96,12 +100,12 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, course, found, moved, verdicts, left_out)],
+        notes=[*_notes(job, course, found, handover, verdicts, left_out)],
     )
 
 
-def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, int]]:
-    """Returns what is known of the run, and from where on this checkpoint wrote left, if it goes on after another."""
+def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None]:
+    """Returns what is known of the run, and after which other checkpoint this one goes on, if after any."""
     plans = [*checkpoint.committed_plans()]
     if not plans:
         raise CheckpointUnusable(
@@ -110,9 +114,8 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, 
     plans[-1].check_belongs_to(job.spec, IN_FILE)
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
-    moved = checkpoint.moved()
     course = course_of(plans, after, job.spec.after_ms, lookup=isinstance(job.spec, LookupSpec))
-    return course, {} if moved is None else moved.left
+    return course, checkpoint.moved()
 
 
 def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
@@ -234,7 +237,7 @@ def _shown(key: bytes) -> str:
 
 
 def _notes(
-    job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], verdicts: Judgement, left_out: int
+    job: JoinJob, course: Course, found: Plan, moved: Handover | None, verdicts: Judgement, left_out: int
 ) -> Iterator[str]:
     spec = job.spec
     if job.output.select is not None:
@@ -252,8 +255,11 @@ def _notes(
             "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
             "in reach were checked against all results that are possible"
         )
-    if moved:
-        yield "left records of before `teacup move` were joined by another job file: only their keys are equal for sure"
+    if moved is not None:
+        how = "teacup move" if moved.rewound is None else "teacup rewind"
+        yield f"left records of before `{how}` were joined by another job file: only their keys are equal for sure"
+    if moved is not None and moved.rewound is not None and moved.rewound.kept is None:
+        yield "the job was rewound: rows that were written again (`--written again`) are repeated, or differ"
     if isinstance(spec, LookupSpec):
         yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
         if job.output.unjoined is not None:

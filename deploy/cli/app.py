@@ -201,6 +201,50 @@ def move(
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
+def rewind(
+    job_file: JobFile,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="the time to go back to; ISO 8601 with a zone")
+    ] = None,
+    written: Annotated[
+        str | None,
+        typer.Option(
+            "--written",
+            metavar="keep|again",
+            help="of rows that are in the output: keep them, and write only those that are missing; or write all again",
+        ),
+    ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            "--into",
+            metavar="TOPIC",
+            help="the job stays as it is, and may run: a second one writes the rows from --to until --until to this "
+            "topic, and ends",
+        ),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="with --into: the end, which is not in it any more")
+    ] = None,
+    undo: Annotated[
+        bool,
+        typer.Option("--undo", help="go on where the job was before it was rewound, or where it is if that is further"),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only say what would happen; the job may run meanwhile")
+    ] = False,
+    assignments: Assignments = None,
+) -> None:
+    """Let a stopped join go back to a time, its window included; or write what it wrote then to another topic."""
+    from deploy.cli.rewinds import RewindRequest, rewind_of
+
+    asked = RewindRequest(to=to, written=written, into=into, until=until, undo=undo, dry_run=dry_run)
+    asked.check()
+    given = assignments or ()
+    raise typer.Exit(rewind_of(_load(job_file, given), job_file, asked, given, run=run_job))
+
+
+@app.command(epilog=_CODES, rich_help_panel="Jobs")
 def unjoined(
     context: typer.Context,
     job_file: JobFile,
@@ -332,6 +376,21 @@ def run_file(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name)
+    return run_job(job, stop, take_over=take_over, accept_sample=accept_sample, standby=standby)
+
+
+def run_job(
+    job: CommonJob,
+    stop: Stop | None = None,
+    *,
+    take_over: bool = False,
+    accept_sample: bool = False,
+    standby: bool = False,
+) -> ExitCode:
+    """Runs a job as `run_file` does; logging is set up."""
+    if stop is None:
+        with Stop() as own:
+            return run_job(job, own, take_over=take_over, accept_sample=accept_sample, standby=standby)
     from deploy.jobs.runner import run
     from deploy.kinds import kind_of
     from deploy.watch.lines import Lines

@@ -14,6 +14,7 @@ from deploy.explain.model import BatchRead
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobs.rewind.place import current
 from joins.batch.state import BatchPlan, Bucket
 from joins.explain import SKIPPED, UNREAD, BatchSpan
 from joins.plan.reader import state_after
@@ -30,7 +31,8 @@ class Plans:
     """The plans of one join, and the state after the last batch that is done."""
 
     def __init__(self, job: JoinJob) -> None:
-        self._job, self._checkpoint = job, Checkpoint(job.checkpoint)
+        self._job = current(job)
+        self._checkpoint = Checkpoint(self._job.checkpoint)
         self._files = self._checkpoint.batches()
         self._known: dict[int, BatchPlan | None] = {}
 

@@ -19,6 +19,7 @@ What a join does before Spark starts, and beside it:
 
     join_checkpoint.py  what its checkpoint says; topics and receipts compared with it; the output claimed
     move.py             `teacup move`: a new checkpoint goes on where another one ended
+    rewind/             `teacup rewind`: back in time, in place or beside the live job
     replan.py           of every kind: a batch that was planned, and can no longer be read, is planned again
     unjoined/           `teacup unjoined`, made for cron
 

@@ -32,10 +32,12 @@ from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
 from deploy.jobs.move import started
 from deploy.jobs.replan import forget_lost_plan
+from deploy.jobs.rewind.place import current
 from deploy.jobs.runner import JobKind
 from deploy.jobs.standing import Standing, of_join
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
+from deploy.output.kept import KeptRows
 from deploy.output.routing import ENVELOPE
 from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
@@ -81,6 +83,7 @@ class JoinJobKind(JobKind):
         self._deduplication: Deduplication | None = None
         self._generation: str | None = None
         self._term = 0
+        self._kept: KeptRows | None = None
         self._nothing_matched = NothingMatched(spec)
 
     def opening(self) -> str:
@@ -141,6 +144,7 @@ class JoinJobKind(JobKind):
 
     def _looked_into(self) -> tuple[BatchPlan | None, Handover | None]:
         try:
+            self.find_checkpoint()
             return look_into(self._job)
         except (SpecChanged, CheckpointUnreadable):
             return None, None  # what is found about the checkpoint says so
@@ -169,13 +173,18 @@ class JoinJobKind(JobKind):
         yield from of_lookup(spec, {} if planned is None else planned.identity, unread)
 
     def _content(self) -> str:
+        self.find_checkpoint()
         checkpoint = Checkpoint(self._job.checkpoint)
         if (planned := checkpoint.planned(self._job.spec)) is not None:
             return f"has batch {planned.number} of this join"
         moved = checkpoint.moved()
         return "is new" if moved is None else f"goes on after batch {moved.number} of the one before"
 
+    def find_checkpoint(self) -> None:
+        self._job = self.common = current(self._job)
+
     def read_checkpoint(self) -> None:
+        self.find_checkpoint()
         self._deduplication = deduplication(self._job)
 
     def wait(self, stopped: Callable[[], bool]) -> None:
@@ -185,6 +194,7 @@ class JoinJobKind(JobKind):
 
     def prepare(self) -> None:
         planned, moved = look_into(self._job)
+        self._kept = kept_rows(self._job)
         with started(self._job, moved) as spec:
             if join_kind_of(spec) is not LOOKUP:
                 spec = with_path(spec, planned, moved)
@@ -213,9 +223,10 @@ class JoinJobKind(JobKind):
             facts=self._job.facts_folder,
             copied=self._job.window_backup_folder is not None,
             share_tasks=self._job.output.deduplicate is None,
+            until=self._job.until,
         )
         try:
-            return job_rows(spark, self._job, control, self._deduplication, self._term)
+            return job_rows(spark, self._job, control, self._deduplication, self._term, self._kept)
         except AnalysisException as error:
             what = str(error).split("\n", 1)[0]
             raise SessionRefused(f"output.select: Spark refuses an expression: {what}") from error
@@ -256,13 +267,18 @@ def _fields_of(side: Side) -> dict[str, str]:
 
 
 def job_rows(
-    spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None, term: int = 0
+    spark: SparkSession,
+    job: JoinJob,
+    control: JoinControl,
+    asked: Deduplication | None,
+    term: int = 0,
+    kept: KeptRows | None = None,
 ) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
     watched = job.metrics is not None
     join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder, sampled=watched)
-    deliver = deliver_stage(spec, job.output, asked, term)
+    deliver = deliver_stage(spec, job.output, asked, term, kept)
     if select is None:
 
         def summaries(tickets: Iterable[Any]) -> Batches:
@@ -276,6 +292,16 @@ def job_rows(
     added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
     joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
     return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
+
+
+def kept_rows(job: JoinJob) -> KeptRows | None:
+    """Returns the rows that stay as they are since the job was rewound; None: it writes all that it joins."""
+    if job.home is None:
+        return None
+    note = Checkpoint(job.checkpoint).moved()
+    if note is None or note.rewound is None or note.rewound.kept is None:
+        return None
+    return KeptRows.from_json(note.rewound.kept)
 
 
 def deduplication(job: JoinJob) -> Deduplication | None:

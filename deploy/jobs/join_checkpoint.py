@@ -5,6 +5,7 @@
                                      planned, and a start that dies in between is continued, not started over
                   teacup.name        under which the job has claimed its output: receipts are found by it
                   teacup.moved       after which other checkpoint a new one goes on (`joins.plan.start.handover`)
+                  and in the first place, once it was rewound, `teacup.rewound` (`deploy.jobs.rewind.place`)
     first_look    of the topics: they are those of the checkpoint, and compaction leaves what the join needs. An
                   interrupted batch of topics that were given partitions since is completed; then the planner refuses
                   the next one. For a new checkpoint: some sampled records have a key and a time, and both
@@ -50,7 +51,7 @@ from teacup.base.fields import local_folder
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
-from teacup.kafka.delivery.receipt import Batch
+from teacup.kafka.delivery.receipt import Batch, Receipt
 from teacup.kafka.errors import ReceiptRefused
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.spark.checkpoint import SparkLogs
@@ -183,19 +184,19 @@ class Checkpoint:
 
     def moved(self) -> Handover | None:
         """Returns after which other checkpoint this one goes on; None: after none."""
-        data = self._kept(MOVED, "Remove it, and repeat `teacup move`")
+        data = self.kept(MOVED, "Remove it, and repeat `teacup move`")
         return None if data is None else Handover.from_json(data)
 
     def keep_moved(self, moved: Handover) -> None:
         """Lets this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
-        self._keep(MOVED, moved.to_json())
+        self.keep(MOVED, moved.to_json())
 
     def check_name(self, name: str) -> None:
         """Raises `JobRenamed` if the checkpoint has batches of a job with another name. To be followed by `keep_name`.
 
         One of an earlier version does not say under which name it was written.
         """
-        kept = self._kept(NAME, "Remove it if the job was never renamed")
+        kept = self.kept(NAME, "Remove it if the job was never renamed")
         if kept is not None and kept != name:
             raise JobRenamed(
                 f"checkpoint {self._location!r} was written under the name {kept!r}, and the job is {name!r} now: "
@@ -205,18 +206,18 @@ class Checkpoint:
 
     def keep_name(self, name: str) -> None:
         """Notes under which name the output is claimed."""
-        if self._kept(NAME, "Remove it") != name:
-            self._keep(NAME, name)
+        if self.kept(NAME, "Remove it") != name:
+            self.keep(NAME, name)
 
     def generation(self) -> str:
         """Returns the generation of a checkpoint without any plan; created if missing. Durable when this returns."""
-        generation = self._kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
+        generation = self.kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
         if generation is None:
             generation = uuid.uuid4().hex
-            self._keep(GENERATION, generation)
+            self.keep(GENERATION, generation)
         return str(generation)
 
-    def _kept(self, name: str, remedy: str) -> Any:
+    def kept(self, name: str, remedy: str) -> Any:
         """Returns the content of our own file beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
         with self._reached(name):
             try:  # asking first is no way: some drivers answer any error with "it does not exist"
@@ -230,7 +231,8 @@ class Checkpoint:
                 f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"
             ) from error
 
-    def _keep(self, name: str, value: Any) -> None:
+    def keep(self, name: str, value: Any) -> None:
+        """Replaces our own file beside Spark's as a whole. Durable when this returns."""
         data = f"{files.checked_text(value)}\n".encode()
         with self._reached(name):
             if self._folder is not None:
@@ -278,6 +280,16 @@ def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False)
         return None
 
 
+def buckets_of(job: JoinJob, before: int = 0) -> list[OutputBucket]:
+    """Returns the buckets of the output, of a join whose path is known; before: how many there were, perhaps more."""
+    if join_kind_of(job.spec).shuffles:
+        count = max(job.spec.buckets or 1, before)
+    else:
+        with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
+            count = left.partition_count()  # one bucket per partition of left; their number never falls
+    return [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
+
+
 def take_output(
     job: JoinJob, *, take_over: bool, moved: Handover | None = None, terms: bool = False
 ) -> tuple[str, int]:
@@ -320,14 +332,11 @@ def _take_output(
                 begun = Begin.of(ticket, job.spec)
                 planned[ticket.number_of_part] = Batch(generation, batch_plan.number, begun.digest, begun.first)
     kafka = {**job.spec.kafka, **job.output.kafka}
-    if join_kind_of(job.spec).shuffles:
-        count = max(job.spec.buckets or 1, len(planned))  # those of a number of buckets that was larger before, too
-    else:
-        with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
-            count = left.partition_count()  # one bucket per partition of left; their number never falls
-    buckets = [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
-    after = None if moved is None else Batch(moved.generation, moved.number, "")
-    own = claimed_by(job.checkpoint)
+    buckets = buckets_of(job, len(planned))
+    rewound = None if moved is None else moved.rewound
+    after = None if moved is None or rewound is not None else Batch(moved.generation, moved.number, "")
+    known = {} if rewound is None else {n: Receipt.from_text(text) for n, text in rewound.receipts.items()}
+    own = claimed_by(job.locked)
     if batch_plan is None:
         checkpoint.keep_name(job.spec.name)
     term = claim.begin(
@@ -337,6 +346,7 @@ def _take_output(
         planned,
         take_over=take_over,
         goes_on_after=after,
+        accounted=known,
         claimed_by=own,
         has_ended=partial(has_ended, own),
         terms=terms,

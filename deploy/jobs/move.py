@@ -18,6 +18,7 @@ from deploy.checkpoint_lock import checkpoint_lock
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobs.rewind.place import folder, newest_folder
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.plan.reader import open_log, state_after
@@ -39,7 +40,7 @@ def move(job: JoinJob, other: str) -> Handover:
         raise CheckpointUnusable(
             f"checkpoint {other!r} is the one to move from: name a new one in the job file (`checkpoint`)"
         )
-    if Checkpoint(other).newest() is None:
+    if Checkpoint(newest_folder(other)).newest() is None:
         raise CheckpointUnusable(f"checkpoint {other!r} has no batch of a join: there is nothing to continue from")
     with checkpoint_lock(other), checkpoint_lock(job.checkpoint):
         new = Checkpoint(job.checkpoint)
@@ -61,9 +62,10 @@ def started(job: JoinJob, moved: Handover | None) -> Iterator[JoinSpec]:
     if moved is None:
         yield job.spec
         return
-    folder = local_folder(moved.checkpoint)
-    with checkpoint_lock(moved.checkpoint) if folder is None or folder.exists() else nullcontext():
-        _check_not_gone_on(moved)
+    local = local_folder(moved.checkpoint)
+    others = moved.rewound is None and (local is None or local.exists())  # of its own the job has the lock already
+    with checkpoint_lock(moved.checkpoint) if others else nullcontext():
+        _check_not_gone_on(job, moved)
         with closing(open_log(job.spec, job.spec.left)) as left:
             topic_id, partitions = left.topic_id(), left.partition_count()
         spec = moved.apply(job.spec, job.output.topic, partitions)
@@ -75,23 +77,31 @@ def started(job: JoinJob, moved: Handover | None) -> Iterator[JoinSpec]:
         yield spec
 
 
-def _check_not_gone_on(moved: Handover) -> None:
+def _check_not_gone_on(job: JoinJob, moved: Handover) -> None:
     """Checks that the other checkpoint has not gone on. With at least once no receipts would show it."""
+    rewound, command = moved.rewound, "teacup move" if moved.rewound is None else "teacup rewind"
     try:
-        last = Checkpoint(moved.checkpoint).newest()
+        other = newest_folder(moved.checkpoint) if rewound is None else folder(job.locked, rewound.after)
+        checkpoint = Checkpoint(other)
+        last = checkpoint.newest()
+        completed = last is not None and checkpoint.is_committed()
     except CheckpointUnreadable as error:
-        log.warning("%s. Whether its job has gone on since `teacup move` is not known", error)
+        log.warning("%s. Whether its job has gone on since `%s` is not known", error, command)
         return
-    if last is not None and (last.generation, last.number) != (moved.generation, moved.number):
+    if last is None:
+        return
+    as_noted = rewound is None or rewound.completed == completed
+    if (last.generation, last.number) != (moved.generation, moved.number) or not as_noted:
         raise CheckpointUnusable(
-            f"this checkpoint goes on after batch {moved.number} of checkpoint {moved.checkpoint!r}, which has reached "
-            f"batch {last.number} since: stop that job, and repeat `teacup move`"
+            f"this checkpoint goes on after batch {moved.number} of checkpoint {other!r}, which has reached batch "
+            f"{last.number} since: stop that job, and repeat `{command}`"
         )
 
 
 def _ended(job: JoinJob, other: str) -> BatchPlan:
     """Returns the batch plan that would follow the last batch of a checkpoint that no job runs on."""
-    old = Checkpoint(other)
+    where = newest_folder(other)
+    old = Checkpoint(where)
     last = old.newest()
     assert last is not None
     if not old.is_committed():
@@ -99,4 +109,4 @@ def _ended(job: JoinJob, other: str) -> BatchPlan:
             f"the last batch of checkpoint {other!r}, {last.number}, was not completed: start the job "
             "once with the job file that it had, stop it with Ctrl-C if it goes on, and repeat this"
         )
-    return state_after(as_it_was(job.spec, last), last, replace(job, checkpoint=other).facts_folders)
+    return state_after(as_it_was(job.spec, last), last, replace(job, checkpoint=where).facts_folders)

@@ -108,6 +108,9 @@ class JobKind(ABC):
     def checks(self) -> Checks:
         """Returns what `teacup check --connect` looks at, beside the topics."""
 
+    def find_checkpoint(self) -> None:  # noqa: B027 - not every kind has several places in it
+        """Finds out where in its checkpoint the job goes on: `common.checkpoint` is that place from then on."""
+
     def read_checkpoint(self) -> None:  # noqa: B027 - not every kind needs more of it than Spark reads
         """Takes from the checkpoint what the job needs, before any broker is contacted."""
 

@@ -31,6 +31,7 @@ from deploy.output.deliveries import (
     output_bucket,
     output_limits,
 )
+from deploy.output.kept import KeptRows
 from deploy.output.routing import Router, about
 from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
@@ -47,12 +48,17 @@ ENDING_AT_ONCE = 8
 
 
 def deliver_stage(
-    spec: JoinSpec, output: Output, deduplication: Deduplication | None = None, term: int = 0
+    spec: JoinSpec,
+    output: Output,
+    deduplication: Deduplication | None = None,
+    term: int = 0,
+    kept: KeptRows | None = None,
 ) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
     """Delivers all rows of each ticket.
 
     deduplication   what it drops is missing from the output topic only, side topics get repeated copies
     term            of the process that runs the job (`teacup.kafka.delivery.claim`)
+    kept            rows that stay as they are, since the job was rewound: these, and their copies, are not written
     """
 
     def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
@@ -64,7 +70,7 @@ def deliver_stage(
                 if isinstance(item, Begin):
                     mention(generation=item.generation)
                     writing = open_writing(spec, output, item, deduplication, term)
-                    bucket = BucketSink(spec, output, item, writing)
+                    bucket = BucketSink(spec, output, item, writing, kept)
                 elif bucket is None:
                     raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
                 elif isinstance(item, End):
@@ -91,8 +97,10 @@ def deliver_stage(
 class BucketSink:
     """Delivers the rows of one ticket; commits only if its accounts add up."""
 
-    def __init__(self, spec: JoinSpec, output: Output, begin: Begin, writing: Writing) -> None:
-        self._spec, self._output, self._writing = spec, output, writing
+    def __init__(
+        self, spec: JoinSpec, output: Output, begin: Begin, writing: Writing, kept: KeptRows | None = None
+    ) -> None:
+        self._spec, self._output, self._writing, self._kept = spec, output, writing, kept
         self._accounts = Accounts(str(output_bucket(spec, output, begin)))
         self._reached = ""
         self._found: WrittenSoFar | None = None  # before this attempt wrote anything
@@ -120,7 +128,9 @@ class BucketSink:
         if skip >= len(rows):
             return
         had_results = self._accounts.results
-        self._router.route(rows[skip:])
+        rows = rows[skip:] if self._kept is None else self._kept.without(rows[skip:])
+        if len(rows):
+            self._router.route(rows)
         # After rows for side topics, all of right may have to be read, or a store to answer, before a result follows.
         gap = self._accounts.results == had_results and (
             had_results == 0 or not join_kind_of(self._spec).repeats_exactly

@@ -108,6 +108,7 @@ def _with_files(row: Row, checkpoint: str) -> Row:
 
 
 def _with_batches(row: Row, kind: JobKind) -> Row:
+    within(WITHIN_S, kind.find_checkpoint)
     end, row = within(WITHIN_S, lambda: _last_batch(row, kind.common))
     if not end:
         wait_for_brokers(kind.kafka, give_up_after_s=ANSWERED_WITHIN_S)

@@ -2,9 +2,11 @@
 
 It reads, and ends when it has read:
 
-    left   up to the ends that the first look found; records after them count as not yet readable
+    left   up to the ends that the first look found, or up to where it was told to end; records after them count as not
+           yet readable
     right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
-           look, so that retention does not overtake a right topic whose left is silent
+           look, so that retention does not overtake a right topic whose left is silent. Not if it was told where left
+           ends: nothing follows then
 
 With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
 a line (`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. No batch is
@@ -14,6 +16,7 @@ window, and the next run matches them or reports them unjoined.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from joins.batch.state import BatchPlan
@@ -25,21 +28,24 @@ from teacup.kafka.log.topic_log import ListedEnds
 
 
 class AvailableNow:
-    """Remembers the ends of both topics at the first look."""
+    """Remembers the ends of both topics at the first look. until: where left ends for good, by partition."""
 
-    def __init__(self) -> None:
-        self._left, self._right = ListedEnds(), ListedEnds()
+    def __init__(self, until: Mapping[int, int] | None = None) -> None:
+        self._left, self._right, self._until = ListedEnds(), ListedEnds(), until
 
     def cut(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
         """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
-        left, right = self._left.cut(listing.left), self._right.cut(listing.right)
+        left, right, until = self._left.cut(listing.left), self._right.cut(listing.right), self._until
+        if until is not None:
+            left = {p: replace(now, stable=max(min(now.stable, until.get(p, 0)), now.start)) for p, now in left.items()}
         cut = replace(listing, left=left)
         buckets = () if state is None else state.buckets.values()
         if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
             return cut
         read = {p: partition_range.end for bucket in buckets for p, partition_range in bucket.right.items()}
+        first = dict.fromkeys(right, 0) if until is not None else {p: ends.stable for p, ends in right.items()}
         beyond = {
-            p: replace(ends, stable=min(max(right[p].stable, read.get(p, 0)), ends.stable))
+            p: replace(ends, stable=min(max(first[p], read.get(p, 0)), ends.stable))
             for p, ends in listing.right.items()
         }
         return replace(cut, right=beyond)

@@ -63,6 +63,7 @@ class JoinControl(ReaderControl):
     facts        where the driver keeps them; None: in the same folder
     copied       windows are copied to where all machines find them: the log may have lost what they hold
     share_tasks  a Spark task may get several tickets of a small batch; a deduplicator waits for earlier writes at each
+    until        under `availableNow`: the offset of each left partition at which the join ends; None: where left ends
     """
 
     generation: str | None = None
@@ -70,6 +71,7 @@ class JoinControl(ReaderControl):
     facts: Path | None = None
     copied: bool = False
     share_tasks: bool = True
+    until: Mapping[int, int] | None = None
 
     @property
     def facts_folders(self) -> tuple[Path | None, ...]:
@@ -87,7 +89,7 @@ class JoinReader(StreamReader):
         """
         super().__init__(spec.name, control, stage)
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
-        self._shares = control.share_tasks
+        self._shares, self._until = control.share_tasks, control.until
         self._clock = PlanClock(spec.name, control.anchor)
         self._commits: LatestOffsets | None = None
         self._watch: Watch | None = None
@@ -195,7 +197,7 @@ class JoinReader(StreamReader):
 
     def prepareForTriggerAvailableNow(self) -> None:
         super().prepareForTriggerAvailableNow()
-        self._run, self._spec = AvailableNow(), of_available_now(self._spec)
+        self._run, self._spec = AvailableNow(self._until), of_available_now(self._spec)
 
     def readable(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
         """Returns what of a listing is read: under `availableNow`, up to where the run ends."""

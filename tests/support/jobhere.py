@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from deploy.job import JoinJob
+from deploy.job import CommonJob, JoinJob
 from deploy.jobs import runner
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import run as verdicts
@@ -92,6 +92,13 @@ class JobsHere:
             ran.code = self._run(content, ran, stop, **consent)
         return ran
 
+    def run_job(self, job: CommonJob) -> Ran:
+        """A job that is loaded already, until it ends by itself."""
+        ran = Ran()
+        with Stop() as stop:
+            ran.code = self._run_loaded(job, ran, stop)
+        return ran
+
     def unjoined(self, content: Mapping[str, Any]) -> Ran:
         """`teacup unjoined`, until nothing is left to judge."""
         ran, job = Ran(), self._loaded(content)
@@ -144,7 +151,9 @@ class JobsHere:
         return int(max(info.stageIds))
 
     def _run(self, content: Mapping[str, Any], ran: Ran, stop: Stop, **consent: bool) -> ExitCode:
-        job = self._loaded(content)
+        return self._run_loaded(self._loaded(content), ran, stop, **consent)
+
+    def _run_loaded(self, job: CommonJob, ran: Ran, stop: Stop, **consent: bool) -> ExitCode:
         kind = kind_of(job, **consent)
         with watched(job, kind.name, Lines(as_json=True, out=ran.out)) as listener:
             return runner.run(kind, listener, stop)

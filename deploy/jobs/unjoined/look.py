@@ -16,6 +16,7 @@ import fsspec
 from datadelay.positions.checkpoint import SparkCheckpoint
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
+from deploy.jobs.rewind.place import current
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.lookup.unjoined.expired import REMEDY, Seen, Verdicts
@@ -71,7 +72,7 @@ def look(job: JoinJob, logs: Logs) -> Seen:
 
 def committed_plan(job: JoinJob) -> BatchPlan:
     """Returns the plan of the join's newest committed batch. Raises `SpecChanged`, and as `SparkCheckpoint` does."""
-    ends = SparkCheckpoint(job.checkpoint).ends()
+    ends = SparkCheckpoint(current(job).checkpoint).ends()
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
     batch_plan = BatchPlan.from_json(ends[0])
@@ -85,7 +86,7 @@ def state_left_behind(job: JoinJob, batch_plan: BatchPlan) -> BatchPlan:
     The join's own next plan would hold it, but a join at its end may not plan one for a day.
     """
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
-    return state_after(spec, batch_plan, job.facts_folders)
+    return state_after(spec, batch_plan, current(job).facts_folders)
 
 
 def check_output(output: BrokerLog) -> None:

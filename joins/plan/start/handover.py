@@ -1,17 +1,18 @@
-"""A new checkpoint of a join that goes on after another one, as a changed join. Pure.
+"""A new checkpoint of a join that goes on after another one: as a changed join, or back in time. Pure.
 
 Left goes on at the first record that no batch of the other checkpoint has delivered; right is read from as far back as
 those left records need. So the interval, the disorder, the policy, the keys, the path and the number of buckets may
 differ: only left's topic must be the same.
 
     of(...)   from the state after the other checkpoint's last batch
+    Rewound   left goes on further back: the join was rewound
     apply     the join, starting there
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from joins.batch.state import BatchPlan
@@ -19,6 +20,41 @@ from joins.errors import SpecChanged
 from joins.spec import IDENTITY, IDENTITY_IF_SET, JoinPath, JoinSpec
 
 FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rewound:
+    """How a join came to go on elsewhere than where its last batch ended (`deploy.jobs.rewind`).
+
+    to_ms        the time that it was set back to; None: a rewind was undone
+    after        the folder of the checkpoint whose last batch it goes on after; 0: the checkpoint itself
+    before       the folder that an undo goes back to; None: there is nothing to undo
+    completed    whether that last batch was
+    receipts     by bucket, what the output's receipts said then: nobody may have written since
+    generations  those that have written to the output so far, as far as is known
+    kept         by left partition, the left records whose rows stay as they are (`deploy.output.kept`); None: all rows
+                 are written again
+    """
+
+    to_ms: int | None
+    after: int
+    before: int | None
+    completed: bool
+    generations: tuple[str, ...]
+    receipts: Mapping[int, str] = field(default_factory=dict)
+    kept: Mapping[int, tuple[int, str]] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the file in the new checkpoint holds."""
+        kept = None if self.kept is None else [[p, first, bits] for p, (first, bits) in sorted(self.kept.items())]
+        return {**asdict(self), "receipts": sorted(map(list, self.receipts.items())), "kept": kept}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rewound:
+        """Reads what `to_json` wrote."""
+        kept = None if data["kept"] is None else {p: (first, bits) for p, first, bits in data["kept"]}
+        known = {"receipts": dict(data["receipts"]), "generations": tuple(data["generations"]), "kept": kept}
+        return cls(**{**data, **known})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +66,7 @@ class Handover:
     name, output         of the job that wrote it, and the topic that it wrote to: those of the new one
     topic, topic_id      of left
     left                 the offset where each partition of left goes on
+    rewound              None: it goes on where the other one ended, in a checkpoint of its own
     """
 
     checkpoint: str
@@ -40,6 +77,7 @@ class Handover:
     topic: str
     topic_id: str
     left: Mapping[int, int]
+    rewound: Rewound | None = None
 
     @classmethod
     def of(cls, state: BatchPlan, checkpoint: str, spec: JoinSpec, output: str) -> Handover:
@@ -75,8 +113,10 @@ class Handover:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the file in the new checkpoint holds."""
+        rewound = {} if self.rewound is None else {"rewound": self.rewound.to_json()}
+        rest = {name: value for name, value in asdict(self).items() if name != "rewound"}
         left = [[p, offset] for p, offset in sorted(self.left.items())]
-        return {"format": FORMAT, **asdict(self), "left": left}
+        return {"format": FORMAT, **rest, "left": left, **rewound}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Handover:
@@ -84,9 +124,11 @@ class Handover:
         rest = dict(data)
         if (found := rest.pop("format", FORMAT)) != FORMAT:  # at first it was not written down
             raise SpecChanged(
-                f"what `teacup move` has noted has format {found!r}, this version reads {FORMAT}: continue with the "
-                "version that wrote it, or repeat `teacup move` with a new checkpoint"
+                f"what `teacup move` or `teacup rewind` has noted has format {found!r}, this version reads {FORMAT}: "
+                "continue with the version that wrote it, or repeat the command"
             )
+        if "rewound" in rest:
+            rest["rewound"] = Rewound.from_json(rest["rewound"])
         return cls(**{**rest, "left": dict(rest["left"])})
 
 

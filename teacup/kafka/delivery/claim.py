@@ -14,7 +14,6 @@ times, because its own attempts are limited.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import time
@@ -22,6 +21,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
 
 from confluent_kafka import KafkaError
 
@@ -50,6 +51,7 @@ def begin(
     *,
     take_over: bool = False,
     goes_on_after: Batch | None = None,
+    accounted: Mapping[int, Receipt] = MappingProxyType({}),
     now_ms: Callable[[], int] = wall_ms,
     clients: Clients = client,
     claimed_by: str = "",
@@ -61,7 +63,7 @@ def begin(
     buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
                that had fewer buckets until now continues: the output is its own, and the others are claimed
-    take_over, goes_on_after  as in `receipt.check_start`
+    take_over, goes_on_after  as in `receipt.check_start`; accounted, too, by bucket
     claimed_by  names this start in the claim; has_ended: whether the start of another claim has surely ended
     terms      an earlier process on this checkpoint may come back: it must not go on. Once a checkpoint has terms, each
                start has one
@@ -74,15 +76,27 @@ def begin(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
         bare = bare_claims(receipts, has_ended)
-        check_new = functools.partial(check_start, take_over=take_over, goes_on_after=goes_on_after, bare=bare)
         term = next_term(receipts, generation, begins=terms)
         planned = {number: replace(batch, term=term) for number, batch in planned.items()}
+
+        def check_new(bucket: OutputBucket, receipt: Receipt | None) -> None:
+            check_start(
+                receipt,
+                generation,
+                planned.get(bucket.number),
+                str(bucket),
+                take_over=take_over,
+                goes_on_after=goes_on_after,
+                accounted=accounted.get(bucket.number),
+                bare=bare,
+            )
+
         newest = max((batch.number for batch in planned.values()), default=0)
         added: list[OutputBucket] = []
         going_on: dict[OutputBucket, Batch | None] = {}
         for bucket, receipt in zip(buckets, receipts, strict=True):
             if not planned or bucket.number in planned:
-                check_new(receipt, generation, planned.get(bucket.number), str(bucket))
+                check_new(bucket, receipt)
                 going_on[bucket] = planned.get(bucket.number)
             elif receipt is None or receipt.generation != generation:
                 added.append(bucket)
@@ -102,8 +116,24 @@ def begin(
     if planned:
         settle(kafka, [bucket for bucket in buckets if not term or bucket in added], clients)
         for bucket in added:
-            claimant.claim(bucket, functools.partial(check_start, take_over=True), term)
+            claimant.claim(bucket, partial(_check_added, generation), term)
     return term
+
+
+def _check_added(generation: str, bucket: OutputBucket, receipt: Receipt | None) -> None:
+    check_start(receipt, generation, None, str(bucket), take_over=True)
+
+
+def settled(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> dict[int, Receipt]:
+    """Returns the receipts of these buckets, and of those that the job had beyond them. Final until a job starts.
+
+    Whoever still writes is fenced, and its open transaction aborted: readers of committed rows then see all of them.
+    """
+    found = [*buckets, *_beyond(kafka, buckets[-1], clients)]
+    settle(kafka, found, clients)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        receipts = pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], found)
+    return {bucket.number: receipt for bucket, receipt in zip(found, receipts, strict=True) if receipt is not None}
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
@@ -140,11 +170,18 @@ class _Claimant:
     now_ms: Callable[[], int]
     claimed_by: str
 
-    def claim(self, bucket: OutputBucket, check: Callable[..., None], term: int, *, decides: bool = False) -> int:
-        """Fences a bucket's earlier writers and leaves the claim, if `check` (as `check_start`) raises nothing."""
+    def claim(
+        self,
+        bucket: OutputBucket,
+        check: Callable[[OutputBucket, Receipt | None], None],
+        term: int,
+        *,
+        decides: bool = False,
+    ) -> int:
+        """Fences a bucket's earlier writers and leaves the claim, if `check` of bucket and receipt raises nothing."""
 
         def claimed(found: Receipt | None, term: int) -> Receipt:
-            check(found, self.generation, None, str(bucket))
+            check(bucket, found)
             return Receipt.claim(self.generation, self.now_ms(), self.claimed_by, term)
 
         return self._leave(bucket, claimed, term, decides=decides)

@@ -220,6 +220,7 @@ def check_start(
     *,
     take_over: bool = False,
     goes_on_after: Batch | None = None,
+    accounted: Receipt | None = None,
     bare: Collection[str] = (),
 ) -> None:
     """Raises `ReceiptRefused` if the output does not belong to a checkpoint that is about to continue or to begin.
@@ -227,17 +228,23 @@ def check_start(
     planned    the newest batch that the checkpoint has planned for the bucket; None if it has planned none
     take_over  a checkpoint that begins may claim an output that another one has written
     goes_on_after  the last batch of the checkpoint that one which begins replaces; nothing later may be in the output
+    accounted  the receipt that a checkpoint which begins has taken into account: nothing was written since
     bare       generations whose claims a checkpoint that begins may replace (`bare_claims`)
     """
     if planned is not None:
         written_so_far(receipt, planned, who)
         return
-    if receipt is None or (receipt.number == 0 and receipt.generation in (generation, *bare)):
+    if receipt is None or receipt == accounted or (receipt.number == 0 and receipt.generation in (generation, *bare)):
         return
     if receipt.generation == generation:
         raise ReceiptRefused(
             f"{who}: batch {receipt.number} of this checkpoint is in the output, and the checkpoint has planned none: "
             f"its offset log is gone. {_REMEDY}"
+        )
+    if accounted is not None and receipt.generation == accounted.generation:
+        raise OutputTaken(
+            f"{who}: when the job was rewound, batch {accounted.number} was in the output, and its old checkpoint has "
+            f"written batch {receipt.number} since. Nothing was touched. Stop it, and repeat `teacup rewind`"
         )
     if goes_on_after is not None and receipt.generation == goes_on_after.generation:
         _check_ended(receipt, goes_on_after, who)

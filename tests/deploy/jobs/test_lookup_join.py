@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
+from datetime import UTC, datetime
 
 import pytest
 
+from deploy.cli.app import run_job
+from deploy.cli.rewinds import RewindRequest, rewind_of
 from deploy.dev.lookup_parts import FEEDER, LOOKUP, STORAGE
+from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.storage.client import StorageClient
 from tests.support.jobprocess import forget_last_commit
 from tests.support.lookupjob import (
     DEADLINE_S,
+    DISORDER_MS,
     events,
     expected_of,
     joined_of,
@@ -101,3 +107,38 @@ def test_left_records_that_the_store_no_longer_covers_end_the_join_without_a_ret
     said = parts.log(LOOKUP).read_text()
     assert "DataLoss: " in said
     assert "Lost task" not in said, "it was retried"
+
+
+def rewound(parts, written, time_ms):
+    """`teacup rewind` of the lookup join."""
+    file = parts.file(LOOKUP)
+    to = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
+    asked = RewindRequest(to=to, written=written, into=None, until=None, undo=False, dry_run=False)
+    return rewind_of(load_job(file, parts.env), file, asked, run=run_job)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [{"trigger": "available_now"}], ids=["once"])
+def test_a_job_that_goes_back_in_time_keeps_its_rows_or_writes_them_again(parts):
+    """The last batch was not completed, as after a kill."""
+    plan = parts.plan
+    left, right = fed(parts, 400)
+    parts.start(LOOKUP)
+    assert parts.ended(LOOKUP, DEADLINE_S) == ExitCode.DONE
+    forget_last_commit(parts.folder / "lookup-join-checkpoint")
+
+    assert rewound(parts, "keep", left[0].time_ms) == ExitCode.DONE
+    parts.start(LOOKUP)
+    assert parts.ended(LOOKUP, DEADLINE_S) == ExitCode.DONE
+    kept = joined_of(plan)
+    assert rewound(parts, "again", left[300].time_ms) == ExitCode.DONE
+    parts.start(LOOKUP)
+    assert parts.ended(LOOKUP, DEADLINE_S) == ExitCode.DONE
+
+    again = Counter(joined_of(plan))
+    assert len(kept) == len(left)
+    assert dict(kept) == expected_of(plan, left, right)
+    assert set(again) == set(kept)
+    from_ms = left[300].time_ms
+    fewest, most = (sum(put.time_ms >= at_ms for put in left) for at_ms in (from_ms, from_ms - DISORDER_MS))
+    assert fewest <= sum(again.values()) - len(kept) <= most

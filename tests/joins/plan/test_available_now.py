@@ -6,11 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
+from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.plan.available_now import AvailableNow
+from joins.plan.readable import Listing
 from joins.plan.wait_reasons import USUAL_MS, Cause
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import histories
+from teacup.kafka.log.topic_log import Ends
 from tests.support.making import Row, join_spec, topic
 
 SPAN_MS = 10_000
@@ -58,6 +62,26 @@ def test_right_is_read_although_left_is_silent() -> None:
     run.available_now()
 
     assert run.between().buckets[0].right[0].end == len(range(1_000, 60_000, 50))
+
+
+def test_one_that_was_told_where_left_ends_reads_no_further_on_either_side() -> None:
+    """However far the log goes, and wherever the run begins again."""
+    listing = Listing(5, {0: Ends(0, 90, 90), 1: Ends(0, 4, 4), 2: Ends(7, 9, 9)}, {0: Ends(0, 80, 80)})
+    nothing_read = begun_at(left={0: 0, 1: 0, 2: 7}, right={0: 0})
+    all_read = begun_at(left={0: 50, 1: 4, 2: 7}, right={0: 30})
+    run = AvailableNow({0: 50, 1: 50})
+
+    first, last = run.cut(listing, nothing_read), run.cut(listing, all_read)
+
+    assert {p: ends.stable for p, ends in first.left.items()} == {0: 50, 1: 4, 2: 7}
+    assert first.right[0].stable == 80
+    assert last.right[0].stable == 30
+
+
+def begun_at(left: dict[int, int], right: dict[int, int]) -> BatchPlan:
+    """The state in which both sides are read so far."""
+    sides = ({p: PartitionRange.starting_at(at) for p, at in side.items()} for side in (left, right))
+    return BatchPlan("g", 1, 0, 0, 0, {}, {}, {0: Bucket(0, *sides)})
 
 
 def test_with_idle_hold_it_ends_once_right_has_been_silent_and_the_next_run_goes_on() -> None:

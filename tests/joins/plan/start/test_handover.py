@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from joins.errors import SpecChanged
 from joins.plan.readable import list_ends
-from joins.plan.start.handover import Handover, as_it_was
+from joins.plan.start.handover import Handover, Rewound, as_it_was
 from joins.plan.start.positions import begin
 from joins.spec import JoinPath, Side
 from joins.testing.log import Clock, SimulatedLog
@@ -52,7 +52,19 @@ def moved(**changes):
 
 def test_it_survives_its_json():
     """It is a file in the new checkpoint."""
-    assert Handover.from_json(json.loads(json.dumps(moved().to_json()))) == moved()
+    rewound = Rewound(
+        to_ms=5,
+        after=0,
+        before=None,
+        completed=False,
+        generations=("f", "g"),
+        receipts={0: "{}", 1: "{}"},
+        kept={0: (5, "bits")},
+    )
+    all_again = replace(rewound, to_ms=None, before=2, kept=None)
+
+    for handover in (moved(), moved(rewound=rewound), moved(rewound=all_again)):
+        assert Handover.from_json(json.loads(json.dumps(handover.to_json()))) == handover
 
 
 def test_partitions_that_the_other_checkpoint_did_not_have_are_read_from_their_first_record():

@@ -81,6 +81,19 @@ def test_a_checkpoint_that_goes_on_after_another_may_claim_its_output_if_nothing
         check_start(receipt(5, "third"), "new", None, "bucket", goes_on_after=after)
 
 
+def test_a_rewound_checkpoint_may_claim_its_output_if_the_receipt_is_the_one_that_was_taken_into_account():
+    """Also that of a batch which is in only in part: its rows were looked up. Nobody may have written since."""
+    known = receipt(5, "old", done=False)
+    for now in (known, None):
+        check_start(now, "new", None, "bucket", accounted=known)
+
+    for since in (receipt(5, "old"), receipt(6, "old")):
+        with pytest.raises(OutputTaken, match="repeat `teacup rewind`"):
+            check_start(since, "new", None, "bucket", accounted=known)
+    with pytest.raises(OutputTaken, match="generation third"):
+        check_start(receipt(5, "third"), "new", None, "bucket", accounted=known)
+
+
 def test_of_the_first_batch_without_a_receipt_nothing_is_in():
     """Nobody has claimed the output."""
     assert written_so_far(None, batch(1), "bucket") == written_so_far(CLAIM, batch(1), "bucket") == WrittenSoFar()

@@ -1,0 +1,168 @@
+"""`teacup rewind` at the command line: what was asked for, and what is printed of what it does."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from deploy.cli.commands import log_job
+from deploy.errors import DeployError
+from teacup.base.errors import ExitCode
+from teacup.base.times import millis_of
+
+if TYPE_CHECKING:
+    from deploy.job import CommonJob, JoinJob
+    from deploy.jobs.rewind.rewind import Rewinding
+
+KEEP, AGAIN = "keep", "again"
+_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewindRequest:
+    """The command line, as it was written."""
+
+    to: str | None
+    written: str | None
+    into: str | None
+    until: str | None
+    undo: bool
+    dry_run: bool
+
+    def check(self) -> None:
+        """Raises `typer.BadParameter` for options that do not go together."""
+        if self.undo:
+            if any((self.to, self.written, self.into, self.until)):
+                raise typer.BadParameter("--undo goes with --dry-run only")
+            return
+        if self.to is None:
+            raise typer.BadParameter("give the time to go back to, --to TIME, or --undo")
+        if (self.into is None) == (self.written is None):
+            raise typer.BadParameter(
+                "say what becomes of rows that are written already: `--written keep` (only what is missing is "
+                "written), `--written again`, or `--into TOPIC --until TIME` (beside the job, to another topic)"
+            )
+        if self.written not in (None, KEEP, AGAIN):
+            raise typer.BadParameter(f"{self.written!r} is not allowed; give keep or again", param_hint="--written")
+        if (self.into is None) != (self.until is None):
+            raise typer.BadParameter("--into TOPIC and --until TIME go together: a backfill has an end")
+        if self.until is not None and self.until_ms <= self.to_ms:
+            raise typer.BadParameter(f"{self.until!r} is not after --to {self.to!r}", param_hint="--until")
+
+    @property
+    def to_ms(self) -> int:
+        """Raises `typer.BadParameter`."""
+        return _millis("--to", self.to or "")
+
+    @property
+    def until_ms(self) -> int:
+        """Raises `typer.BadParameter`."""
+        return _millis("--until", self.until or "")
+
+
+def _millis(option: str, text: str) -> int:
+    try:
+        found = millis_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not allowed: {error}", param_hint=option) from error
+    if found < 0:
+        raise typer.BadParameter(f"{text!r} is not allowed: give a time since 1970", param_hint=option)
+    return found
+
+
+def rewind_of(
+    job: CommonJob | None,
+    job_file: Path,
+    asked: RewindRequest,
+    assignments: Sequence[str] = (),
+    *,
+    run: Callable[[CommonJob], ExitCode],
+) -> ExitCode:
+    """Does what was asked for; errors are reported on standard error, and determine the exit code.
+
+    run   runs a job: the backfill
+    """
+    asked.check()
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    log_job(as_json=job.json_log, job=job.job_name)
+    from deploy.job import JoinJob
+    from joins.errors import JoinError
+    from teacup.kafka.errors import KafkaIOError
+
+    if not isinstance(job, JoinJob):
+        typer.echo(
+            f"{job_file}: kind: only a join can be rewound. What a feeder stores again changes nothing: give it a new "
+            "checkpoint, and a `start`; so, too, `kind: dedup`",
+            err=True,
+        )
+        return ExitCode.BAD_JOB_FILE
+    try:
+        if asked.into is not None:
+            return _backfill(job, asked, asked.into, run)
+        lines = [*_in_place(job, asked)]
+    except (DeployError, JoinError, KafkaIOError) as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    for line in lines:
+        typer.echo(line)
+    if asked.dry_run:
+        typer.echo("Nothing was changed")
+    else:
+        given = [part for assignment in assignments for part in ("--set", assignment)]
+        typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
+    return ExitCode.DONE
+
+
+def _in_place(job: JoinJob, asked: RewindRequest) -> Iterator[str]:
+    from deploy.jobs.rewind.rewind import WrittenRows, rewind, undo
+
+    if asked.undo:
+        done = undo(job, dry_run=asked.dry_run)
+        yield f"{job.job_name} goes on where it was before it was rewound, or where it is now if that is further"
+    else:
+        assert asked.written is not None
+        done = rewind(job, asked.to_ms, WrittenRows(asked.written), dry_run=asked.dry_run)
+        yield f"{job.job_name} goes back to {asked.to}, in a new generation"
+    yield from _positions(done)
+    if done.kept is not None:
+        yield f"  rows that stay   {done.kept} left records from there on have a row; only the others are written"
+    elif not asked.undo:
+        yield "  rows             all from there on are written again, also those that are in the output"
+    for lost in done.lost:
+        yield f"  lost             {lost}"
+
+
+def _positions(done: Rewinding) -> Iterator[str]:
+    back = sum(max(done.was.get(p, offset) - offset, 0) for p, offset in done.left.items())
+    yield f"  left             from {_offsets(done.left)}; it was read to {_offsets(done.was)} ({back} offsets back)"
+    if done.right:
+        yield f"  right            from {_offsets(done.right)}"
+
+
+def _backfill(job: JoinJob, asked: RewindRequest, topic: str, run: Callable[[CommonJob], ExitCode]) -> ExitCode:
+    from deploy.jobs.rewind.backfill import backfill
+
+    found = backfill(job, asked.to_ms, asked.until_ms, topic, dry_run=asked.dry_run)
+    does = "goes on with" if found.resumed else "writes"
+    typer.echo(f"{found.job.job_name} {does} the rows from {asked.to} until {asked.until}, into {topic}", err=True)
+    spans = {p: f"{start}-{end}" for p, (start, end) in found.left.items()}
+    typer.echo(f"  left             {_offsets(spans)} ({found.records} offsets)", err=True)
+    for lost in found.lost:
+        typer.echo(f"  lost             {lost}", err=True)
+    if asked.dry_run:
+        typer.echo("Nothing was changed", err=True)
+        return ExitCode.DONE
+    return run(found.job)
+
+
+def _offsets(by_partition: Mapping[int, object]) -> str:
+    """Returns the offsets by partition; of many partitions only their number."""
+    if len(by_partition) > _SHOWN:
+        return f"the offsets of {len(by_partition)} partitions"
+    return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(by_partition.items()))

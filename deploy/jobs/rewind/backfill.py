@@ -1,0 +1,104 @@
+"""`teacup rewind --into`: what a job would write between two times, in another topic, beside the live job.
+
+It is a job of its own: `NAME.backfill`, with its own checkpoint, transactions and receipts, so the live job and its
+output are not touched. It reads left between the offsets where both times begin, right as far as that needs, and ends.
+The offsets are noted in its checkpoint before it starts, so one that was stopped or killed goes on with the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deploy.checkpoint_lock import checkpoint_lock
+from deploy.errors import CheckpointUnusable
+from deploy.job import JoinJob
+from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobs.rewind.past import begins_at
+from joins.errors import SpecError
+from teacup.base.now import wall_ms
+from teacup.base.times import iso
+
+BACKFILL = "teacup.backfill"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backfill:
+    """A backfill, for whoever runs it.
+
+    job      which ends by itself
+    left     by partition, the offsets [start, end) of left
+    resumed  whether it had begun before
+    lost     what retention has deleted
+    """
+
+    job: JoinJob
+    left: Mapping[int, tuple[int, int]]
+    resumed: bool
+    lost: tuple[str, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """Returns how many offsets of left it covers."""
+        return sum(end - start for start, end in self.left.values())
+
+
+def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: bool = False) -> Backfill:
+    """Returns the backfill of a job's left records of [from_ms, until_ms) into a topic.
+
+    Raises `SpecError`, `CheckpointUnusable`, `CheckpointUnreadable`, `DataLoss`, `KafkaIOError`.
+    """
+    output = job.output
+    for key in ("topic", "dead_letter", "late", "unmatched", "unjoined"):
+        if topic == getattr(output, key):
+            raise SpecError(f"--into: {topic!r} is a topic that the job writes to: give one of its own")
+    if topic in (job.spec.left.topic, job.spec.right.topic):
+        raise SpecError(f"--into: {topic!r} is a topic that the job reads: give one of its own")
+    if until_ms > wall_ms():
+        raise SpecError(f"--until: {iso(until_ms)} has not come yet: a backfill ends where that time begins")
+    checkpoint = f"{job.checkpoint.rstrip('/')}/backfill/{topic}"
+    beside = replace(
+        job,
+        spec=replace(job.spec, name=f"{job.spec.name}.backfill"),
+        output=replace(output, topic=topic, late=None, unmatched=None, unjoined=None),
+        checkpoint=checkpoint,
+        trigger_ms=None,
+        metrics=None,
+        lineage=None,
+    )
+    with nullcontext() if dry_run else checkpoint_lock(checkpoint):
+        noted = Checkpoint(checkpoint).kept(BACKFILL, "Remove the folder, and give another topic")
+        lost: tuple[str, ...] = ()
+        if noted is None:
+            first, end = begins_at(beside, from_ms), begins_at(_without_loss(beside), until_ms)
+            left = {p: (start, max(end.left.get(p, start), start)) for p, start in first.left.items()}
+            lost = first.lost
+            if not any(start < end for start, end in left.values()):
+                raise CheckpointUnusable(f"no left record is between {iso(from_ms)} and {iso(until_ms)}")
+            if not dry_run:
+                Checkpoint(checkpoint).keep(BACKFILL, _to_json(from_ms, until_ms, left))
+        else:
+            left = _left_of(noted, from_ms, until_ms, checkpoint)
+    spec = replace(beside.spec, start={p: start for p, (start, _) in left.items()})
+    until = {p: end for p, (_, end) in left.items()}
+    return Backfill(job=replace(beside, spec=spec, until=until), left=left, resumed=noted is not None, lost=lost)
+
+
+def _without_loss(job: JoinJob) -> JoinJob:
+    """Returns the job for a look at where it ends: what is missing there, the look at where it begins has said."""
+    return replace(job, spec=replace(job.spec, on_data_loss="continue"))
+
+
+def _to_json(from_ms: int, until_ms: int, left: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
+    return {"from_ms": from_ms, "until_ms": until_ms, "left": [[p, *span] for p, span in sorted(left.items())]}
+
+
+def _left_of(noted: Mapping[str, Any], from_ms: int, until_ms: int, checkpoint: str) -> dict[int, tuple[int, int]]:
+    if (noted["from_ms"], noted["until_ms"]) != (from_ms, until_ms):
+        raise CheckpointUnusable(
+            f"checkpoint {checkpoint!r} is of a backfill from {iso(noted['from_ms'])} until {iso(noted['until_ms'])}: "
+            "give these times to go on with it, or another topic"
+        )
+    return {p: (start, end) for p, start, end in noted["left"]}

@@ -1,0 +1,142 @@
+"""Which left records have a row in the output, by the headers that each row carries (`teacup.kafka.headers`).
+
+A position identifies a left record only together with the job that wrote the row: another job that writes to the topic
+may read another left topic. So the rows must be of generations that are known; a row of another one, about an offset
+that will be read again, is refused. All of the output is read: the rows of one batch have no bound in time.
+
+Rows that retention has deleted would count as missing. Each output partition has its rows in the order of their
+batches, so those it has lost are of batches up to that of its first row. All rows about a left partition from an offset
+on are of batches from that of the last row before the offset on. If all of the former are before all of the latter,
+nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from dedup.identity import BatchTag
+from deploy.errors import ForeignRow
+from deploy.job import JoinJob
+from deploy.output.kept import KeptRows, Offsets
+from joins.errors import DataLoss
+from teacup.kafka.client import committed_only
+from teacup.kafka.headers import BATCH, LEFT
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.losses import CONTINUE
+from teacup.kafka.log.point_reader import wait_until_readable
+from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.records.json_fields import text_of
+from teacup.kafka.records.record import last_header
+
+OPEN_TRANSACTION_S = 120.0
+_REMEDY = "write them again (`--written again`), or to another topic (`--into`)"
+
+Batch = tuple[int, int]
+"""A place in the order of batches: that of the generation, and the batch's number."""
+
+
+def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence[str]) -> KeptRows:
+    """Finds the left records from these offsets on that have a row.
+
+    generations   those that wrote rows of this job, in their order
+
+    Raises `ForeignRow`, `DataLoss` (the latter not if the join continues after a loss, `on_data_loss`), `KafkaIOError`.
+    """
+    topic, kafka = job.output.topic, committed_only({**job.spec.kafka, **job.output.kafka})
+    found = _Found(topic, first, [BatchTag.of(job.spec.name, generation, 0).origin for generation in generations])
+    with closing(BrokerLog(topic, kafka)) as log, closing(RangeReader(topic, kafka)) as reader:
+        if "compact" in log.config().get("cleanup.policy", ""):
+            raise DataLoss(
+                f"output topic {topic!r} is compacted: rows that are missing there may have been written; {_REMEDY}"
+            )
+        ends = wait_until_readable(log, log.ends(), OPEN_TRANSACTION_S)
+        for q, end in ends.items():
+            for rows in _rows(reader, q, end.start, end.stable):
+                found.take(q, rows)
+    cut = [q for q, end in ends.items() if end.start > 0]
+    if job.spec.on_data_loss != CONTINUE:
+        found.check_whole(cut)
+    return KeptRows.of({p: np.concatenate(some) for p, some in found.offsets.items()}, first)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What has been found so far.
+
+    offsets   by left partition, of left records that have a row
+    before    by left partition, the last row that is before the first of its offsets: its offset and its batch
+    begins    by output partition, the batch of its first row
+    """
+
+    topic: str
+    first: Mapping[int, int]
+    origins: Sequence[str]
+    offsets: dict[int, list[Offsets]] = field(default_factory=lambda: defaultdict(list))
+    before: dict[int, tuple[int, Batch]] = field(default_factory=dict)
+    begins: dict[int, Batch] = field(default_factory=dict)
+
+    def take(self, output_partition: int, rows: pl.DataFrame) -> None:
+        """Takes rows of an output partition, in their order. Raises `ForeignRow`."""
+        order = {origin: i for i, origin in enumerate(self.origins)}
+        rows = rows.filter(pl.col("partition").is_in([*self.first])).with_columns(
+            first=pl.col("partition").replace_strict(self.first, return_dtype=pl.Int64),
+            generation=pl.col("origin").replace_strict(order, default=None, return_dtype=pl.Int64),
+        )
+        ours = rows.filter(pl.col("generation").is_not_null() & pl.col("number").is_not_null())
+        if output_partition not in self.begins and len(ours):
+            self.begins[output_partition] = ours.select("generation", "number").row(0)
+        again = rows.filter(pl.col("offset") >= pl.col("first"))
+        self._check_known(again)
+        for (p,), some in again.group_by("partition"):
+            self.offsets[_int(p)].append(some["offset"].unique().to_numpy())
+        for (p,), some in ours.filter(pl.col("offset") < pl.col("first")).group_by("partition"):
+            offset, *batch = some.sort("offset").select("offset", "generation", "number").row(-1)
+            self.before[_int(p)] = max(self.before.get(_int(p), (-1, (0, 0))), (offset, (batch[0], batch[1])))
+
+    def _check_known(self, again: pl.DataFrame) -> None:
+        foreign = again.filter(pl.col("generation").is_null())
+        if len(foreign):
+            p, offset, origin = foreign.select("partition", "offset", "origin").row(0)
+            whose = "names no batch: an earlier version wrote it" if origin is None else f"is of origin {origin}"
+            raise ForeignRow(
+                f"a row of output topic {self.topic!r} about left record {p}:{offset} {whose}. It is not known to be "
+                f"of this checkpoint, so which rows are missing is not known either: {_REMEDY}"
+            )
+
+    def check_whole(self, cut: Sequence[int]) -> None:
+        """Raises `DataLoss` if rows of interest may have been deleted; cut: the output partitions that lost any."""
+        known = [batch for _, batch in self.before.values()] if self.before.keys() == self.first.keys() else []
+        lost = [q for q in cut if not known or q not in self.begins or self.begins[q] >= min(known)]
+        if lost:
+            raise DataLoss(
+                f"retention has deleted rows of partitions {lost} of output topic {self.topic!r} that may be about "
+                "records from this time on: they would count as missing. Give a later time, or accept that these "
+                f"are written again (`--set on_data_loss=continue`); or {_REMEDY}"
+            )
+
+
+def _rows(reader: RangeReader, partition: int, start: int, end: int) -> Iterator[pl.DataFrame]:
+    """Yields the left position of each row (`partition`, `offset`), and its batch (`origin`, `number`)."""
+    for batch in reader.read(partition, start, end):
+        headers = {name: pl.from_arrow(text_of(last_header(batch.column("headers"), name))) for name in (LEFT, BATCH)}
+        yield pl.DataFrame(headers).select(
+            partition=_part(LEFT, 0).cast(pl.Int64, strict=False),
+            offset=_part(LEFT, 1).cast(pl.Int64, strict=False),
+            origin=_part(BATCH, 0),
+            number=_part(BATCH, 1).cast(pl.Int64, strict=False),
+        )
+
+
+def _part(header: str, index: int) -> pl.Expr:
+    return pl.col(header).str.split(":").list.get(index, null_on_oob=True)
+
+
+def _int(partition: object) -> int:
+    assert isinstance(partition, int)
+    return partition

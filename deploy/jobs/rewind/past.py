@@ -1,0 +1,134 @@
+"""What a checkpoint has done, and where a time begins in the topics of its join.
+
+A left record is before or after a time by its offset: each partition goes on at its first record that has reached the
+time, as with `start: TIME`. So a record that is out of order follows those beside it, and two ranges that meet at a
+time share no record. A partition that the job had not read so far goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+from deploy.errors import CheckpointUnusable
+from deploy.job import JoinJob
+from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobs.rewind.place import at
+from joins.batch.state import BatchPlan
+from joins.errors import DataLoss
+from joins.plan.readable import Listing, list_ends
+from joins.plan.reader import open_log, state_after
+from joins.plan.start.copartition import with_path
+from joins.plan.start.handover import Handover, as_it_was
+from joins.plan.start.positions import Beginning, begin, left_start
+from joins.spec import JoinSpec
+from joins.streaming import LOOKUP, join_kind_of
+from teacup.base.now import wall_ms
+from teacup.base.times import iso
+from teacup.kafka.log.losses import CONTINUE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Past:
+    """What a checkpoint has done.
+
+    number       of its folder
+    plan         of its last batch
+    completed    whether that batch was
+    left         the offset before which every left record of a partition was delivered
+    generations  its own, and those before it as far as they are known
+    before       the folder that it was rewound from; None: it was not
+    """
+
+    number: int
+    plan: BatchPlan
+    completed: bool
+    left: Mapping[int, int]
+    generations: tuple[str, ...]
+    before: int | None
+
+
+def past_of(job: JoinJob, number: int) -> Past:
+    """Returns what a folder of a job's checkpoint has done; one without any batch has done what is before it.
+
+    Raises `CheckpointUnusable` if nothing was done, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    """
+    here = at(job, number)
+    checkpoint = Checkpoint(here.checkpoint)
+    plan, note = checkpoint.newest(), checkpoint.moved()
+    rewound = None if note is None else note.rewound
+    if plan is None:
+        if rewound is None:
+            raise CheckpointUnusable(f"checkpoint {here.checkpoint!r} has no batch of a join: there is no way back")
+        return past_of(job, rewound.after)
+    checkpoint.check_name(job.spec.name)
+    completed = checkpoint.is_committed()
+    state = state_after(as_it_was(job.spec, plan), plan, here.facts_folders) if completed else plan
+    before = () if note is None else (note.generation,)
+    return Past(
+        number=number,
+        plan=plan,
+        completed=completed,
+        left=Handover.of(state, here.checkpoint, job.spec, job.output.topic).left,
+        generations=(*(before if rewound is None else rewound.generations), plan.generation),
+        before=None if rewound is None else rewound.before,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Begins:
+    """Where a join would begin.
+
+    spec      the join, with the path that it takes
+    left, right   the offset of each partition; right: empty for a lookup join
+    lost      what retention has deleted, for people; empty: nothing
+    """
+
+    spec: JoinSpec
+    listing: Listing
+    topic_id: str
+    left: Mapping[int, int]
+    right: Mapping[int, int]
+    lost: tuple[str, ...]
+
+
+def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None) -> Begins:
+    """Finds where a job begins that reads left from a time on.
+
+    past   how far each left partition was read: none begins later
+
+    Raises `DataLoss` if retention has deleted what is needed, unless the join continues without (`on_data_loss`).
+    """
+    spec = replace(job.spec, start=time_ms)
+    with ExitStack() as stack:
+        left = stack.enter_context(closing(open_log(spec, spec.left)))
+        right = None
+        if join_kind_of(spec) is not LOOKUP:  # the right of a lookup join is not read
+            right = stack.enter_context(closing(open_log(spec, spec.right)))
+        listing = Listing(wall_ms(), left.ends(), {}) if right is None else list_ends(left, right, wall_ms())
+        found = left_start(Beginning(spec, listing), left)
+        lost = tuple(
+            f"left partition {spec.left.topic}-{p} begins at offset {found.offsets[p]}, with records of about "
+            f"{iso(found.typical_ms[p])}: retention has deleted what was before"
+            for p, ends in listing.left.items()
+            if 0 < ends.start == found.offsets[p] < ends.stable and found.typical_ms[p] > time_ms
+        )
+        if lost and spec.on_data_loss != CONTINUE:
+            raise DataLoss(
+                f"{'; '.join(lost)}. Give a later time, or accept that these have no new rows (`on_data_loss: "
+                "continue`; for this command alone: `--set on_data_loss=continue`)"
+            )
+        offsets = found.offsets
+        if past is not None:
+            offsets = {p: min(offset, past.get(p, listing.left[p].start)) for p, offset in offsets.items()}
+            offsets = {p: max(offset, listing.left[p].start) for p, offset in offsets.items()}
+        spec = replace(spec, start=offsets)
+        right_from: Mapping[int, int] = {}
+        if right is not None:
+            spec = with_path(spec)
+            first = begin(spec, listing, left, right)
+            right_from = {p: r.start for bucket in first.buckets.values() for p, r in bucket.right.items()}
+            if (count := first.skipped.get("left_without_right", 0)) > 0:
+                lost = (*lost, f"retention has deleted right records that about {count} left records may match")
+        return Begins(spec, listing, left.topic_id(), offsets, right_from, lost)

@@ -1,0 +1,174 @@
+"""`teacup rewind`: a job that is stopped goes back to a time, both sides and the window included.
+
+    1. The checkpoint's lock is taken: no job runs on it. Where the time begins is looked up in the topics.
+    2. With exactly once the output's earlier writers are fenced: its receipts, and its rows, are final until a job
+       starts. With `KEEP` the left records that have a row are looked up in the output.
+    3. A new folder of the checkpoint gets a note of all this (`Handover`, `Rewound`): where left goes on, what the
+       receipts said, which rows stay.
+    4. `teacup.rewound` names that folder (`deploy.jobs.rewind.place`). Only this changes anything: whoever is killed
+       before starts over, and who is killed after is done.
+
+The next start is that of a new checkpoint: a new generation, with left at those offsets, and right from as far back as
+they need. It claims the output if the receipts still say what was noted. The old folder is not touched.
+
+An undo before that start names the old folder again. After it, rows may have been written past where the old folder
+ended, so an undo is a rewind too: each left partition goes on where the old folder had got, or the new one if that is
+further, and no row follows twice. If a batch of either was not completed, the rows that it has written stay (`KEEP`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from deploy.checkpoint_lock import checkpoint_lock
+from deploy.errors import CheckpointUnusable
+from deploy.job import JoinJob
+from deploy.jobs.join_checkpoint import Checkpoint, buckets_of
+from deploy.jobs.rewind.in_output import rows_in_output
+from deploy.jobs.rewind.past import Past, begins_at, past_of
+from deploy.jobs.rewind.place import Place, folder, go_on_in, place_of
+from joins.batch.state import BatchPlan
+from joins.errors import DataLoss, SpecError
+from joins.plan.start.handover import Handover, Rewound, as_it_was
+from joins.spec import Policy
+from teacup.base.times import iso
+from teacup.kafka.delivery.claim import settled
+from teacup.kafka.delivery.receipt import Receipt
+
+
+class WrittenRows(StrEnum):
+    """What becomes of rows that are in the output already."""
+
+    KEEP = "keep"
+    AGAIN = "again"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rewinding:
+    """What a rewind, or its undo, does; for people.
+
+    number   of the folder that the job goes on in
+    was, left   by left partition, how far it was read, and where it goes on
+    right    where right is read from; empty: that follows at the start
+    kept     how many left records have rows that stay; None: not looked at
+    lost     what retention has deleted
+    """
+
+    number: int
+    was: Mapping[int, int]
+    left: Mapping[int, int]
+    right: Mapping[int, int]
+    kept: int | None = None
+    lost: tuple[str, ...] = ()
+
+
+def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = False) -> Rewinding:
+    """Lets a job go on at a time that it has passed.
+
+    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `SpecError`, `DataLoss`, `ForeignRow`,
+    `ReceiptRefused`, `KafkaIOError`; then nothing has changed.
+    """
+    if written is WrittenRows.KEEP and job.spec.policy is Policy.ALL:
+        raise SpecError(
+            "join.policy: with `all` a left record has several rows, and some of them may be missing: write them again "
+            "(`--written again`), or to another topic (`--into`)"
+        )
+    with nullcontext() if dry_run else checkpoint_lock(job.locked):
+        place = place_of(job.locked)
+        past = past_of(job, place.number)
+        begins = begins_at(job, time_ms, past.left)
+        if begins.topic_id != past.plan.topics["left"][0]:
+            raise DataLoss(
+                f"left topic {job.spec.left.topic!r} was deleted and recreated: give the job a new checkpoint"
+            )
+        if past.completed and not any(begins.left[p] < offset for p, offset in past.left.items()):
+            raise CheckpointUnusable(f"the job has read nothing from {iso(time_ms)} on: there is nothing to go back to")
+        here = replace(job, spec=begins.spec)
+        receipts = {} if dry_run else _receipts(here, past.plan)
+        kept = None
+        if written is WrittenRows.KEEP:
+            kept = rows_in_output(here, begins.left, past.generations)
+        number = place.newest + 1
+        if not dry_run:
+            note = Rewound(
+                to_ms=time_ms,
+                after=past.number,
+                before=past.number,
+                completed=past.completed,
+                generations=past.generations,
+                receipts={n: receipt.to_text() for n, receipt in receipts.items()},
+                kept=None if kept is None else kept.to_json(),
+            )
+            _go_on(job, number, _handover(job, past, begins.topic_id, begins.left, note))
+    return Rewinding(
+        number=number,
+        was=past.left,
+        left=begins.left,
+        right=begins.right,
+        kept=None if kept is None else kept.count,
+        lost=begins.lost,
+    )
+
+
+def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
+    """Lets a job that was rewound go on where it was before, or where it is now if that is further.
+
+    Raises as `rewind`.
+    """
+    with nullcontext() if dry_run else checkpoint_lock(job.locked):
+        place = place_of(job.locked)
+        note = Checkpoint(folder(job.locked, place.number)).moved()
+        rewound = None if note is None else note.rewound
+        if rewound is None or rewound.before is None:
+            raise CheckpointUnusable(f"checkpoint {job.locked!r} was not rewound, or that is undone: nothing to undo")
+        now, old = past_of(job, place.number), past_of(job, rewound.before)
+        here = replace(job, spec=as_it_was(job.spec, now.plan))
+        receipts = {} if dry_run else _receipts(here, now.plan)
+        if now.number == old.number and all(receipt.generation == old.plan.generation for receipt in receipts.values()):
+            if not dry_run:
+                go_on_in(job.locked, replace(place, number=old.number))
+            return Rewinding(number=old.number, was=old.left, left=old.left, right={})
+        left = {p: max(old.left.get(p, 0), offset) for p, offset in now.left.items()}
+        kept = None
+        if not (old.completed and now.completed):  # some rows of a batch may be in the output
+            if job.spec.policy is Policy.ALL:
+                raise CheckpointUnusable(
+                    f"batch {old.plan.number} before the rewind, or batch {now.plan.number} since, was not completed: "
+                    "with the policy `all` it is not known which of its rows are missing. Start the job once, and stop "
+                    "it with Ctrl-C; or rewind to the time of that batch (`--written again`)"
+                )
+            kept = rows_in_output(here, left, now.generations)
+        number = place.newest + 1
+        if not dry_run:
+            undone = Rewound(
+                to_ms=None,
+                after=now.number,
+                before=old.before,
+                completed=now.completed,
+                generations=now.generations,
+                receipts={n: receipt.to_text() for n, receipt in receipts.items()},
+                kept=None if kept is None else kept.to_json(),
+            )
+            _go_on(job, number, _handover(job, now, now.plan.topics["left"][0], left, undone))
+    return Rewinding(number=number, was=now.left, left=left, right={}, kept=None if kept is None else kept.count)
+
+
+def _go_on(job: JoinJob, number: int, handover: Handover) -> None:
+    Checkpoint(folder(job.locked, number)).keep_moved(handover)
+    go_on_in(job.locked, Place(number, number))
+
+
+def _handover(job: JoinJob, past: Past, topic_id: str, left: Mapping[int, int], rewound: Rewound) -> Handover:
+    found = Handover.of(past.plan, folder(job.locked, past.number), job.spec, job.output.topic)
+    return replace(found, topic_id=topic_id, left=left, rewound=rewound)
+
+
+def _receipts(job: JoinJob, plan: BatchPlan) -> dict[int, Receipt]:
+    """Returns the receipts, and fences earlier writers; of a job without exactly once none."""
+    if not job.output.exactly_once:
+        return {}
+    kafka = {**job.spec.kafka, **job.output.kafka}
+    return settled(kafka, buckets_of(job, plan.parts or 1))

@@ -1,0 +1,73 @@
+"""Rows that stay as they are when a job is rewound: of which left records the output has a row already. Pure.
+
+A bit per offset of each left partition, from the first offset that the job reads again. What is found in the output
+once decides for good, so that a batch that is run again writes the same rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Offsets = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint8]
+"""Eight to a byte, the first one highest (`numpy.packbits`)."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class KeptRows:
+    """By left partition: the first offset that counts, and which offsets from there on have a row."""
+
+    partitions: Mapping[int, tuple[int, Bits]]
+
+    @classmethod
+    def of(cls, found: Mapping[int, Offsets], first: Mapping[int, int]) -> KeptRows:
+        """Takes the left offsets of rows; those before the first of their partition do not count."""
+        partitions = {}
+        for p, begin in first.items():
+            at = found.get(p, np.empty(0, np.int64)) - begin
+            at = at[at >= 0]
+            has_row = np.zeros(int(at.max()) + 1 if len(at) else 0, np.bool_)
+            has_row[at] = True
+            partitions[p] = begin, np.packbits(has_row)
+        return cls(partitions)
+
+    @property
+    def count(self) -> int:
+        """Returns how many left records have a row."""
+        return sum(int(np.bitwise_count(bits).sum()) for _, bits in self.partitions.values())
+
+    def without(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Returns the rows (`joins.rows.frames.ROW`) that are to be written: all but the results that stay."""
+        results = rows["outcome"].is_in(["matched", "unmatched"]).to_numpy()
+        partitions = rows["left_partition"].fill_null(-1).to_numpy()
+        offsets = rows["left_offset"].fill_null(-1).to_numpy()
+        stays = np.zeros(len(rows), np.bool_)
+        for p, (begin, bits) in self.partitions.items():
+            at = offsets - begin
+            here = np.flatnonzero(results & (partitions == p) & (at >= 0) & (at < 8 * len(bits)))
+            stays[here] = bits[at[here] // 8] >> (7 - at[here] % 8).astype(np.uint8) & 1
+        return rows.filter(pl.Series(~stays)) if stays.any() else rows
+
+    def to_json(self) -> dict[int, tuple[int, str]]:
+        """Returns it as the checkpoint holds it."""
+        return {
+            p: (begin, base64.b64encode(zlib.compress(bits.tobytes())).decode())
+            for p, (begin, bits) in self.partitions.items()
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[int, tuple[int, str]]) -> KeptRows:
+        """Reads what `to_json` wrote."""
+        return cls(
+            {
+                p: (begin, np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8))
+                for p, (begin, text) in data.items()
+            }
+        )

@@ -1,0 +1,40 @@
+"""Rows that stay when a job is rewound: by left record, and only results."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.output.kept import KeptRows
+
+POSITIONS = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 40)))
+
+
+def rows(about):
+    """A result and a dead letter about each left record, and an unjoined right record."""
+    columns = {
+        "outcome": ["matched" if offset % 2 else "unmatched" for _, offset in about] + ["dead_letter"] * len(about),
+        "left_partition": [partition for partition, _ in about] * 2,
+        "left_offset": [offset for _, offset in about] * 2,
+    }
+    schema = {"outcome": pl.String, "left_partition": pl.Int32, "left_offset": pl.Int64}
+    unjoined = {"outcome": ["unjoined"], "left_partition": [None], "left_offset": [None]}
+    return pl.concat([pl.DataFrame(columns, schema=schema), pl.DataFrame(unjoined, schema=schema)])
+
+
+@given(POSITIONS, POSITIONS, st.dictionaries(st.integers(0, 2), st.integers(0, 40)))
+def test_what_has_a_row_from_the_first_offset_on_stays_and_nothing_else(written, joined, first):
+    found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
+    about = sorted(joined)
+
+    kept = KeptRows.from_json(KeptRows.of(found, first).to_json())
+    left = kept.without(rows(about))
+
+    stays = {(p, offset) for p, offset in written if p in first and offset >= first[p]}
+    fresh = [position for position in about if position not in stays]
+    results = left.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+    assert [*zip(results["left_partition"], results["left_offset"], strict=True)] == fresh
+    assert len(left) - len(results) == len(about) + 1
+    assert kept.count == len(stays)
