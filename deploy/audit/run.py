@@ -69,7 +69,7 @@ def audit(
     """
     began_s, now_ms = time.monotonic(), wall_ms()
     checkpoint = Checkpoint(job.checkpoint)
-    course, moved = _course(job, checkpoint)
+    course, moved, direct = _course(job, checkpoint)
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
@@ -78,7 +78,8 @@ def audit(
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
-            terms = replace(terms_of(job, course, found, moved, from_ms, to_ms), all_named=not left_out)
+            terms = terms_of(job, course, found, moved, from_ms, to_ms)
+            terms = replace(terms, all_named=not left_out, direct=direct)
             verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
@@ -100,8 +101,9 @@ def audit(
     )
 
 
-def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, int]]:
-    """Returns what is known of the run, and from where on this checkpoint wrote left, if it goes on after another."""
+def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, int], bool]:
+    """Returns what is known of the run; from where on this checkpoint wrote left, if it goes on after another; whether
+    it took the direct path."""
     plans = [*checkpoint.committed_plans()]
     if not plans:
         raise CheckpointUnusable(
@@ -111,8 +113,9 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Mapping[int, 
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
     moved = checkpoint.moved()
-    course = course_of(plans, after, job.spec.after_ms, lookup=isinstance(job.spec, LookupSpec))
-    return course, {} if moved is None else moved.left
+    lookup = isinstance(job.spec, LookupSpec)
+    course = course_of(plans, after, job.spec.after_ms, lookup=lookup)
+    return course, {} if moved is None else moved.left, not lookup and plans[-1].parts is None
 
 
 def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
@@ -244,6 +247,12 @@ def _notes(
             yield f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
     if verdicts.unread:
         yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
+    if verdicts.elsewhere:
+        yield (
+            f"{verdicts.elsewhere:,} unmatched left records have a right record of their key in another partition: on "
+            "the direct path partition n of left meets partition n of right only. Let both topics be written by the "
+            "same partitioner, or take `join.path: shuffled`"
+        )
     if left_out:
         yield f"records that lie far apart: {left_out:,} more runs of them were not read"
     if verdicts.allowed:

@@ -24,15 +24,6 @@ from joins.read.range_gate import WatermarkTracker
 from joins.rows.frames import I64
 from joins.spec import JoinPath, JoinSpec
 
-WRONG_MS = 86_400_000
-WRONG_TIMES = 1_000
-"""A time that is further off than a day, and than so many times the setting, is wrong rather than late."""
-
-
-def is_wrong(off_ms: int, setting_ms: int) -> bool:
-    """Returns whether a record is so far off that its time is probably wrong: no setting is for that."""
-    return off_ms > max(WRONG_MS, WRONG_TIMES * setting_ms)
-
 
 @dataclass(frozen=True, slots=True)
 class Look:

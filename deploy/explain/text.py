@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from datadelay.watermark import UNKNOWN
 from deploy.explain.as_json import Answer, ranked, written_key
 from deploy.explain.model import Gone, KeyAnswer, LeftAnswer, Outcome, RightAnswer
-from deploy.explain.remedy import is_wrong
 from joins.batch.rules import earliest_left, earliest_right, latest_left, latest_right
 from joins.explain import Candidate, Ruling, SideRecord, preference
 from joins.lookup.spec import LookupSpec
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
-from teacup.base.times import iso, written
+from teacup.base.times import is_wrong, iso, written
 
 IDLE_MS = 60_000
 """A job that has planned nothing for longer, while left waits, may not run."""
@@ -176,7 +175,10 @@ class Words:
             gone = (
                 ""
                 if not answer.ours or read.plan is not None
-                else (", of which the checkpoint has no plan any more (`spark.sql.streaming.minBatchesToRetain`)")
+                else (
+                    ", of which the checkpoint has no plan any more "
+                    '(`spark: {spark.sql.streaming.minBatchesToRetain: "3600"}` keeps more of them)'
+                )
             )
             yield f"batch {number}{gone}{receipt}"
             return
@@ -330,9 +332,7 @@ class Words:
                 if is_wrong(by_ms, setting_ms):
                     return f"one of the two times is probably wrong: {_times_of('left', 'right')}"
                 costs = "and every row would wait that much longer" if after else "and the window would grow with it"
-                return (
-                    f"`join.{'after' if after else 'before'}: {_duration(setting_ms + by_ms)}` would match it, {costs}"
-                )
+                return f"`join.{key}: {_duration(setting_ms + by_ms)}` would match it, {costs}"
             case Ruling.EXPIRED:
                 return (
                     "the left record came late: a larger `left.disorder`, or `producer_delay` where only the clock was "

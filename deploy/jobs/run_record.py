@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ import fsspec
 from teacup.base import files
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
+from teacup.base.logs import without_numbers
 from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup.deploy.jobs.run_record")
@@ -50,7 +50,7 @@ class Note:
     @property
     def what(self) -> str:
         """Returns what makes two notes the same: the text without its numbers."""
-        return re.sub(r"\d+", "#", self.text)
+        return without_numbers(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
 
 def _state(row: Row) -> str:
     if not row.kind:
-        return "not known"
+        return State.UNKNOWN.value
     if row.state is State.RUNNING and row.lock.holder is not None:
         return f"{row.state} ({row.lock.holder})"
     if row.state is State.FAILED and row.run is not None and row.run.code is not None:

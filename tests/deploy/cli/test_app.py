@@ -21,7 +21,7 @@ from deploy.cli.app import app
 from deploy.jobfile.reference import markdown_table
 from deploy.kinds import KINDS
 from docs.commands import COMMANDS
-from teacup.base.errors import OF_AUDIT, OF_COLLECTOR, OF_JOBS, OF_STATUS, ExitCode, Invalid
+from teacup.base.errors import OF_AUDIT, OF_COLLECTOR, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, Invalid
 
 ROOT = Path(__file__).parents[3]
 BAD = "name: x\nkind: window-join\n"
@@ -100,6 +100,7 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
     """An operator's scripts depend on them."""
     commands = (
         *((["run"], OF_JOBS), (["check"], OF_JOBS), (["status"], OF_STATUS), (["audit"], OF_AUDIT)),
+        (["explain"], OF_EXPLAIN),
         (["delay", "collect"], OF_COLLECTOR),
     )
     for command, own in commands:

@@ -10,11 +10,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from datadelay.watermark import UNKNOWN
-from deploy.explain.remedy import Look, Passed, is_wrong, passed, reaching_back, remedy
+from deploy.explain.remedy import Look, Passed, passed, reaching_back, remedy
 from joins.batch.rules import latest_right, left_limit
 from joins.batch.state import PartitionRange
 from joins.read.range_gate import WatermarkTracker
 from joins.spec import JoinPath, JoinSpec
+from teacup.base.times import is_wrong
 from tests.support.making import join_spec
 
 DAY = 86_400_000
