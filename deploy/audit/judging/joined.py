@@ -133,7 +133,7 @@ def elsewhere(db: AuditTables, terms: Terms) -> int:
     """Direct path: counts unmatched left records that have a right record of their key in another partition."""
     if not terms.direct:
         return 0
-    return db.one(
+    found: int = db.one(
         f"""
         SELECT count(DISTINCT j.pos)
         FROM (SELECT j.pos, j.kh, j.t - {terms.before_ms} AS low, j.t + {terms.after_ms} AS high
@@ -143,6 +143,7 @@ def elsewhere(db: AuditTables, terms: Terms) -> int:
         WHERE r.t >= j.low AND r.pos >> {SHIFT} <> j.pos >> {SHIFT}
         """
     )
+    return found
 
 
 def _per_left(db: AuditTables, terms: Terms) -> None:
