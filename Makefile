@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)  # a third of a test's time is waiting
 STAMP := $(VENV)/.installed
+TOOLS := build/release-tools
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test mutations crash soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test wheels release-check mutations crash soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,6 +61,17 @@ crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOB
 soak: broker-jars postgresql redis prometheus libfaketime ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
 	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
+
+$(TOOLS)/.installed: Makefile
+	@$(PYTHON) -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cyclonedx-bom>=7,<8' 'pip-audit>=2.10,<3' 'pip-licenses>=5,<6' ziglang
+	@touch $@
+
+wheels: $(TOOLS)/.installed ## wheels for all platforms in dist/, each checked (ARGS="--only any" for one)
+	@$(TOOLS)/bin/python -m deploy.dev.release.wheels $(ARGS)
+
+release-check: $(STAMP) $(TOOLS)/.installed ## what is shipped: SBOM, audit against an index of advisories (ARGS="--index osv"), licences
+	@$(TOOLS)/bin/python -m deploy.dev.release.checks --python $(BIN)/python $(ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .

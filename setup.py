@@ -1,6 +1,7 @@
 """Compiles the C library into the wheel, which then serves every Python of its platform (`py3-none-PLATFORM`).
 
-Without a compiler the wheel is `py3-none-any`, and its Python code reads and writes records more slowly.
+Without a compiler, or with `TEACUP_WHEEL=any`, the wheel is `py3-none-any`, and its Python code reads and writes
+records more slowly.
 """
 
 import os
@@ -24,8 +25,8 @@ class Package(build_py):
 
     def run(self) -> None:
         super().run()
-        if self.editable_mode:
-            return  # `make venv` builds it beside the sources
+        if self.editable_mode or PLATFORM == "any":
+            return  # `make venv` builds it beside the sources; a wheel for any platform has none
         try:
             build(PLATFORM, to=Path(self.build_lib, "teacup", "kafka", "native", library.path().name).absolute())
         except NotBuilt as error:

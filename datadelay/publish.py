@@ -214,10 +214,13 @@ def _refuse_future(submission: Submission, now_ms: int, bounds: SkewLimits) -> N
 def _refuse_late(before: Published, submission: Submission) -> None:
     listed_ms, newest_ms = submission.listed_ms, before.last.listed_ms
     if listed_ms <= newest_ms:
-        than = "older than" if listed_ms < newest_ms else "of the same time as, but unlike,"
+        than, remedy = "of the same time as, but unlike,", ""
+        if listed_ms < newest_ms:
+            behind_s = (newest_ms - listed_ms) / 1_000
+            than, remedy = "older than", f" If not, a clock is, or was, {behind_s:.0f} s off: set the collector's clock"
         raise SubmissionLate(
             f"listed_ms {listed_ms} is {than} the newest submission's {newest_ms} for consumer "
-            f"{submission.consumer!r}, topic {submission.topic!r}: nothing was changed; do two collectors run?"
+            f"{submission.consumer!r}, topic {submission.topic!r}: nothing was changed; do two collectors run?{remedy}"
         )
     if before.rewound_ms is not None and listed_ms < before.rewound_ms:
         raise SubmissionLate(

@@ -9,6 +9,9 @@ that it did not write and ends.
                      receipt, as a retry does; the fenced process ends with an error that names a second job
     at least once    rows that both delivered meanwhile are duplicates, as after a restart
 
+A job with a standby has a lease beside the lock, on whatever file system (`deploy.standby`): a process that is silent
+for some seconds loses both.
+
 Others look at the lock (`look_at_lock`) without keeping anybody out: a look shares the lock for some microseconds, and
 whoever wants it tries for longer than that.
 """
@@ -47,38 +50,67 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
         yield
         return
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK_FILE).open("a+")  # not inherited by the JVM, which may outlive us for a moment
+        found = take_lock(folder)
     except OSError as error:
         raise CheckpointUnusable(
             f"checkpoint {checkpoint!r} cannot be written to ({error.strerror}: {error.filename}); give the job a "
             "folder that its user may write to"
         ) from error
-    with file:
-        if not _locked(file):
-            file.seek(0)
-            raise CheckpointInUse(
-                f"checkpoint {checkpoint!r} is in use by process {Holder.from_text(file.read())}; stop that one first, "
-                "or give this job a checkpoint of its own"
-            )
-        file.truncate(0)
-        file.write(Holder(str(os.getpid()), socket.gethostname()).to_text())
-        file.flush()
+    if isinstance(found, Holder):
+        raise CheckpointInUse(
+            f"checkpoint {checkpoint!r} is in use by process {found}; stop that one first, "
+            "or give this job a checkpoint of its own"
+        )
+    with found:
         yield
 
 
-def _locked(file: TextIO) -> bool:
-    """Takes the lock, unless another process keeps it."""
-    until_s = time.monotonic() + LOOKS_PASS_S
+def take_lock(folder: Path, within_s: float = LOOKS_PASS_S) -> TextIO | Holder:
+    """Returns the locked file, which is the lock until it is closed; or who has it. Raises `OSError`.
+
+    within_s   how long it is tried, because somebody may only look at the lock
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path, until_s = folder / LOCK_FILE, time.monotonic() + within_s
     while True:
+        file = path.open("a+")  # not inherited by the JVM, which may outlive us for a moment
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return _signed(file)
         except BlockingIOError:
             if time.monotonic() >= until_s:
-                return False
+                file.seek(0)
+                holder = Holder.from_text(file.read())
+                file.close()
+                return holder
             time.sleep(_BETWEEN_TRIES_S)
-        else:
-            return True
+        except FileNotFoundError:
+            pass  # it is being replaced
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def replace_lock(folder: Path) -> TextIO:
+    """Returns a lock as `take_lock` does, although another process has it: with a new file in place of the other's.
+
+    Only for somebody who keeps the other one from writing by other means (`deploy.standby`). Raises `OSError`.
+    """
+    new = folder / f"{LOCK_FILE}.{os.getpid()}"
+    file = new.open("a+")
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _signed(file)
+    new.replace(folder / LOCK_FILE)
+    return file
+
+
+def _signed(file: TextIO) -> TextIO:
+    file.truncate(0)
+    file.write(Holder(str(os.getpid()), socket.gethostname()).to_text())
+    file.flush()
+    return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@
       +- CheckpointUnusable       the checkpoint's folder cannot be written to
       |    +- CheckpointInUse     another process runs on it
       |    +- JobRenamed          it was written under another name of the job
+      +- StandbyRefused           the job cannot have a standby there
+      +- LeaseLost                another process of the job has taken over
       +- CheckpointUnreadable     what the checkpoint holds is not known
       |    +- CheckpointInvalid       a file of it is truncated, or not understood
       |    +- CheckpointUnreachable   its file system does not answer, or denies access
@@ -51,6 +53,18 @@ class CheckpointInUse(CheckpointUnusable):
 
 class JobRenamed(CheckpointUnusable):
     """The checkpoint was written under another name, by which what is in the output is known."""
+
+
+class StandbyRefused(DeployError, Invalid):
+    """Two processes of this job could write at once, or it ends by itself; the message says which."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
+
+
+class LeaseLost(DeployError):
+    """Another process of the job has taken over while this one was silent."""
+
+    exit_code = ExitCode.TAKEN_OVER
 
 
 class CheckpointUnreadable(DeployError):

@@ -44,8 +44,10 @@ KINDS: Mapping[str, Registered] = {
 """By what a job file calls it."""
 
 
-def kind_of(job: CommonJob, *, take_over: bool = False, accept_sample: bool = False) -> JobKind:
+def kind_of(job: CommonJob, *, take_over: bool = False, accept_sample: bool = False, standby: bool = False) -> JobKind:
     """Returns what carries out a job, with what its operator agrees to for a new checkpoint (`teacup run`).
+
+    standby   the job has several processes, of which one runs it (`deploy.standby`)
 
     Raises `ValueError` for a kind that is not registered.
     """
@@ -53,5 +55,5 @@ def kind_of(job: CommonJob, *, take_over: bool = False, accept_sample: bool = Fa
         raise ValueError(f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/kinds.py)")
     make: Callable[..., JobKind] = resolve_name(KINDS[job.kind].kind_at)
     made = make(job, take_over=take_over)
-    made.accept_sample = accept_sample
+    made.accept_sample, made.standby = accept_sample, standby
     return made

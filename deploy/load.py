@@ -23,7 +23,7 @@ from deploy.jobfile.job_keys import JobKeys
 from deploy.kinds import KINDS
 from teacup.base.config.document import Document
 from teacup.base.config.keys import Problems, Where, meanings, most_similar, shown, texts
-from teacup.base.errors import Invalid
+from teacup.base.errors import Invalid, SettingsInvalid
 from teacup.kafka import client
 from teacup.kafka.errors import ConfigError
 
@@ -53,6 +53,58 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
         return keys.to_job()
     except Invalid as error:
         raise document.refused([((), str(error))]) from error
+
+
+def job_files(places: Sequence[Path]) -> list[Path]:
+    """Returns the job files at these places: files, and those in folders, without those whose names begin with `_`.
+
+    Raises `SettingsInvalid` for a folder that has none.
+    """
+    found: list[Path] = []
+    for place in places:
+        if not place.is_dir():
+            found.append(place)
+            continue
+        inside = [file for file in sorted(place.iterdir()) if file.suffix in (".yaml", ".yml")]
+        files = [file for file in inside if not file.name.startswith(("_", "."))]
+        if not files:
+            raise SettingsInvalid(place, ["has no job files (*.yaml, not beginning with `_`)"])
+        found += files
+    return found
+
+
+def load_jobs(places: Sequence[Path], assignments: Sequence[str] = ()) -> dict[Path, CommonJob]:
+    """Returns the jobs that share a process, by file. Raises `SettingsInvalid` with every problem of every file."""
+    jobs: dict[Path, CommonJob] = {}
+    problems: list[str] = []
+    files = job_files(places)
+    for file in files:
+        try:
+            jobs[file] = load_job(file, assignments=assignments)
+        except SettingsInvalid as error:
+            problems += [f"{error.source}: {problem}" for problem in error.problems]
+    problems += _clashes(jobs)
+    if problems:
+        raise SettingsInvalid(f"{len(files)} job files", problems)
+    return jobs
+
+
+def _clashes(jobs: Mapping[Path, CommonJob]) -> Iterator[str]:
+    """Yields what jobs of one process share and must not, or do not share and must."""
+    owners: dict[tuple[str, str], Path] = {}
+    ports: dict[tuple[str, int], Path] = {}
+    for file, job in jobs.items():
+        for key, value in (("name", job.job_name), ("checkpoint", job.checkpoint)):
+            if (owner := owners.setdefault((key, value), file)) != file:
+                yield f"{file}: {key}: {value!r} is that of {owner}; each job needs its own"
+        known, one = next(iter(jobs.items()))
+        for key, its, ours in (("spark", job.spark, one.spark), ("log", job.json_log, one.json_log)):
+            if its != ours:
+                yield f"{file}: {key}: differs from that of {known}; jobs of one process have one Spark and one log"
+        if job.metrics is not None:
+            ports.setdefault((job.metrics.host, job.metrics.port), file)
+    for file in [*ports.values()][1:]:
+        yield f"{file}: metrics: differs from that of {next(iter(ports.values()))}; one process has one port"
 
 
 def _model_of(document: Mapping[str, Any]) -> type[JobKeys] | None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from teacup.base.errors import ExitCode, Invalid
-from teacup.kafka.errors import RecordTooLarge
+from teacup.kafka.errors import RecordTooLarge, TakenOver
 from teacup.spark.crossing import TaskEnded
 
 
@@ -66,7 +66,7 @@ class DataLoss(JoinError):
 
 
 class ClockBehind(JoinError):
-    """The clock contradicts an earlier listing, the broker, or most records, which would become dead letters."""
+    """The clock contradicts an earlier listing, others' clocks, or most records, which would become dead letters."""
 
 
 class NoDeadLetterTopic(JoinError):
@@ -113,6 +113,15 @@ class DelayUnreachable(JoinError):
     exit_code = ExitCode.UNREACHABLE
 
 
-NO_RETRY_HELPS = (CallRefused, DataLoss, NoDeadLetterTopic, NoRetention, RecordTooLarge, StoreChanged, TaskEnded)
+NO_RETRY_HELPS = (
+    CallRefused,
+    DataLoss,
+    NoDeadLetterTopic,
+    NoRetention,
+    RecordTooLarge,
+    StoreChanged,
+    TakenOver,
+    TaskEnded,
+)
 """What a task reports instead of raising it: Spark would run it again, in vain. Its last stage reports to the driver
 (`teacup.spark.crossing`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""

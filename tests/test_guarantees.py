@@ -1,4 +1,4 @@
-"""The page of guarantees names tests, canaries and modules that exist."""
+"""The pages of guarantees and of disasters name tests, canaries and modules that exist."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+DISASTERS = (ROOT / "docs" / "disaster.md").read_text(encoding="utf-8")
 PROMISES = re.findall(r"^\| promise .*\n\|---.*\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
 ROWS = [row for table in PROMISES for row in table.splitlines()]
 
 
-def test_every_test_that_a_guarantee_names_exists() -> None:
+@pytest.mark.parametrize("page", [PAGE, DISASTERS], ids=["guarantees", "disaster"])
+def test_every_test_that_a_page_names_exists(page: str) -> None:
     """In the file where it is said to be."""
-    named = re.findall(r"`([\w/]+\.py)::(\w+)`", PAGE)
+    named = re.findall(r"`([\w/]+\.py)::(\w+)`", page)
 
     missing = [
         f"{file}::{name}"
@@ -48,6 +52,16 @@ def test_every_promise_is_held_by_a_test_of_every_run() -> None:
     ]
 
     assert only_in_soak == []
+
+
+def test_what_to_do_in_a_disaster_was_tried() -> None:
+    """Each section names a test, and says of the slow ones that they are."""
+    for section in re.split(r"^## ", DISASTERS, flags=re.MULTILINE)[1:]:
+        (tried,) = re.findall(r"^\| tried \| (.+) \|$", section, re.MULTILINE)
+        named = re.findall(r"`([\w/]+\.py)::(\w+)`( \(slow\))?", tried)
+        assert named, section
+        wrong = [test for file, test, said in named if is_slow(ROOT / "tests" / file, test) != bool(said)]
+        assert wrong == [], section
 
 
 def is_slow(file: Path, name: str) -> bool:

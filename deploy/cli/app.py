@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Commands, log_job
+from deploy.cli.commands import Assignments, Commands, again, log_job
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
-from deploy.errors import DeployError
+from deploy.errors import DeployError, StandbyRefused
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
 from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, listed
@@ -60,22 +59,20 @@ def teacup(
 
 
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
-Assignments = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="a key of the job file for this run, with dots between levels and the value in YAML, as "
-        "trigger=available_now or left.topic=clicks; may be given several times",
-    ),
-]
 _CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
 def run(
     context: typer.Context,
-    job_file: JobFile,
+    job_files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="JOB.yaml",
+            help="the job file; or several, or a folder of them: their jobs share a process (docs/operations.md)",
+            show_default=False,
+        ),
+    ],
     take_over: Annotated[
         bool,
         typer.Option(
@@ -91,6 +88,14 @@ def run(
             help="let a new checkpoint of a join start although no sampled record of a side has a join key, or a time",
         ),
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="wait, ready to start, until no other process runs the job, and take over within seconds when it is "
+            "gone; all processes of such a job are started with this option",
+        ),
+    ] = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -102,10 +107,16 @@ def run(
     ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Run the job of a file until it is done, or stopped by Ctrl-C or SIGTERM."""
+    """Run the job of a file, or the jobs of several, until it is done, or stopped by Ctrl-C or SIGTERM."""
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
     consent = {"take_over": take_over, "accept_sample": accept_sample}
-    raise typer.Exit(run_file(job_file, **consent, assignments=given, stop=context.obj))
+    if len(job_files) == 1 and not job_files[0].is_dir():
+        raise typer.Exit(run_file(job_files[0], **consent, standby=standby, assignments=given, stop=context.obj))
+    if standby:
+        raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
+    from deploy.cli.several import run_files
+
+    raise typer.Exit(run_files(job_files, **consent, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -302,20 +313,21 @@ def run_file(
     *,
     take_over: bool = False,
     accept_sample: bool = False,
+    standby: bool = False,
     assignments: Sequence[str] = (),
     stop: Stop | None = None,
 ) -> ExitCode:
     """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
     take_over, accept_sample   what a new checkpoint may do (`teacup run`)
+    standby      it runs once no other process does
     assignments  `key=value`, over what the file says
     stop         catches signals since the process began; None: they are caught from now on
     """
     if stop is None:
         with Stop() as own:
-            return run_file(
-                job_file, take_over=take_over, accept_sample=accept_sample, assignments=assignments, stop=own
-            )
+            asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
+            return run_file(job_file, **asked, assignments=assignments, stop=own)
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -325,9 +337,17 @@ def run_file(
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched
 
-    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample)
+    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
     with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
-        return run(kind, listener, stop)
+        if not standby:
+            return run(kind, listener, stop)
+        from deploy.standby.turn import StandbyTurn
+
+        try:
+            return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop))
+        except StandbyRefused as error:
+            typer.echo(str(error), err=True)
+            return error.exit_code
 
 
 def unjoined_of(
@@ -384,8 +404,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
         typer.echo(str(error), err=True)
         return error.exit_code
     typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
-    given = [part for assignment in assignments for part in ("--set", assignment)]
-    typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
+    typer.echo(f"Next: {again('run', job_file, assignments)}")
     return ExitCode.DONE
 
 

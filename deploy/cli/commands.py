@@ -1,15 +1,18 @@
-"""What commands share: how a missing extra is reported, and what is logged to standard error."""
+"""What commands share: `--set`, how a missing extra is reported, and what is logged to standard error."""
 
 from __future__ import annotations
 
 import logging
 import math
 import re
+import shlex
 import shutil
 import sys
 import threading
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -17,6 +20,23 @@ from typer.core import TyperGroup
 from teacup.base.errors import ExitCode
 from teacup.base.logs import Sparse, formatter, mention
 from teacup.base.version import DISTRIBUTION
+
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="a key of the job file for this run (of all, if there are several), with dots between levels and the "
+        "value in YAML, as trigger=available_now or left.topic=clicks; may be given several times",
+    ),
+]
+"""The option of every command that is given job files (`deploy.load`)."""
+
+
+def again(command: str, job_file: Path, assignments: Sequence[str]) -> str:
+    """Returns a command for the same job file with the same assignments, as a shell takes it."""
+    given = [part for assignment in assignments for part in ("--set", assignment)]
+    return shlex.join(["teacup", command, str(job_file), *given])
 
 
 class Commands(TyperGroup):

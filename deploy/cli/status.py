@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deploy.cli.commands import Assignments
 from teacup.base.errors import ExitCode
 from teacup.base.times import duration_ms
 
@@ -39,10 +40,7 @@ def status(
         str | None,
         typer.Option("--behind", metavar="DURATION", help="exit with 21 if a job is further behind, in event time: 5m"),
     ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="a key of all job files, as for `teacup run`"),
-    ] = None,
+    assignments: Assignments = None,
 ) -> None:
     """Show how jobs are that run elsewhere, from their checkpoints and brokers; nothing is written.
 

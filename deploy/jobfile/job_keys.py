@@ -135,6 +135,11 @@ class JobKeys(Keys):
         description="name of the job; a join and a feeder commit their positions to the consumer group of this name"
     )
     kind: str = Field(description="what the job is")
+    include: Text | tuple[Text, ...] | None = Field(
+        default=None,
+        description="other files, whose values this file's own go over: a path, relative to this file, or a list; "
+        "mappings are merged, all else is replaced",
+    )
     kafka: KafkaProperties = Field(
         description="librdkafka properties for all topics; "
         "`bootstrap.servers` is required; TLS and SASL properties are passed on"

@@ -80,6 +80,7 @@ class JoinJobKind(JobKind):
         self._job = job
         self._deduplication: Deduplication | None = None
         self._generation: str | None = None
+        self._term = 0
         self._nothing_matched = NothingMatched(spec)
 
     def opening(self) -> str:
@@ -194,7 +195,9 @@ class JoinJobKind(JobKind):
             if planned is not None:
                 forget_lost_plan(self._job, planned)
             if self.exactly_once:
-                self._generation = take_output(self._job, take_over=self.take_over, moved=moved)
+                self._generation, self._term = take_output(
+                    self._job, take_over=self.take_over, moved=moved, terms=self.standby
+                )
             if self._job.window_backup_folder is not None:
                 kept = None if planned is None else planned.generation
                 parts = () if planned is None else (planned.parts, spec.buckets)
@@ -212,7 +215,7 @@ class JoinJobKind(JobKind):
             share_tasks=self._job.output.deduplicate is None,
         )
         try:
-            return job_rows(spark, self._job, control, self._deduplication)
+            return job_rows(spark, self._job, control, self._deduplication, self._term)
         except AnalysisException as error:
             what = str(error).split("\n", 1)[0]
             raise SessionRefused(f"output.select: Spark refuses an expression: {what}") from error
@@ -252,12 +255,14 @@ def _fields_of(side: Side) -> dict[str, str]:
     return {str(side.key_of): "join key", side.time: f"event time ({side.time_unit})", "value": str(side.format)}
 
 
-def job_rows(spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None) -> DataFrame:
+def job_rows(
+    spark: SparkSession, job: JoinJob, control: JoinControl, asked: Deduplication | None, term: int = 0
+) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
     watched = job.metrics is not None
     join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder, sampled=watched)
-    deliver = deliver_stage(spec, job.output, asked)
+    deliver = deliver_stage(spec, job.output, asked, term)
     if select is None:
 
         def summaries(tickets: Iterable[Any]) -> Batches:

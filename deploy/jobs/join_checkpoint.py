@@ -51,6 +51,7 @@ from teacup.base.now import wall_ms
 from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
+from teacup.kafka.errors import ReceiptRefused
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.spark.checkpoint import SparkLogs
 
@@ -277,16 +278,37 @@ def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False)
         return None
 
 
-def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None) -> str:
-    """Claims the output; returns the checkpoint's generation.
+def take_output(
+    job: JoinJob, *, take_over: bool, moved: Handover | None = None, terms: bool = False
+) -> tuple[str, int]:
+    """Claims the output; returns the checkpoint's generation, and the term of this start.
 
     take_over   a new checkpoint may claim an output that another one has written to
     moved       a new checkpoint may claim the output of the one that it goes on after
+    terms       each start on the checkpoint has a term (`teacup.kafka.delivery.claim`)
 
     Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
     """
     checkpoint = Checkpoint(job.checkpoint)
-    batch_plan = checkpoint.planned(job.spec)
+    while True:
+        batch_plan = checkpoint.planned(job.spec)
+        try:
+            return _take_output(job, checkpoint, batch_plan, take_over=take_over, moved=moved, terms=terms)
+        except ReceiptRefused:
+            if not terms or checkpoint.planned(job.spec) == batch_plan:
+                raise
+            log.info("the process that was taken for lost has carried out a batch since: the checkpoint is read again")
+
+
+def _take_output(
+    job: JoinJob,
+    checkpoint: Checkpoint,
+    batch_plan: BatchPlan | None,
+    *,
+    take_over: bool,
+    moved: Handover | None,
+    terms: bool,
+) -> tuple[str, int]:
     planned: dict[int, Batch] = {}
     if batch_plan is None:
         generation = checkpoint.generation()
@@ -308,7 +330,7 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
     own = claimed_by(job.checkpoint)
     if batch_plan is None:
         checkpoint.keep_name(job.spec.name)
-    claim.begin(
+    term = claim.begin(
         kafka,
         buckets,
         generation,
@@ -317,6 +339,7 @@ def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None = None)
         goes_on_after=after,
         claimed_by=own,
         has_ended=partial(has_ended, own),
+        terms=terms,
     )
     checkpoint.keep_name(job.spec.name)
-    return generation
+    return generation, term

@@ -5,8 +5,8 @@ file of the one before it when it starts, when it ends, and after a warning, at 
 thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file that cannot be written
 is no error of the job. A process that was killed has left a start without an end.
 
-Warnings are those of the driver's process. Each is kept once, however often it comes: two are the same if they differ
-in numbers only, and then the newer text stays.
+Warnings are those of the driver's process, but not those of another job in it. Each is kept once, however often it
+comes: two are the same if they differ in numbers only, and then the newer text stays.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import fsspec
-
-from teacup.base import files
+from deploy.checkpoint_file import CheckpointFile
 from teacup.base.errors import ExitCode
-from teacup.base.fields import local_folder
-from teacup.base.logs import without_numbers
+from teacup.base.logs import job_here, without_numbers
 from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup.deploy.jobs.run_record")
@@ -85,13 +82,9 @@ def last_run(location: str) -> LastRun | None:
 
     Raises what the file system raises.
     """
-    storage, root = fsspec.core.url_to_fs(_place(location))
+    data = CheckpointFile(location, FILE).read()
     try:
-        text = storage.cat_file(f"{root}/{FILE}").decode()
-    except FileNotFoundError:
-        return None
-    try:
-        return LastRun.from_json(files.from_checked_text(text.rstrip("\n")))
+        return None if data is None else LastRun.from_json(data)
     except (ValueError, TypeError, KeyError) as error:
         log.debug("%s/%s is damaged, or of another version: %s", location, FILE, error)
         return None
@@ -103,14 +96,15 @@ class RunRecord(logging.Handler):
     def __init__(self, location: str) -> None:
         super().__init__(logging.WARNING)
         self.run = LastRun(wall_ms(), os.getpid(), socket.gethostname())
-        self._location = location
+        self._location, self._file, self._job = location, CheckpointFile(location, FILE), job_here()
         self._changed, self._closing = threading.Event(), threading.Event()
         self._changed.set()
+        self._left = False
         self._writer = threading.Thread(target=self._write_all, name="run record", daemon=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Takes a warning, but not what librdkafka says of its own attempts; `logging` calls one at a time."""
-        if record.name == LIBRDKAFKA:
+        if record.name == LIBRDKAFKA or job_here() not in ("", self._job):
             return
         text = record.getMessage()[:_LONGEST]
         self.run = self.run.noted(Note(int(record.created * 1000), record.levelname.lower(), text))
@@ -127,11 +121,19 @@ class RunRecord(logging.Handler):
         self._changed.set()
         self._writer.join(_WRITTEN_WITHIN_S)
 
+    def leave(self) -> None:
+        """Writes nothing more: another process has the checkpoint, and its record."""
+        self._left = True
+        self._closing.set()
+        self._changed.set()
+
     def _write_all(self) -> None:
         while True:
             self._changed.wait()
             self._changed.clear()
             closing = self._closing.is_set()
+            if self._left:
+                return
             try:
                 self._write()
             except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
@@ -141,15 +143,7 @@ class RunRecord(logging.Handler):
             self._closing.wait(EVERY_S)
 
     def _write(self) -> None:
-        data = f"{files.checked_text(self.run.to_json())}\n".encode()
-        folder = local_folder(self._location)
-        if folder is None:
-            storage, root = fsspec.core.url_to_fs(self._location)
-            storage.pipe_file(f"{root}/{FILE}", data)
-            return
-        new = folder / f"{FILE}.new"
-        new.write_bytes(data)  # it need not survive a power failure
-        new.replace(folder / FILE)
+        self._file.write(self.run.to_json())
 
 
 @contextmanager
@@ -162,8 +156,3 @@ def recorded(location: str) -> Iterator[RunRecord]:
         yield record
     finally:
         ours.removeHandler(record)
-
-
-def _place(location: str) -> str:
-    folder = local_folder(location)
-    return location if folder is None else str(folder)

@@ -18,13 +18,15 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+from py4j.protocol import Py4JError
 
 from deploy.check.access import check_topics, explained
 from deploy.check.checks import Checks, Named
@@ -33,14 +35,14 @@ from deploy.job import CommonJob
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.run_record import recorded
 from deploy.jobs.standing import Standing
-from deploy.jobs.stopping import Stop
-from deploy.jobs.supervisor import Supervisor
+from deploy.jobs.stopping import StopRequest
+from deploy.jobs.supervisor import Supervised, Supervisor
 from deploy.watch.backlog import Backlog, Positions
 from deploy.watch.listener import About, JobState, Listener, Phase, Report, WaitingFor
 from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
-from teacup.base.logs import worker_environment
+from teacup.base.logs import job_here, of_job, worker_environment
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.base.version import installed
@@ -71,6 +73,7 @@ class JobKind(ABC):
     rows_in_jvm   whether rows pass through the JVM, and not only summaries
     exactly_once  whether rows are written in transactions
     accept_sample whether a new checkpoint starts although no sampled record has a key, or a time (`deploy.kinds`)
+    standby       whether the job has several processes, of which one runs it (`deploy.standby`)
 
     Every call may raise; an error of ours ends the job with its exit code.
     """
@@ -79,6 +82,7 @@ class JobKind(ABC):
     rows_in_jvm = False
     exactly_once = False
     accept_sample = False
+    standby = False
 
     def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
         """Subclasses take the job and `take_over`: a new checkpoint may claim an output that another has written to."""
@@ -145,9 +149,76 @@ class JobKind(ABC):
         """Commits the positions of a batch to the job's consumer group, if the kind has one."""
 
 
-def run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
-    """Runs until stopped, or until all is read, and reports each batch to the listener; returns the exit code."""
-    code = with_lock(kind.common.checkpoint, lambda: _run(kind, listener, stop))
+Check = Callable[[], None]
+"""Raises what ends a job that has lost it to another process."""
+Turn = Callable[[Callable[[Check], ExitCode]], ExitCode]
+"""Waits until this process may run the job, lets it, and returns its exit code (`deploy.standby.turn`)."""
+
+
+class SparkOfJob(Protocol):
+    """The session of a job (`teacup.spark.session.Session`), or its part in that of several jobs."""
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+    def warm_up(self) -> None: ...
+
+    def starting(self) -> AbstractContextManager[None]: ...
+
+    def end_planners(self) -> None: ...
+
+    def ended(self) -> Exception | None: ...
+
+
+class Host(Protocol):
+    """What a job has of its process: all of it (`Alone`), or a share (`deploy.jobs.several`).
+
+    supervisor   what is notified
+    rests        so many times longer than alone a job rests between two looks at its query
+    """
+
+    @property
+    def supervisor(self) -> Supervised: ...
+
+    @property
+    def rests(self) -> float: ...
+
+    def session(self, kind: JobKind) -> AbstractContextManager[SparkOfJob]:
+        """Opens the session of a job; its JVM may still start."""
+        ...
+
+
+class Alone:
+    """The process of one job."""
+
+    rests = 1.0
+
+    def __init__(self) -> None:
+        self.supervisor = Supervisor()
+
+    @contextmanager
+    def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
+        check_java()
+        properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
+        with closing(
+            Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
+        ) as session:
+            yield session
+
+
+def run(
+    kind: JobKind, listener: Listener, stop: StopRequest, host: Host | None = None, turn: Turn | None = None
+) -> ExitCode:
+    """Runs until stopped, or until all is read, and reports each batch to the listener; returns the exit code.
+
+    host   None: this process runs no other job
+    turn   None: this process alone runs the job, and must get the lock of the checkpoint at once
+    """
+
+    def work() -> ExitCode:
+        return _run(kind, listener, stop, host or Alone(), turn)
+
+    code = with_lock(kind.common.checkpoint, work) if turn is None else ended(work)
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
     listener.ended(code)
     return code
@@ -184,7 +255,7 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
     code = ExitCode.DONE
     try:
         with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
-            code = _ended(work)
+            code = ended(work)
             record.end(code)
     except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
         return failed(error)
@@ -193,7 +264,8 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
     return code
 
 
-def _ended(work: Callable[[], ExitCode]) -> ExitCode:
+def ended(work: Callable[[], ExitCode]) -> ExitCode:
+    """Does work; an error that ends it is logged, and becomes an exit code."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
@@ -213,9 +285,15 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
     return not stopped()
 
 
-def spark_properties(job: CommonJob, ours: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """Returns the properties of a job's Spark session: `ours` and those of its log, which the job file overrides."""
-    return {**ours, **worker_environment(as_json=job.json_log, job=job.job_name), **job.spark}
+def spark_properties(
+    job: CommonJob, ours: Mapping[str, str] = MappingProxyType({}), *, name: str | None = None
+) -> dict[str, str]:
+    """Returns the properties of a job's Spark session: `ours` and those of its log, which the job file overrides.
+
+    name   which its workers log; None: the job's
+    """
+    log_as = worker_environment(as_json=job.json_log, job=job.job_name if name is None else name)
+    return {**ours, **log_as, **job.spark}
 
 
 def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stopped: Callable[[], bool]) -> None:
@@ -232,32 +310,54 @@ def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stop
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
 
 
-def _run(kind: JobKind, listener: Listener, stop: Stop) -> ExitCode:
+def _run(kind: JobKind, listener: Listener, stop: StopRequest, host: Host, turn: Turn | None) -> ExitCode:
     use_arrow_without_pandas()
     listener.opening(about(kind, in_detail=listener.wants_detail))
 
-    kind.read_checkpoint()
-    check_java()
-    properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
-    with closing(
-        Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
-    ) as session:  # its JVM starts meanwhile
+    if turn is None:
+        kind.read_checkpoint()
+    with host.session(kind) as session:  # its JVM starts meanwhile
         with explained(kind):
-            if ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked):
+            begins = ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked)
+            if begins and turn is None:
                 kind.prepare()
         if stop.asked:
             return ExitCode.DONE
         session.warm_up()
-        if stop.asked:
-            return ExitCode.DONE
-        try:
-            _query(kind, session, listener, stop)
-        except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-            return failed(session.ended() or error)
+        if turn is not None:
+            from teacup.spark.one_row import carry_out
+
+            carry_out(session.spark)  # the next query finds all that Spark loads and starts for its first
+            return turn(lambda check: _taken_over(kind, session, listener, stop, host, check))
+        return _carried_out(kind, session, listener, stop, host, lambda: None)
+
+
+def _taken_over(
+    kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check
+) -> ExitCode:
+    """Runs the job in a session that is warm, and whose topics were there when it was started."""
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
+    kind.read_checkpoint()
+    with explained(kind):
+        kind.prepare()
+    check()
+    return _carried_out(kind, session, listener, stop, host, check)
+
+
+def _carried_out(
+    kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check
+) -> ExitCode:
+    if stop.asked:
+        return ExitCode.DONE
+    try:
+        _query(kind, session, listener, stop, host, check)
+    except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+        return failed(session.ended() or error)
     return ExitCode.DONE
 
 
-def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> None:
+def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check) -> None:
+    job = job_here()
     notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
 
     def now() -> JobState:
@@ -266,7 +366,7 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
 
     def finish(frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
-        with crossing():
+        with of_job(job), crossing():
             sync_plan(kind.common.checkpoint, batch_id)
             summaries = summaries_of(frame, kind.summary)
             if summaries:  # there are none if the job was stopped before anything was planned
@@ -275,24 +375,26 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
                 listener.moment(now())
                 listener.batch(report)
                 session.end_planners()
+            check()
 
     backlog: Backlog | None = None
-    writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
     trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
     if kind.common.trigger_ms is None:
         trigger = {"availableNow": True}
-    query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
+    with session.starting():
+        writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
+        query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
     stop.at_once(query.stop)
     positions = CommittedPositions(kind, query)
     if listener.watches:
         backlog = Backlog(positions.newest, kind.kafka)
         backlog.start()
-    asked, look = False, Every(POSITIONS_EVERY_S)
-    supervisor = Supervisor()
-    supervisor.ready()
+    asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
+    host.supervisor.ready()
     try:
-        while not query.awaitTermination(POLL_S):  # type: ignore[arg-type]  # takes fractions of a second
-            supervisor.alive(stops=stop.asked)
+        while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):  # type: ignore[arg-type]
+            host.supervisor.alive(stops=stop.asked)
+            check()
             listener.moment(now())
             if look.due():
                 positions.commit_when_idle()
@@ -301,6 +403,8 @@ def _query(kind: JobKind, session: Session, listener: Listener, stop: Stop) -> N
             asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
     finally:
         stop.at_once(None)
+        with suppress(Py4JError, OSError):  # Spark, or its JVM, may have ended
+            query.stop()
         if backlog is not None:
             backlog.close()
         positions.commit()

@@ -26,21 +26,51 @@ SAME_REQUEST_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Stop:
-    """Catches the signals as long as it is entered. `file` exists once a stop was asked for: planners look for it."""
+class StopRequest:
+    """Whether a job is asked to stop. `file` exists once it is: planners look for it."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self._asked = file, False
+        self._at_once: Callable[[], None] | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether it is asked to."""
+        return self._asked
+
+    def ask(self) -> None:
+        """Asks for a clean stop."""
+        self._asked = True
+        self.file.touch()
+
+    def at_once(self, stop: Callable[[], None] | None) -> None:
+        """Sets what stops the job at once, in a thread of its own; None: nothing does."""
+        self._at_once = stop
+
+    def hurry(self) -> bool:
+        """Stops the job at once, if that is possible now, and returns whether it is."""
+        if self._at_once is None:
+            return False
+        threading.Thread(target=self._at_once, daemon=True).start()
+        return True
+
+
+class Stop(StopRequest):
+    """Asked by the signals, which it catches as long as it is entered; a second one that finds nothing to stop at once
+    interrupts the main thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._folder = tempfile.TemporaryDirectory(prefix="teacup-")
-        self.file = Path(self._folder.name) / "stop"
-        self._asked_at: float | None = None
-        self._at_once: Callable[[], None] | None = None
+        super().__init__(Path(self._folder.name) / "stop")
+        self._asked_at = 0.0
         self._before: dict[signal.Signals, object] = {}
 
-    @property
-    def asked(self) -> bool:
-        """Whether a signal came."""
-        return self._asked_at is not None
+    def of_one(self, number: int) -> StopRequest:
+        """Returns a request of its own for one of several jobs."""
+        folder = self.file.with_name(str(number))
+        folder.mkdir()
+        return StopRequest(folder / self.file.name)
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # only there can handlers be set
@@ -54,21 +84,16 @@ class Stop:
             signal.signal(number, handler)  # type: ignore[arg-type]  # what it was before
         self._folder.cleanup()
 
-    def at_once(self, stop: Callable[[], None] | None) -> None:
-        """Sets what a second signal calls, in a thread of its own; None: it interrupts the main thread."""
-        self._at_once = stop
-
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         now_s = self._clock()
-        if self._asked_at is None:
+        if not self.asked:
             self._asked_at = now_s
-            self.file.touch()
+            self.ask()
             _say("%s: finishes the batch and stops", signal.Signals(number).name)
         elif now_s - self._asked_at > SAME_REQUEST_S:
             _say("stops at once; the batch in progress runs again at the next start")
-            if self._at_once is None:
+            if not self.hurry():
                 raise KeyboardInterrupt
-            threading.Thread(target=self._at_once, daemon=True).start()
 
 
 def _say(line: str, *values: str) -> None:

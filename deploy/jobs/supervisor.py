@@ -13,10 +13,19 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from typing import Protocol
 
 from teacup.base.now import Every
 
 log = logging.getLogger("teacup.deploy.jobs.supervisor")
+
+
+class Supervised(Protocol):
+    """Takes what a job has to say to its supervisor."""
+
+    def ready(self) -> None: ...
+
+    def alive(self, *, stops: bool = False) -> None: ...
 
 
 class Supervisor:

@@ -121,11 +121,16 @@ class DeduplicatedWriting(Writing):
         return identity.in_batch(ids, self._batch)
 
 
-def open_writing(spec: JoinSpec, output: Output, begin: Begin, deduplication: Deduplication | None = None) -> Writing:
-    """Opens the writing that the output asks for. Raises `KafkaUnavailable`, `TopicMissing`, `DedupError`."""
+def open_writing(
+    spec: JoinSpec, output: Output, begin: Begin, deduplication: Deduplication | None = None, term: int = 0
+) -> Writing:
+    """Opens the writing that the output asks for. Raises `KafkaUnavailable`, `TopicMissing`, `DedupError`.
+
+    term   of the process that runs the job (`teacup.kafka.delivery.claim`)
+    """
     kafka = within_limits(_kafka(spec, output), output_limits(spec, output))
     if output.exactly_once:
-        batch = Batch(begin.generation, begin.number, begin.digest, begin.first)
+        batch = Batch(begin.generation, begin.number, begin.digest, begin.first, term)
         in_parts = join_kind_of(spec).repeats_in_order(spec)
         return Writing(ExactlyOnce(kafka, output_bucket(spec, output, begin), batch, in_parts=in_parts))
     plain = AtLeastOnce(kafka)

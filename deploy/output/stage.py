@@ -47,11 +47,12 @@ ENDING_AT_ONCE = 8
 
 
 def deliver_stage(
-    spec: JoinSpec, output: Output, deduplication: Deduplication | None = None
+    spec: JoinSpec, output: Output, deduplication: Deduplication | None = None, term: int = 0
 ) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
     """Delivers all rows of each ticket.
 
     deduplication   what it drops is missing from the output topic only, side topics get repeated copies
+    term            of the process that runs the job (`teacup.kafka.delivery.claim`)
     """
 
     def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
@@ -62,7 +63,8 @@ def deliver_stage(
             for item in items:
                 if isinstance(item, Begin):
                     mention(generation=item.generation)
-                    bucket = BucketSink(spec, output, item, open_writing(spec, output, item, deduplication))
+                    writing = open_writing(spec, output, item, deduplication, term)
+                    bucket = BucketSink(spec, output, item, writing)
                 elif bucket is None:
                     raise JoinError(f"{type(item).__name__} came before the ticket's `Begin`: this is a defect")
                 elif isinstance(item, End):

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from datadelay.errors import DelayError
 from dedup.errors import DedupError
-from deploy.checkpoint_lock import Lock, look_at_lock
+from deploy.checkpoint_file import CheckpointFile
+from deploy.checkpoint_lock import Holder, Lock, look_at_lock
 from deploy.errors import DeployError, code_of_look
 from deploy.job import CommonJob, JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
@@ -26,6 +27,7 @@ from deploy.jobs.run_record import last_run
 from deploy.jobs.unjoined.look import folder_of, load
 from deploy.kinds import kind_of
 from deploy.load import load_job
+from deploy.standby.lease_file import LEASE, SHOWN_S, found_lease, standby_of
 from deploy.status.row import LastBatch, Row
 from joins.errors import JoinError
 from joins.lookup.spec import LookupSpec
@@ -77,7 +79,7 @@ def _looked(row: Row, checkpoint: str, more: Callable[[Row], Row]) -> Row:
     """Returns the row with what the lock and the last run say, and `more`; or with why that is not known."""
     row = replace(row, lock=_lock(checkpoint))
     try:
-        row = replace(row, run=within(WITHIN_S, lambda: last_run(checkpoint)))
+        row = within(WITHIN_S, lambda: _with_files(row, checkpoint))
         return more(row)
     except OURS as error:
         return replace(row, problem=str(error), code=code_of_look(error))
@@ -94,6 +96,15 @@ def _lock(checkpoint: str) -> Lock:
     if folder is None:
         return Lock(held=None, unknown="a remote checkpoint has no lock: whether a process runs on it is not known")
     return look_at_lock(folder)
+
+
+def _with_files(row: Row, checkpoint: str) -> Row:
+    """Returns the row with what files of the checkpoint say: last run, standby, and where no lock shows, a lease."""
+    row = replace(row, run=last_run(checkpoint), standby=standby_of(checkpoint, row.looked_ms))
+    lease = found_lease(CheckpointFile(checkpoint, LEASE)) if row.lock.held is None else None
+    if lease is None or lease.released or abs(row.looked_ms - lease.at_ms) > SHOWN_S * 1000:
+        return row
+    return replace(row, lock=Lock(held=True, holder=Holder(str(lease.process), lease.host)))
 
 
 def _with_batches(row: Row, kind: JobKind) -> Row:

@@ -22,6 +22,7 @@ from typing import Any
 from deploy.checkpoint_lock import Lock
 from deploy.jobs.run_record import LastRun
 from deploy.jobs.standing import Standing
+from deploy.standby.lease_file import Mark
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 
@@ -52,6 +53,7 @@ class Row:
     """One job. What is None is not known.
 
     looked_ms       wall clock
+    standby         a process that waits to take over (of several, one)
     ends_by_itself  with `trigger: available_now`, and of `teacup unjoined`: that it does not run is as it should be
     lag             unread offsets, by side
     lost            offsets that retention has deleted before they were read, by side
@@ -64,6 +66,7 @@ class Row:
     kind: str = ""
     ends_by_itself: bool = False
     lock: Lock = field(default_factory=lambda: Lock(held=None))
+    standby: Mark | None = None
     run: LastRun | None = None
     batch: LastBatch | None = None
     lag: Mapping[str, int] | None = None
@@ -102,6 +105,8 @@ class Row:
         run = self.run
         if self.problem:
             yield self.problem
+        if self.standby is not None:
+            yield f"standby: {self.standby} waits since {iso(self.standby.since_ms)}"
         if self.lock.held is None and self.lock.unknown:
             last = "" if run is None else f"; last started {iso(run.started_ms)} by process {run.process} on {run.host}"
             yield f"{self.lock.unknown}{last}"
@@ -138,6 +143,13 @@ class Row:
             "running": self.lock.held,
             "process": None if self.lock.holder is None else self.lock.holder.process,
             "host": None if self.lock.holder is None else self.lock.holder.host,
+            "standby": None
+            if self.standby is None
+            else {
+                "process": self.standby.process,
+                "host": self.standby.host,
+                "since_ms": self.standby.since_ms,
+            },
             "run": None
             if run is None
             else {

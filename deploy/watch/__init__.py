@@ -6,6 +6,7 @@
     backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds
     history.py    a listener: the last hour, as JSON
     page/         shows it to people: `/`
+    board.py      one port for all jobs of a process: their numbers, whether they live, their pages
     metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`
     manifests.py  the Grafana dashboard and the alert rules, made from the metrics
     otlp.py       a listener: the same numbers, sent to an OpenTelemetry receiver

@@ -145,13 +145,11 @@ class Warned:
 
 
 class LastHour(Quiet):
-    """The last hour of a job. Thread-safe: the runner tells it, and the server's threads ask.
+    """The last hour of a job. Thread-safe: the runner reports to it, and the server's threads ask."""
 
-    takers   take the metrics that it finds out
-    """
-
-    def __init__(self, clock_ms: Callable[[], int], *takers: Callable[[Iterable[Measured]], None]) -> None:
-        self._clock_ms, self._takers, self._lock = clock_ms, takers, threading.Lock()
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms, self._lock = clock_ms, threading.Lock()
+        self._takers: tuple[Callable[[Iterable[Measured]], None], ...] = ()
         self._about: About | None = None
         self._begun_ms = clock_ms()
         self._now: JobState | None = None
@@ -164,9 +162,13 @@ class LastHour(Quiet):
         self._curve: WaitCurve | None = None
         self._totals: dict[str, float] = {}
 
+    def give_to(self, *takers: Callable[[Iterable[Measured]], None]) -> None:
+        """Gives the metrics that it finds out to these from now on."""
+        self._takers = takers
+
     def opening(self, about: About) -> None:
         with self._lock:
-            self._about = about
+            self._about, self._code, self._now = about, None, None
 
     def moment(self, now: JobState) -> None:
         with self._lock:
@@ -226,6 +228,8 @@ class LastHour(Quiet):
         if self._code is not None or (now is not None and now.phase is Phase.ENDED):
             code = self._code
             return "ended", "" if code is None else f"Exit code {int(code)}: {code.meaning}."
+        if now is not None and now.phase is Phase.STANDBY:
+            return "standby", f"It waits for {now.behind}, which runs the job."
         if now is None or now.phase in (Phase.STARTING, Phase.CONNECTING):
             why = "" if now is None or not now.unreachable else now.unreachable
             return "starting", why or "Spark starts, and the brokers are asked for the topics."
@@ -291,6 +295,12 @@ class LastHour(Quiet):
                 ],
                 "wait_curve": None if self._curve is None else self._curve.drawn(),
             }
+
+    def now(self) -> tuple[str, str, int | None]:
+        """Returns the state in a word, what there is to say about it, and how many records are left to read."""
+        with self._lock:
+            lag = None if self._now is None or self._now.lag is None else self._now.lag.total
+            return *self._state(self._clock_ms()), lag
 
     def json(self) -> bytes:
         """Returns the document."""

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.status import Status
 
-from deploy.watch.listener import About, JobState, Report, TopicLag
+from deploy.watch.listener import About, JobState, Phase, Report, TopicLag
 from deploy.watch.measures import LATE, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
@@ -42,9 +42,15 @@ class Lines:
     wants_detail = False
 
     def __init__(
-        self, *, as_json: bool, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        as_json: bool,
+        name: str = "",
+        out: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._json, self._out, self._clock = as_json, out or sys.stdout, clock
+        """name: of one of several jobs, which its lines begin with; they have no live line."""
+        self._json, self._name, self._out, self._clock = as_json, name, out or sys.stdout, clock
         self._printed_at = -EVERY_S
         self._not_printed: Report | None = None
         self._status: Status | None = None
@@ -53,7 +59,7 @@ class Lines:
         self._batches = self._records = 0
         self._rows: Counter[str] = Counter()
         self._began_s = clock()
-        if not as_json and self._out.isatty():
+        if not as_json and not name and self._out.isatty():
             self._status = Status("", console=Console(file=self._out), spinner="line")
 
     def opening(self, about: About) -> None:
@@ -104,6 +110,8 @@ class Lines:
         """Shows on a terminal that the job runs, its last batch, what it waits for and how much is left."""
         if self._status is not None:
             waits = f"waits for {now.waiting.reason.replace('_', ' ')}" if now.waiting is not None else ""
+            if now.phase is Phase.STANDBY:
+                waits = f"standby, waits for {now.behind}"
             left = unread(now.lag, ends=self._about is not None and self._about.ends)
             shown = [f"running for {self._spent()}", left, waits, *self._last]
             self._status.start()
@@ -168,7 +176,8 @@ class Lines:
             self._not_printed = None
 
     def _print(self, parts: Sequence[str]) -> None:
-        for line in fitted([_now(), *parts], self._columns):
+        named = [self._name] if self._name and not parts[0].startswith(self._name) else []
+        for line in fitted([_now(), *named, *parts], self._columns):
             self._write(line)
 
     def _write(self, line: str) -> None:

@@ -95,6 +95,7 @@ class Phase(StrEnum):
 
     STARTING = "starting"
     CONNECTING = "connecting"
+    STANDBY = "standby"
     RUNNING = "running"
     STOPPING = "stopping"
     ENDED = "ended"
@@ -140,6 +141,7 @@ class JobState:
     unreachable  why the brokers do not answer; empty: they do, as far as is known
     waited_s     for how long the run has waited so far, by reason
     plan_s       how long the plan of the newest batch took; `moment` is called right before `batch`
+    behind       of a standby: which process it waits for
     """
 
     at_ms: int
@@ -149,6 +151,7 @@ class JobState:
     unreachable: str = ""
     waited_s: Mapping[str, float] = field(default_factory=dict)
     plan_s: float = 0.0
+    behind: str = ""
 
 
 class Listener(Protocol):

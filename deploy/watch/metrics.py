@@ -5,7 +5,7 @@ is imported and made when it asks: in the server's thread.
 
     /livez    200 as long as the runner's loop turns, also while the job waits
     /readyz   200 once the job has claimed its output and runs, and as long as brokers answer; the body says what it
-              waits for
+              waits for. So says a standby that is warm: `standby; waits for process 17 on node-3`
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import platform
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import accumulate
@@ -87,7 +87,7 @@ class Metrics(Quiet):
         self._waited: dict[str, float] = {}
 
     def opening(self, about: About) -> None:
-        self._about = about
+        self._about, self._waited = about, {}
         build = measures.BUILD(1, version=about.version, python=platform.python_version())
         self.numbers.take([build, measures.JOB(1, kind=about.kind), *about.zeros])
         self.numbers.take(metric(0) for metric in METRICS if metric.type is Type.COUNTER and not metric.labels)
@@ -118,29 +118,16 @@ class Metrics(Quiet):
 
     def routes(self) -> Routes:
         """Returns the routes for machines."""
-        return {"/metrics": self._metrics, "/livez": self._livez, "/readyz": self._readyz}
+        return metrics_routes(lambda: [self])
 
-    def collect(self) -> Iterator[Family]:
-        """Yields the families of all metrics that have values: what `prometheus-client` asks of a collector."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    @property
+    def job(self) -> str:
+        """The name of the job; empty before it is known."""
+        return "" if self._about is None else self._about.name
 
+    def look(self) -> None:
+        """Takes the numbers that change without a batch."""
         self.numbers.take(list(self._at_this_moment()))
-        job = "" if self._about is None else self._about.name
-        for metric in METRICS:
-            labels = (JOB_LABEL, *metric.labels)
-            if metric.type is Type.HISTOGRAM:
-                histogram = HistogramMetricFamily(metric.full_name, metric.meaning, labels=labels)
-                for values, counted in self.numbers.counted(metric).items():
-                    bounds = [*map(str, metric.buckets), "+Inf"]
-                    cumulated = list(zip(bounds, accumulate(counted.counts), strict=True))
-                    histogram.add_metric((job, *values), cumulated, counted.total)
-                yield histogram
-                continue
-            family = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
-            simple = family(metric.full_name, metric.meaning, labels=labels)
-            for values, value in self.numbers.simple(metric).items():
-                simple.add_metric((job, *values), value)
-            yield simple
 
     def _at_this_moment(self) -> Iterator[Measured]:
         """Yields what is known at each moment, whether or not there are batches."""
@@ -158,30 +145,79 @@ class Metrics(Quiet):
             all_read = any(sides.get(topic) == "left" and not records for topic, records in lag.items())
             yield measures.BEHIND(0.0 if all_read else max(wall_ms() / 1000 - left_s, 0.0))
 
-    def _metrics(self, asked: Asked) -> Answer:
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.exposition import choose_encoder
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        encode, content_type = choose_encoder(asked.headers.get("accept", ""))
-        return Answer(encode(registry), content_type)
-
-    def _livez(self, asked: Asked) -> Answer:
+    def lives(self) -> tuple[bool, str]:
+        """Returns whether the runner's loop turns, and what there is to say."""
         stands_still_s = self._clock() - self._turned_s
-        if stands_still_s > STANDS_STILL_S and self._now.phase is Phase.RUNNING:
-            return Answer.text(f"the loop has not turned for {stands_still_s:.0f} s", HTTPStatus.SERVICE_UNAVAILABLE)
-        return Answer.text(self._state())
+        if stands_still_s > STANDS_STILL_S and self._now.phase in (Phase.RUNNING, Phase.STANDBY):
+            return False, f"the loop has not turned for {stands_still_s:.0f} s"
+        return True, self._state()
 
-    def _readyz(self, asked: Asked) -> Answer:
-        ready = self._now.phase is Phase.RUNNING and not self._now.unreachable
-        return Answer.text(self._state(), HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE)
+    def ready(self) -> tuple[bool, str]:
+        """Returns whether the job runs, or stands by, and brokers answer, and what there is to say."""
+        return self._now.phase in (Phase.RUNNING, Phase.STANDBY) and not self._now.unreachable, self._state()
 
     def _state(self) -> str:
         now = self._now
+        if now.phase is Phase.STANDBY:
+            return f"{now.phase}; waits for {now.behind}"
         if now.unreachable:
             return f"{now.phase}; the brokers do not answer: {now.unreachable}"
         if now.waiting is not None:
             since = f"waits since {iso(now.waiting.since_ms)}: "  # what a plan waits for says that itself
             return f"{now.phase}; {'' if iso(now.waiting.since_ms) in now.waiting.text else since}{now.waiting.text}"
         return str(now.phase)
+
+
+class _Families:
+    """The families of all metrics that have values, of some jobs: what `prometheus-client` calls a collector."""
+
+    def __init__(self, jobs: Sequence[Metrics]) -> None:
+        self._jobs = jobs
+
+    def collect(self) -> Iterator[Family]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        for job in self._jobs:
+            job.look()
+        for metric in METRICS:
+            labels = (JOB_LABEL, *metric.labels)
+            if metric.type is Type.HISTOGRAM:
+                histogram = HistogramMetricFamily(metric.full_name, metric.meaning, labels=labels)
+                bounds = [*map(str, metric.buckets), "+Inf"]
+                for job in self._jobs:
+                    for values, counted in job.numbers.counted(metric).items():
+                        cumulated = list(zip(bounds, accumulate(counted.counts), strict=True))
+                        histogram.add_metric((job.job, *values), cumulated, counted.total)
+                yield histogram
+                continue
+            family = CounterMetricFamily if metric.type is Type.COUNTER else GaugeMetricFamily
+            simple = family(metric.full_name, metric.meaning, labels=labels)
+            for job in self._jobs:
+                for values, value in job.numbers.simple(metric).items():
+                    simple.add_metric((job.job, *values), value)
+            yield simple
+
+
+def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
+    """Returns the routes for machines, of some jobs: of several, each has a line in what `/livez` and `/readyz` say."""
+
+    def metrics(asked: Asked) -> Answer:
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.exposition import choose_encoder
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Families(jobs()))
+        encode, content_type = choose_encoder(asked.headers.get("accept", ""))
+        return Answer(encode(registry), content_type)
+
+    def all_are(asked_of: Callable[[Metrics], tuple[bool, str]]) -> Answer:
+        found = [(job.job, *asked_of(job)) for job in jobs()]
+        lines = [f"{name}: {says}" if len(found) > 1 else says for name, _, says in found]
+        fine = all(well for _, well, _ in found)
+        return Answer.text("\n".join(lines), HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE)
+
+    return {
+        "/metrics": metrics,
+        "/livez": lambda _: all_are(Metrics.lives),
+        "/readyz": lambda _: all_are(Metrics.ready),
+    }

@@ -179,7 +179,8 @@ class _Request(BaseHTTPRequestHandler):
             return Answer.text("this server answers to its own address only", HTTPStatus.MISDIRECTED_REQUEST)
         route = self.server.routes.get(asked.path)
         if route is None:
-            return Answer.text(f"not found; there is {', '.join(sorted(self.server.routes))}", HTTPStatus.NOT_FOUND)
+            known = sorted(path for path in self.server.routes if not path.startswith("/jobs/"))
+            return Answer.text(f"not found; there is {', '.join(known)}", HTTPStatus.NOT_FOUND)
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
             return route(Asked(asked.path, dict(parse_qsl(asked.query)), headers))

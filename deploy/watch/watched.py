@@ -9,39 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING
 
 from deploy.job import CommonJob
 from deploy.watch.lines import Lines
 from deploy.watch.listener import Listener, Listeners
-from teacup.base.now import wall_ms
+
+if TYPE_CHECKING:
+    from deploy.watch.board import Board
 
 
 @contextmanager
-def watched(job: CommonJob, name: str, lines: Lines) -> Iterator[Listener]:
-    """Opens all that listens to a job, and closes it in the end; name: of the job."""
+def watched(job: CommonJob, name: str, lines: Lines, board: Board | None = None) -> Iterator[Listener]:
+    """Opens all that listens to a job, and closes it in the end.
+
+    name    of the job
+    board   of the process, if it has several jobs; None: the job has its own, if it asks for one
+    """
     listeners: list[Listener] = [lines]
     with ExitStack() as opened:
-        if job.metrics is not None:
-            from deploy.watch.history import LastHour
-            from deploy.watch.metrics import Metrics
-            from deploy.watch.page import page_routes
-            from deploy.watch.server import JobServer
+        if board is None and job.metrics is not None:
+            from deploy.watch.board import Board
 
-            metrics = Metrics()
-            takers = [metrics.numbers.take]
-            listeners.append(metrics)
-            if job.metrics.otlp is not None:
+            board = opened.enter_context(closing(Board(job.metrics, name)))
+        if board is not None:
+            shown = board.show(name)
+            listeners += [shown.metrics, shown.hour]
+            takers = [shown.metrics.numbers.take]
+            if job.metrics is not None and job.metrics.otlp is not None:
                 from deploy.watch.otlp import Otlp  # of an extra
 
-                otlp = Otlp(job.metrics.otlp, metrics)
+                otlp = Otlp(job.metrics.otlp, shown.metrics)
                 takers.append(otlp.take)
                 listeners.append(otlp)
-            hour = LastHour(wall_ms, *takers)
-            listeners.append(hour)
-            routes = {**metrics.routes(), **page_routes(hour)}
-            server = JobServer(job.metrics.host, job.metrics.port, routes, name)
-            server.start()
-            opened.callback(server.close)
+            shown.hour.give_to(*takers)
         if job.lineage is not None:
             from deploy.watch.lineage import Lineage
 

@@ -256,7 +256,7 @@ class WaitCurve:
     def drawn(self) -> dict[str, Any]:
         """Returns the curve as JSON.
 
-        rows, matched   of left records, while the join followed its topics
+        rows, matched   of left records, in the batches that were looked at while the join followed its topics
         left_out        matched rows of which it is not known when their right record became readable
         less            [ms, lost by less waiting, lost by a shorter `after`]: shares of the rows
         more            [ms, gained by more waiting, gained by a longer `after`]

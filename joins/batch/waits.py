@@ -40,7 +40,7 @@ class WaitSample:
     """What one bucket's batch contributes.
 
     listed_ms      when the batch was planned: of the left records that left in it, `gone`
-    rows, matched  of left records, and how many of them have a right one; all of them, not a sample
+    rows, matched  of left records, and how many of them have a right one; none if the batch does not look at them
     left_out       matched rows that were not sampled, as nothing is known of when right became readable
     pairs          (left time, right time, right partition, right offset, for how many rows it stands)
     missed         (hash of the key, left time) of left records without a match; of one in 2 ** missed_bits keys

@@ -20,6 +20,7 @@ from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
 from datadelay.model import Delay
 from joins.batch.state import BatchPlan
+from joins.errors import ClockBehind
 from joins.lookup.key_lookup import (
     DELAY_REFUSED,
     REFUSED,
@@ -29,7 +30,7 @@ from joins.lookup.key_lookup import (
     retained_from,
     storage_client,
 )
-from joins.lookup.spec import CONSUMER, STORE, LookupSpec, Verdict, judge
+from joins.lookup.spec import CONSUMER, STORE, LookupSpec, Verdict, clock_ahead, judge
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import Listing
 from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
@@ -69,6 +70,7 @@ class Outside:
     spec: LookupSpec
     delays: DelayClient
     storage: StorageClient
+    store_ms: int | None = None  # the storage API's clock, when it was last looked at
     _store: str = ""
     _looked_at_s: float = 0.0
 
@@ -102,7 +104,7 @@ class Outside:
         if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
             namespace = self.storage.namespace(self.spec.storage.namespace)
             retained_from(namespace)  # fails now rather than when the first batch is looked up
-            self._store = namespace.generation
+            self._store, self.store_ms = namespace.generation, namespace.now_ms
             self._looked_at_s = time.monotonic()
         return self._store
 
@@ -154,6 +156,9 @@ class LookupReader(JoinReader):
             known = self._outside.ask()  # before left's ends are listed
         except NotKnown as error:
             known = error
+        else:
+            if (reason := clock_ahead(known[0], self._outside.store_ms, now_ms)) is not None:
+                raise ClockBehind(reason)
         return self._first(left, known, now_ms) if state is None else self._next(state, left, known, now_ms)
 
     def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:

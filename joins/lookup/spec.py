@@ -6,6 +6,7 @@ far it is stored (`DelayApi`). What such a report means for left is a verdict (`
     ok, caught_up     every right record below `consumed_until` is stored: the watermark
     unknown, stale    nothing new is known; what was known remains true, because stored records stay stored
     from the future   the collector's clock is wrong, or ours: nothing new is known
+    from the past     by both APIs' clocks: ours is wrong (`clock_ahead`), and nothing is planned by it
     another generation, of the feeder or of the store: nothing that was known is true any more; left holds completely
 
 A verdict that holds left says why and since when, for people.
@@ -113,7 +114,8 @@ CONSUMER, STORE = "generation.consumer", "generation.store"
 """The names of the generations in the first batch plan's identity, and in every later one."""
 
 CLOCK_TOLERANCE_MS = 60_000
-"""How far the collector's clock may be ahead: a partition that is read to its end is judged by it."""
+"""How far the collector's clock may be ahead of the join's, and the join's of those of both APIs: a partition that is
+read to its end is judged by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,21 @@ def judge(
         return Verdict(delay.consumed_until_ms)
     reason = f": {delay.reason}" if delay.reason else ""
     return Verdict(waits_for=f"the delay of {who} is {delay.state} since {iso(delay.since_ms)}{reason}")
+
+
+def clock_ahead(delay: Delay, store_ms: int | None, now_ms: int) -> str | None:
+    """Says why the join's clock must be wrong: the clocks of both APIs are behind it. None: it may be right.
+
+    By a clock that is ahead, an idle left topic counts as read up to that time, and later records as late. If one API
+    alone is behind, its clock is the wrong one, and harms no row.
+    """
+    ahead_ms = now_ms - max(delay.now_ms, now_ms if store_ms is None else store_ms)
+    if ahead_ms <= CLOCK_TOLERANCE_MS:
+        return None
+    return (
+        f"the clock of this machine ({iso(now_ms)}) is {ahead_ms / 1_000:.0f} s ahead of those of the storage API and "
+        "of the Data Delay API: set the one that is wrong"
+    )
 
 
 def _other(what: str, known: str, now: str) -> str:

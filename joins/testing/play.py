@@ -10,7 +10,8 @@ the gap before it, how late its event time is, who (key and value), and what hap
        disorder, so the result keeps to the disorder too.
 
 Records with wrong times (`WRONG_TIMES`) are marked, and mostly have a key of their own. Of 2m + 1 records in a row at
-most m are ahead, and at most m late; steps beyond that are played as plain records.
+most m are ahead, and at most m late; steps beyond that are played as plain records. Only a producer that sends again
+(`SENT_AGAIN`) makes more late ones: they come after records of the same partition that are not.
 
 A `Cut` is what happens next in a run over a history: how it is cut into batches, and what interrupts them.
 """
@@ -42,13 +43,14 @@ class What(Enum):
     NO_TIME = "no time"
     LATE = "late"
     ZERO = "zero"  # as late as possible: 1970
+    SENT_AGAIN = "sent again"  # late, by a producer that sends a batch again after later ones: any number in a row
     AHEAD = "ahead"  # of its neighbours, by less than the skew
     SOON = "soon"  # in the future when appended, but not for ever
 
 
 AHEAD = (What.AHEAD, What.SOON)
 LATE = (What.LATE, What.ZERO)
-WRONG_TIMES = (*AHEAD, *LATE, What.NO_TIME)
+WRONG_TIMES = (*AHEAD, *LATE, What.NO_TIME, What.SENT_AGAIN)
 
 
 class Lag(Enum):
@@ -154,6 +156,8 @@ def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
                 and sum(other in kind for other in records[max(len(records) - 2 * outliers, 0) :]) >= outliers
             ):
                 what = What.RECORD
+        if what is What.SENT_AGAIN and not any(other in (What.RECORD, What.IN_TRANSACTION) for other in records):
+            what = What.RECORD
         kept.append((gap_ms, lag, who, what))
     return kept
 
@@ -201,7 +205,7 @@ def _time_ms(append: _Append, stage: Stage) -> int:
         return 0
     if what is What.SOON:
         return append.appended_ms + stage.skew_ms + 1 + 40 * lag.ms(stage.side.disorder_ms)
-    if what in (What.AHEAD, What.LATE):
+    if what in (What.AHEAD, What.LATE, What.SENT_AGAIN):
         far_ms = {Lag.NONE: 30, Lag.ONE: 1, Lag.HALF: 500, Lag.FULL: stage.skew_ms}[lag]
         plain_ms = append.appended_ms - stage.shift_ms
         if what is What.AHEAD:

@@ -57,6 +57,7 @@ _WHAT = (
     What.GAP,
 )
 _WRONG_TIMES = (What.NO_TIME, What.LATE, What.LATE, What.ZERO, What.AHEAD, What.AHEAD, What.SOON)
+_REORDERED = (What.SENT_AGAIN,) * 6
 _PARTS = (KAFKA, "$.who", "header:who")
 _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
 
@@ -114,6 +115,7 @@ def histories(
     co_partitioned: bool = False,
     max_steps: int = 12,
     wrong_times: bool = False,
+    reordered: bool = False,
     wrong_times_key: bytes | None = WRONG_TIMES_KEY,
 ) -> History:
     """Draws two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
@@ -122,6 +124,7 @@ def histories(
     max_steps       the most steps per partition, about one offset each; on average half as many
     wrong_times     also draw records with wrong times, as many as the spec's `outliers` tolerates: without a time,
                     late, of 1970, ahead, from a future that the clock reaches
+    reordered       also draw batches that a producer sent again after later ones: more late records than `outliers`
     wrong_times_key their key, so that they match no others; None: they have keys like all others
 
     Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have been
@@ -130,9 +133,10 @@ def histories(
     """
     partitions = draw(st.integers(1, 3))
     spread = partitions if co_partitioned else 0
-    left = draw(_topics(spec, spec.left, partitions, spread, max_steps, wrong_times, wrong_times_key))
+    what = (*_WHAT, *(_WRONG_TIMES if wrong_times else ()), *(_REORDERED if reordered else ()))
+    left = draw(_topics(spec, spec.left, partitions, spread, max_steps, what, wrong_times_key))
     partitions = partitions if co_partitioned else draw(st.integers(1, 3))
-    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, wrong_times, wrong_times_key))
+    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, what, wrong_times_key))
     end_ms = History(left, right, BASE_MS).end_ms
     between_ms = sorted({event.readable_ms for topic in (left, right) for event in topic.events()})
     start_ms = draw(
@@ -154,7 +158,7 @@ def _topics(
     partitions: int,
     key_spread: int,
     max_steps: int,
-    wrong_times: bool,
+    what: tuple[What, ...],
     wrong_times_key: bytes | None,
 ) -> TopicHistory:
     held = spec.idle is Idle.HOLD
@@ -174,13 +178,12 @@ def _topics(
     )
     return TopicHistory(
         side.topic,
-        tuple(play(draw(_steps(max_steps, wrong_times)), partition, stage) for partition in range(partitions)),
+        tuple(play(draw(_steps(max_steps, what)), partition, stage) for partition in range(partitions)),
     )
 
 
 @cache
-def _steps(max_steps: int, wrong_times: bool) -> st.SearchStrategy[list[Step]]:
-    what = (*_WHAT, *_WRONG_TIMES) if wrong_times else _WHAT
+def _steps(max_steps: int, what: tuple[What, ...]) -> st.SearchStrategy[list[Step]]:
     return st.lists(
         st.tuples(st.sampled_from(_GAPS_MS), st.sampled_from(Lag), st.sampled_from(_WHO), st.sampled_from(what)),
         max_size=max_steps,

@@ -88,7 +88,7 @@ class JoinBolt:
             _save_slices(kept.window, store)
             store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, read, self._give_back)
-        sampler = WaitSampler(spec, ticket, kept.listed_ms) if self._sampled else None
+        sampler = WaitSampler(spec, ticket, kept.listed_ms, kept.looked_ms) if self._sampled else None
         batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times, sampler)
         batch.summary.restored = came_from
         batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
@@ -97,6 +97,8 @@ class JoinBolt:
             self._save(batch, kept, ticket, store)
         batch.summary.seconds = times.seconds
         kept.number, kept.listed_ms = ticket.number, ticket.listed_ms
+        if sampler is not None and sampler.looks:
+            kept.looked_ms = ticket.listed_ms
         kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
         kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
         self._windows[key] = kept

@@ -1,7 +1,8 @@
 """What a bucket's batch contributes to the wait curve (`joins.batch.wait_curve`): samples of whole batches. Pure.
 
-It takes a number of records in a second, not of each batch, so that it costs little however often batches come, and
-changes no row. In a batch of a backlog there is next to nothing to learn, and next to nothing is done.
+It takes a number of records in a second, not of each batch, and looks at left records every other second only, so that
+it costs little however often batches come; it changes no row. In a batch of a backlog there is next to nothing to
+learn, and next to nothing is done.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from joins.spec import JoinSpec
 from joins.window.match import NONE, Picks, Probe
 from joins.window.slices import Slice, key_hashes
 
+LOOKS_EVERY_MS = 2_000
+"""How often left records are looked at."""
 _SOME_S, _LONGEST_S = 1.0, 10.0
 """For how long a batch samples if it is not known when the one before was, and at most."""
 
@@ -31,16 +34,22 @@ class WaitSampler:
     A batch follows its topics if all of them together are small. With `idle: hold`, topics with old times may be
     replayed, at a speed of their own: nothing is learned from that.
 
-    since_ms   when the bucket's batch before was planned, if this process has carried it out; None: it has not
+    before_ms  when the bucket's batch before was planned, if this process has carried it out; None: it has not
+    looked_ms  the same of the last batch whose left records were looked at
     """
 
-    def __init__(self, spec: JoinSpec, ticket: Ticket, since_ms: int | None) -> None:
+    def __init__(self, spec: JoinSpec, ticket: Ticket, before_ms: int | None, looked_ms: int | None) -> None:
         bucket, parts = ticket.bucket, ticket.buckets
         of_all = 1 if ticket.parts is not None else parts
         records = sum(r.records for side in (bucket.left, bucket.right) for r in side.values()) * of_all
         self._small = records < max(spec.max_records // 2, 1) and spec.idle is Idle.ADVANCE
-        passed_s = _SOME_S if since_ms is None else min(max(ticket.listed_ms - since_ms, 0) / 1_000, _LONGEST_S)
-        self._most = max(round(SAMPLED_PER_S * passed_s / parts), 1)
+
+        def most(since_ms: int | None) -> int:
+            passed_s = _SOME_S if since_ms is None else min(max(ticket.listed_ms - since_ms, 0) / 1_000, _LONGEST_S)
+            return max(round(SAMPLED_PER_S * passed_s / parts), 1)
+
+        self._most, self._most_right = most(looked_ms), most(before_ms)
+        self.looks = looked_ms is None or ticket.listed_ms - looked_ms >= LOOKS_EVERY_MS
         self._bucket = bucket
         self.sample = WaitSample(ticket.listed_ms, follows=self._small)
 
@@ -51,16 +60,18 @@ class WaitSampler:
     def entered(self, slice_: Slice) -> None:
         """Samples the right records that enter the window."""
         if self._small:
-            self.sample.add_right(slice_.hashes, slice_.times, self._most)
+            self.sample.add_right(slice_.hashes, slice_.times, self._most_right)
 
     def came_too_late(self, records: pl.DataFrame, expired: Bools) -> None:
         """Samples right records that have expired before they were read."""
         if self._small:
             records = rows_where(records, expired)
-            self.sample.add_right(key_hashes(records["key"]), records["time"].to_numpy(), self._most)
+            self.sample.add_right(key_hashes(records["key"]), records["time"].to_numpy(), self._most_right)
 
     def picked(self, left: pl.DataFrame, slices: Sequence[Slice], probe: Probe, picks: Picks) -> None:
-        """Samples what was picked for left records (`joins.window.window.SeesPicks`)."""
+        """Samples what was picked for left records (`joins.window.window.SeesPicks`), if this batch looks at them."""
+        if not self.looks:
+            return
         sample, alone = self.sample, picks.slice_of == NONE
         matched = np.flatnonzero(~alone)
         sample.rows += len(alone)

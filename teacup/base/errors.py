@@ -36,6 +36,7 @@ class ExitCode(IntEnum):
     LOCKED = 10, "another run of the collector holds the lock; nothing was done"
     DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
     ACCESS = 12, "the brokers refuse access: a login, TLS or an ACL; the message names all that is missing"
+    TAKEN_OVER = 13, "another process of the job has taken over while this one was silent; started again, it waits"
     NOT_RUNNING = 20, "a job that is looked at should run and does not: it was stopped, has failed, or never started"
     BEHIND = 21, "a job that is looked at runs, and is further behind than the limit that was given"
     DIFFERS = 22, "an audit found differences between the output and the join; they are named"

@@ -18,25 +18,52 @@ import re
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from teacup.base.times import iso
 
 AS_JSON = "TEACUP_LOG_JSON"
-"""Set in the environment of workers that log JSON: to the name of the job."""
+"""Set in the environment of workers that log JSON: to the name of the job, or to `NO_JOB` where there are several."""
+NO_JOB = "1"
 
 _mentioned: dict[str, str] = {}
+_here = threading.local()
+
+
+@contextmanager
+def of_job(name: str) -> Iterator[None]:
+    """Makes what this thread logs meanwhile name a job, one of several in this process; nothing if `name` is empty."""
+    before = getattr(_here, "said", None)
+    _here.said = {"job": name} if name else before
+    try:
+        yield
+    finally:
+        _here.said = before
+
+
+def job_here() -> str:
+    """Returns the job that this thread works for; empty if the process has only one, or works for all."""
+    return _said_here().get("job", "")
+
+
+def _said_here() -> dict[str, str]:
+    said: dict[str, str] | None = getattr(_here, "said", None)
+    return said or {}
 
 
 def mention(**what: str) -> None:
-    """Makes the JSON lines of this process say so: `job`, `generation`."""
-    _mentioned.update(what)
+    """Makes the JSON lines of this process, or of this thread if it works for one of several jobs, say so: `job`,
+    `generation`.
+    """
+    said = getattr(_here, "said", None)
+    (_mentioned if said is None else said).update(what)
 
 
 def json_line(at_ms: int, level: str, content: Mapping[str, Any]) -> str:
     """Writes an object with what every line says: time, level, and what was mentioned; the content overrides it."""
-    said = {"at_ms": at_ms, "time": iso(at_ms), "level": level, **_mentioned}
+    said = {"at_ms": at_ms, "time": iso(at_ms), "level": level, **_mentioned, **_said_here()}
     return json.dumps({**said, **content}, sort_keys=True)
 
 
@@ -53,7 +80,16 @@ class JsonLines(logging.Formatter):
         return json_line(at_ms, level, line)
 
 
-class WrappedLines(logging.Formatter):
+class TextLines(logging.Formatter):
+    """Writes text; where this thread works for one of several jobs, its name is in front."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        if (job := job_here()) and not record.message.startswith(job):
+            record.message = f"{job}: {record.message}"
+        return super().formatMessage(record)
+
+
+class WrappedLines(TextLines):
     """Writes text that wraps between words, at a width that is asked for at each line: a window may be resized."""
 
     def __init__(self, width: Callable[[], int]) -> None:
@@ -89,12 +125,12 @@ def formatter(*, as_json: bool, width: Callable[[], int] | None = None) -> loggi
     """Returns the formatter of every log line of a job; width: of a terminal, if text goes to one."""
     if as_json:
         return JsonLines()
-    return logging.Formatter(_TEXT) if width is None else WrappedLines(width)
+    return TextLines(_TEXT) if width is None else WrappedLines(width)
 
 
 def worker_environment(*, as_json: bool, job: str = "") -> dict[str, str]:
     """Returns Spark properties with which workers log like the driver of the job."""
-    return {f"spark.executorEnv.{AS_JSON}": job or "1"} if as_json else {}
+    return {f"spark.executorEnv.{AS_JSON}": job or NO_JOB} if as_json else {}
 
 
 def logs_json(properties: Mapping[str, str]) -> bool:
@@ -105,7 +141,7 @@ def logs_json(properties: Mapping[str, str]) -> bool:
 def log_like_the_driver() -> None:
     """Sets up the log, unless the process has one already; without one Python prints the message alone."""
     handler = logging.StreamHandler()
-    if (job := os.environ.get(AS_JSON, "1")) != "1":
+    if (job := os.environ.get(AS_JSON, NO_JOB)) != NO_JOB:
         mention(job=job)
     handler.setFormatter(formatter(as_json=AS_JSON in os.environ))
     logging.basicConfig(handlers=[handler])

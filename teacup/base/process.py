@@ -2,6 +2,7 @@
 
     within, begun              calls in threads of their own, where librdkafka has no time-out or does not keep to it
     PerProcess                 a few clients, kept open: a bounded cache that is emptied by a fork
+    jobs_together              how many jobs share this process and those that it starts
     on_first_use               what a package exports, imported on first use: a program pays only for what it uses
     use_arrow_without_pandas   Arrow would import pandas, only because it is installed
     no_garbage_collection      a pause while many short-lived objects exist
@@ -64,6 +65,15 @@ _idle: list[_Calls] = []
 os.register_at_fork(after_in_child=_idle.clear)  # threads stay behind
 
 
+JOBS = "TEACUP_JOBS"
+"""Set in the environment of a process that runs several jobs, and of all that it starts: how many."""
+
+
+def jobs_together() -> int:
+    """Returns how many jobs share this process: clients are kept for each, and each rests longer while it is idle."""
+    return int(os.environ.get(JOBS, "1"))
+
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -71,14 +81,14 @@ _lost_in_forks: list[object] = []
 
 
 class PerProcess(Generic[K, V]):
-    """Holds at most `limit` values by key; the least recently used one is closed first.
+    """Holds at most `limit` values by key, for each job; the least recently used one is closed first.
 
     A librdkafka client does not survive a fork (its threads are not copied), and freeing it in the child would wait for
     them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
     """
 
     def __init__(self, limit: int, close: Callable[[V], None]) -> None:
-        self._limit = limit
+        self._limit = limit * jobs_together()
         self._close = close
         self._values: OrderedDict[K, V] = OrderedDict()
         self._lock = threading.Lock()

@@ -22,9 +22,11 @@ import tenacity
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from teacup.base.config.secret_files import read_now
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
 from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
+from teacup.kafka.rotation import follow, rotates
 
 T = TypeVar("T")
 
@@ -148,7 +150,17 @@ def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Call
 def consumer_properties(kafka: Mapping[str, str], tuning: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what `consumer` gives to librdkafka, for one that is not confluent-kafka's."""
     validate(kafka)
-    return {**_COMMON, **_CONSUMER, **tuning, **kafka, **_CONSUMER_FIXED}
+    return {**_COMMON, **_CONSUMER, **tuning, **_with_secrets(kafka), **_CONSUMER_FIXED}
+
+
+def _with_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
+    """Returns the properties with secrets as their files have them now. Raises `KafkaUnavailable`: a file that is being
+    replaced is there again soon.
+    """
+    try:
+        return read_now(kafka)
+    except ValueError as error:
+        raise KafkaUnavailable(f"no client can be made: {error}") from None
 
 
 class _KnowsLeaders(Protocol):
@@ -203,8 +215,14 @@ def _make(
     logger: logging.Logger | None = None,
 ) -> T:
     validate(kafka)
+    properties = {**_COMMON, **ours, **_with_secrets(kafka), **fixed}
     try:
-        return kind({**_COMMON, **ours, **kafka, **fixed}, logger=logger or librdkafka)
+        if not rotates(kafka):
+            return kind(properties, logger=logger or librdkafka)
+        followed = type(kind.__name__, (kind,), {})  # type: ignore[arg-type]  # theirs takes no weak reference
+        made: T = followed(properties, logger=logger or librdkafka)
+        follow(made, kafka, properties)
+        return made
     except KafkaException as error:
         raise refused(kafka, error.args[0].str()) from error
 

@@ -17,6 +17,7 @@
       +- ReceiptRefused     what was delivered before is not known: nothing may be written
            +- OutputTaken   a job of this name on another checkpoint delivers to the output
            +- BatchDiffers  another batch with the same number is in the output
+           +- TakenOver     a later process of the same job delivers to the output
 
 Each error keeps its values as attributes and passes unchanged between processes (they are the exception's `args`).
 """
@@ -161,3 +162,9 @@ class OutputTaken(ReceiptRefused):
 
 class BatchDiffers(ReceiptRefused):
     """The output has rows of another batch with the same number: the checkpoint has lost its plan."""
+
+
+class TakenOver(ReceiptRefused):
+    """A later process on the same checkpoint has claimed the output: this one may have been given up for lost."""
+
+    exit_code = ExitCode.TAKEN_OVER

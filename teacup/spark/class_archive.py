@@ -11,21 +11,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from teacup.base.cache import cache_folder, cached
 from teacup.spark.errors import NoCache, SparkError
 from teacup.spark.java import SILENT, archive_name
+from teacup.spark.one_row import carry_out
 from teacup.spark.session import Session
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 WRITE_DEADLINE_S = 120.0
 
@@ -42,63 +34,16 @@ def write_archive() -> Path:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="writing-", dir=archive.parent) as folder:
         written = Path(folder) / archive.name
-        _run_and_write(written, Path(folder))
+        _run_and_write(written)
         os.replace(written, archive)
     return archive
 
 
-def _run_and_write(written: Path, folder: Path) -> None:
+def _run_and_write(written: Path) -> None:
     options = f'"-XX:ArchiveClassesAtExit={written}" {SILENT}'
     session = Session("archive", {"master": "local[1]", "spark.driver.extraJavaOptions": options}, rows_in_jvm=False)
-    spark = session.spark
-    spark.dataSource.register(_OneRow)
-    rows = spark.readStream.format(_OneRow.name()).load().mapInArrow(lambda batches: batches, "value bigint")
-    query = (
-        rows.writeStream.foreachBatch(_collect)
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination(60)
+    carry_out(session.spark)
     session.close(WRITE_DEADLINE_S)  # the JVM writes as it ends
-
-
-class _OneRow(DataSource):
-    """A stream with one row in it."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "teacup_one_row"
-
-    def schema(self) -> str:
-        return "value bigint"
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _OneRowReader()
-
-
-class _OneRowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Has nothing to prepare."""
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"rows": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        return {"rows": 1}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [InputPartition(row) for row in range(start["rows"], end["rows"])]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        yield (partition.value,)
-
-
-def _collect(frame: DataFrame, batch_id: int) -> None:
-    frame.collect()
 
 
 def _main() -> int:

@@ -38,6 +38,7 @@ _MOST_SEVERE_FIRST = (
     ExitCode.DATA_LOSS,
     ExitCode.CHECKPOINT,
     ExitCode.OUTPUT_TAKEN,
+    ExitCode.TAKEN_OVER,
     ExitCode.REFUSED,
     ExitCode.NOT_CO_PARTITIONED,
     ExitCode.UNREACHABLE,

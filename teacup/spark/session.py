@@ -15,14 +15,17 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from teacup.base.logs import AS_JSON
+from teacup.base.logs import AS_JSON, NO_JOB
+from teacup.base.process import JOBS
 from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, SessionRefused, StartFailed
 from teacup.spark.java import Jvm, archive_options, temporary_folder, use_spark_home
 from teacup.spark.master import check_master
+from teacup.spark.planner_forks import PlannerForks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,18 +57,31 @@ class Session:
     """
 
     def __init__(
-        self, name: str, spark: Mapping[str, str], *, rows_in_jvm: bool = True, exactly_once: bool = False
+        self,
+        name: str,
+        spark: Mapping[str, str],
+        *,
+        rows_in_jvm: bool = True,
+        exactly_once: bool = False,
+        jobs: int = 1,
     ) -> None:
         """Prepares a job's session. `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`,
         `MasterUnreachable`.
 
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
         exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
+        jobs          how many share it: the planners of several queries share memory
         """
         _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
         submitted = _submitted()
         self._name, self._exactly_once = name, exactly_once
         self._properties = _properties({**spark, **submitted}, rows_in_jvm)
+        self._forks: PlannerForks | None = None
+        if jobs > 1:
+            self._properties[f"spark.executorEnv.{JOBS}"] = str(jobs)  # of planners, too
+        if jobs > 1 and conf.is_local(self._properties["spark.master"]):
+            self._forks = PlannerForks()
+            _use_interpreter(self._properties, self._forks.python)
         if submitted:
             self._properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another configuration
         elif conf.is_one_machine(self._properties["spark.master"]):
@@ -101,10 +117,19 @@ class Session:
         self._warming = threading.Thread(target=run, name="warm-up", daemon=True)
         self._warming.start()
 
+    def starting(self) -> AbstractContextManager[None]:
+        """Returns what a query is started in; alone it need not wait for others (`deploy.jobs.several`)."""
+        return nullcontext()
+
     def end_planners(self) -> None:
         """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
         if self._jvm is not None:
             self._jvm.end_planners()
+
+    @property
+    def gone(self) -> bool:
+        """Whether its JVM was started here, and has ended."""
+        return self._jvm is not None and not self._jvm.runs
 
     def ended(self) -> JvmEnded | None:
         """Returns, once Spark has failed, how its JVM ended, if it did. None also if it was not started here."""
@@ -118,6 +143,8 @@ class Session:
             self._spark.stop()
         if self._jvm is not None:
             self._jvm.close(within_s)
+        if self._forks is not None:
+            self._forks.close()
 
     def _created(self) -> SparkSession:
         from py4j.protocol import Py4JJavaError
@@ -169,7 +196,9 @@ def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
     )
     properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
-    _use_this_interpreter(properties)
+    local = conf.is_local(properties["spark.master"])
+    if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
+        _use_interpreter(properties, sys.executable)
     return properties
 
 
@@ -209,19 +238,17 @@ def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
         configs.append(LOG_CONFIG_JSON)
     log_options = [f'"-Dlog4j2.configurationFile={",".join(config.as_uri() for config in configs)}"']
     if job is not None:
-        log_options.append(f'"-Dteacup.job={job}"')
+        log_options.append(f'"-Dteacup.job={"" if job == NO_JOB else job}"')
     ours = [*log_options, *(() if rows_in_jvm else _LIGHT_JVM)]
     ours += [f'"-D{name}={folder}"' for name, folder in temporary_folder().items()]
     archive = archive_options() if conf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
 
 
-def _use_this_interpreter(properties: dict[str, str]) -> None:
+def _use_interpreter(properties: dict[str, str], python: str) -> None:
     """Lets workers on this machine use our interpreter: by default Spark starts them with plain `python3`.
 
     On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
     `spark.pyspark.python`.
     """
-    local = conf.is_local(properties["spark.master"])
-    if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
-        os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = python

@@ -45,9 +45,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from teacup.base.files import with_checksum
-from teacup.base.logs import log_like_the_driver
+from teacup.base.logs import log_like_the_driver, mention
 from teacup.base.now import Every, read_clocks, wall_ms
-from teacup.base.process import use_arrow_without_pandas
+from teacup.base.process import jobs_together, use_arrow_without_pandas
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
 from teacup.spark.crossing import crossing, crossing_rows
@@ -89,6 +89,10 @@ PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[t
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
 WAIT_S = (0.01, 0.1)  # between two looks that find nothing: at first, doubled each time, and at most
+RESTS_S = 1.0
+"""At most, where several jobs share a process: each job makes the wait longer by that of one, up to here. A reader that
+has just planned waits no longer than alone."""
+_REST_SHARE = 0.1  # of the time for which there was nothing
 LOOKS_FOR_S = 5.0
 
 
@@ -101,10 +105,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
         """name: of the job, in the log; stage: as `pickled` makes it."""
         self._name, self._stage, self.control = name, stage, control
+        if jobs_together() > 1:
+            mention(job=name)  # in the planner, and in a worker that carries out its tasks
         self.listed: ListedEnds | None = None  # under `availableNow`
         self._held_since_s: float | None = None
         self._held_since_ms = 0
-        self._wait_s = WAIT_S[0]
+        self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
         self._report = Every(SAY_EVERY_S, at_once=True)
         self.notes = PlannerNotes(control.notes_file)
 
@@ -193,12 +199,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._held_since_s = None
                 self.notes.nothing_to_read()
             if end is not None:
-                self._wait_s = WAIT_S[0]
+                self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
             if done:
                 return start if end is None or self.control.stopping else with_checksum(end)
             time.sleep(self._wait_s)
-            self._wait_s = min(2 * self._wait_s, WAIT_S[1])
+            self._wait_s = min(2 * self._wait_s, self._waits_at_most_s)
         return start
+
+    @property
+    def _waits_at_most_s(self) -> float:
+        together_s = min(WAIT_S[1] * jobs_together(), RESTS_S)
+        return max(WAIT_S[1], min(together_s, _REST_SHARE * (time.monotonic() - self._planned_s)))
 
     @property
     def _looks_for_s(self) -> float:

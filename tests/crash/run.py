@@ -129,8 +129,8 @@ class Run:
         for key, value in self.changes.items():
             inner = job.get(key)
             job[key] = {**inner, **value} if isinstance(inner, dict) else value
-        environment = {**self.job.environment(), "TEACUP_FAILPOINTS": str(self.points), **self.environment}
-        with _environment(environment):
+        more = {**self.job.environment(), "TEACUP_FAILPOINTS": str(self.points), **self.environment}
+        with environment(more):
             return JobProcess(self.folder, job)
 
     def _reached(self) -> int:
@@ -320,7 +320,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def _environment(more: Mapping[str, str]) -> Iterator[None]:
+def environment(more: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in more}
     os.environ.update(more)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,9 +76,15 @@ class AerospikeProcess:
     """One node, which may be killed and started again; it keeps ports and folder."""
 
     def __init__(
-        self, folder: Path, on_a_file: bool = False, copies: int = 1, peers: Sequence[AerospikeProcess] = ()
+        self,
+        folder: Path,
+        on_a_file: bool = False,
+        copies: int = 1,
+        peers: Sequence[AerospikeProcess] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._folder, self._copies = folder, copies
+        self._environment = {**os.environ, **(environment or {})}
         self.port, self.heartbeat, self._admin, self._fabric = (free_port() for _ in range(4))
         self._storage = _ON_A_FILE.format(folder=folder) if on_a_file else _IN_MEMORY
         self._peers = peers
@@ -110,7 +116,7 @@ class AerospikeProcess:
         (self._folder / "aerospike.conf").write_text(config)
         command = [os.environ[BINARY], "--foreground", "--config-file", str(self._folder / "aerospike.conf")]
         with (self._folder / "aerospike.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
         wait_until(self._is_up)
 
     def kill(self) -> None:
@@ -173,9 +179,11 @@ class AerospikeProcess:
 
 
 @contextmanager
-def aerospike_process(folder: Path, *, on_a_file: bool = False) -> Iterator[AerospikeProcess]:
+def aerospike_process(
+    folder: Path, *, on_a_file: bool = False, environment: Mapping[str, str] | None = None
+) -> Iterator[AerospikeProcess]:
     """One node, started, and killed in the end."""
-    process = AerospikeProcess(folder, on_a_file=on_a_file)
+    process = AerospikeProcess(folder, on_a_file=on_a_file, environment=environment)
     try:
         process.start()
         yield process

@@ -34,6 +34,17 @@ class SetClock:
         return self.now_ms
 
 
+class GoingClock(SetClock):
+    """A clock that goes on from where it was set."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__("_set_s", time.monotonic())
+        super().__setattr__(name, value)
+
+    def __call__(self) -> int:
+        return self.now_ms + int(1_000 * (time.monotonic() - self._set_s))  # type: ignore[attr-defined]
+
+
 @dataclass
 class RunningApi:
     """Where a server listens, its clock, and the tokens for it."""

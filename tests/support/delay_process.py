@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,13 +25,16 @@ serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
 
 
 @contextmanager
-def server_process(database: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def server_process(
+    database: str, folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The server as users run it, ready to answer."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-c", SERVE, database, str(port)]
     url = f"http://127.0.0.1:{port}"
-    with ready_process(command, {WRITE_TOKEN_VARIABLE: TOKEN}, folder / "server.log", url) as process:
+    variables = {WRITE_TOKEN_VARIABLE: TOKEN, **(environment or {})}
+    with ready_process(command, variables, folder / "server.log", url) as process:
         yield process, url
 
 

@@ -55,8 +55,9 @@ class Stored:
 
     @property
     def may_lose_by(self):
-        """The faults after which records are missing. A start of Aerospike's only node counts as one."""
-        return ("store_wiped", "store_killed") if isinstance(self.server, AerospikeProcess) else ("store_wiped",)
+        """The faults after which records are missing. A start of Aerospike's only node, or without a log, is one."""
+        forgets = isinstance(self.server, AerospikeProcess) or "sync=no" in self.store
+        return ("store_wiped", "store_killed") if forgets else ("store_wiped",)
 
     @contextmanager
     def running(self):

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,10 @@ class Shared:
 
     def warm_up(self) -> None:
         """Its workers run."""
+
+    def starting(self) -> AbstractContextManager[None]:
+        """Not one of several that wait for each other."""
+        return nullcontext()
 
     def end_planners(self) -> None:
         """Other tests plan queries."""

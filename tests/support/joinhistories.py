@@ -15,14 +15,20 @@ advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
 
 @st.composite
-def joins_with_history(draw, *, wrong_times=False, wrong_times_key=WRONG_TIMES_KEY):
+def joins_with_history(draw, *, wrong_times=False, reordered=False, wrong_times_key=WRONG_TIMES_KEY):
     """On either path: topics that are partitioned alike or, shuffled, any two."""
     spec = draw(advancing)
     shuffled = draw(st.booleans())
     if shuffled:
         spec = replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
     return spec, draw(
-        histories(spec, co_partitioned=not shuffled, wrong_times=wrong_times, wrong_times_key=wrong_times_key)
+        histories(
+            spec,
+            co_partitioned=not shuffled,
+            wrong_times=wrong_times,
+            reordered=reordered,
+            wrong_times_key=wrong_times_key,
+        )
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,8 +25,9 @@ AT_ONCE = {"repl-diskless-sync-delay": "0"}
 class RedisProcess:
     """A server that may be killed and started again; it keeps port and folder."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None, **settings: str) -> None:
         self.folder = folder
+        self._environment = {**os.environ, **(environment or {})}
         self.port = free_port()
         self.settings = SOUND | AT_ONCE | {name.replace("_", "-"): value for name, value in settings.items()}
         self._tls = "tls-cert-file" in self.settings
@@ -44,7 +46,7 @@ class RedisProcess:
         settings = {**ports, "bind": "127.0.0.1", "dir": str(self.folder), **self.settings}
         command = [binary, *(word for name, value in settings.items() for word in (f"--{name}", value))]
         with (self.folder / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
         wait_until(self._listens)
 
     def kill(self) -> None:
@@ -98,9 +100,11 @@ class RedisProcess:
 
 
 @contextmanager
-def redis_process(folder: Path, **settings: str) -> Iterator[RedisProcess]:
+def redis_process(
+    folder: Path, environment: Mapping[str, str] | None = None, **settings: str
+) -> Iterator[RedisProcess]:
     """Started, and killed in the end; settings as in redis.conf, with _ for -."""
-    process = RedisProcess(folder, **settings)
+    process = RedisProcess(folder, environment, **settings)
     try:
         process.start()
         yield process

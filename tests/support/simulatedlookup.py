@@ -81,21 +81,24 @@ class Simulated:
         """The feeder starts over; what it stored stays stored."""
         self.fed = dict.fromkeys(self.fed, 0)
 
-    def publish(self, state=DelayState.OK):
-        """Publish what a collector finds now."""
-        now_ms = self.clock.now_ms
-        newest = self.right.newest(self.fed, now_ms + self.spec.max_future_skew_ms)
-        reported = [
+    def reported(self, listed_ms, positions):
+        """The watermarks of right's partitions at these positions, as a collector finds them by its clock."""
+        newest = self.right.newest(positions, listed_ms + self.spec.max_future_skew_ms)
+        return [
             partition_watermark(
                 disorder_ms=self.spec.right.disorder_ms,
                 newest_ms=newest[p],
-                caught_up_listed_ms=now_ms if caught_up(self.fed[p], ends.stable, ends.high) else None,
+                caught_up_listed_ms=listed_ms if caught_up(positions[p], ends.stable, ends.high) else None,
                 producer_delay_ms=self.spec.producer_delay_ms,
                 idle=self.spec.idle,
             )
             for p, ends in self.right.ends().items()
         ]
-        until_ms = watermark(reported)
+
+    def publish(self, state=DelayState.OK):
+        """Publish what a collector finds now."""
+        now_ms = self.clock.now_ms
+        until_ms = watermark(self.reported(now_ms, self.fed))
         if until_ms == UNKNOWN and state is DelayState.OK:
             state = DelayState.UNKNOWN
         self.delay = Delay(
@@ -116,13 +119,14 @@ class Simulated:
             slowest=None,
         )
 
-    def admit(self, most=None):
-        """One batch, if there is one."""
+    def admit(self, most=None, now_ms=None):
+        """One batch, if there is one. now_ms: by the join's own clock."""
+        now_ms = self.clock.now_ms if now_ms is None else now_ms
         spec = self.spec if most is None else replace(self.spec, max_records=most)
-        verdict = judge(self.delay, self.generations[STORE], self.state.identity)
+        verdict = self.verdict(now_ms)
         if verdict.shut:
             return False
-        listing = Listing(self.clock.now_ms, self.left.ends(), {})
+        listing = Listing(now_ms, self.left.ends(), {})
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         check_topics(spec, self.between(), topics)
         before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
@@ -130,6 +134,14 @@ class Simulated:
         if isinstance(planned, Held):
             return False
         self.state, self.facts = BatchPlan.from_json(json.loads(json.dumps(planned.batch_plan.to_json()))), {}
+        return self.carry_out()
+
+    def verdict(self, now_ms):
+        """What the delay means; the one clock of this world agrees with itself."""
+        return judge(self.delay, self.generations[STORE], self.state.identity)
+
+    def carry_out(self):
+        """The rows of the last batch plan are the output's."""
         for row in self.join_batch():
             if row["outcome"] in ("matched", "unmatched"):
                 names = ("left_partition", "left_offset", "right_partition", "right_offset", "outcome", "reason")

@@ -1,7 +1,12 @@
-"""A process whose clock steps while it runs, by libfaketime; `tests/install-libfaketime.sh` installs it."""
+"""A process whose clock steps while it runs, by libfaketime; `tests/install-libfaketime.sh` installs it.
+
+libfaketime allocates when it is first called, and hangs in a server whose allocator reads the clock before that (Redis
+and Aerospike, with jemalloc): these get `stepping.c`.
+"""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 
@@ -23,6 +28,17 @@ class SteppingClock:
         new = self._file.with_suffix(".new")
         new.write_text(f"{off_s:+d}\n")
         new.replace(self._file)
+
+
+class SteppingServerClock(SteppingClock):
+    """The same for a server with an allocator of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        library = folder / "stepping.so"
+        source = Path(__file__).with_name("stepping.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+        self.environment = {"LD_PRELOAD": str(library), "STEPPED_CLOCK": str(self._file)}
 
 
 def _library() -> str:

@@ -54,11 +54,11 @@ def config_of(**settings: Any) -> StorageServeConfig:
 
 
 @contextmanager
-def running_server(backend: Backend, **settings: Any) -> Iterator[RunningServer]:
-    """Start a server on a back end, which it closes; stop it in the end."""
+def running_server(backend: Backend, clock: SetClock | None = None, **settings: Any) -> Iterator[RunningServer]:
+    """Start a server on a back end, which it closes; stop it in the end. clock: None: one that moves only when set."""
     config = config_of(**settings)
     made = {name: new_token(name, scopes) for name, scopes in SCOPES.items()}
-    clock = SetClock()
+    clock = clock or SetClock()
     tokens = Tokens(tuple(token for _, token in made.values()), config.anonymous)
     with served(create_app(backend, tokens, config, clock), config) as url:
         running = RunningServer(url, clock, {name: secret for name, (secret, _) in made.items()}, config, backend)

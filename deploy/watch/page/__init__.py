@@ -1,10 +1,11 @@
-"""The page of a running job: static files that fetch `/v1/job` every two seconds, and load nothing else.
+"""The pages of running jobs: static files that fetch `/v1/job` every two seconds, and load nothing else.
 
 index.html   what there is to see
 job.css      its look, beside `teacup/http/page/base.css`
 job.js       fetches, and fills in
 flow.js      the flow with live numbers
 charts.js    lines over time, who held the join, bars, the wait curve
+jobs.html    the jobs of a process that has several, beside jobs.js, from `/v1/jobs`
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from deploy.watch.server import Answer, Asked, Route, Routes
 from teacup.http.page import HEADERS, page_files
 
 _FILES = ("index.html", "job.css", "job.js", "flow.js", "charts.js")
+_LIST = ("jobs.html", "job.css", "jobs.js")
 
 
 def page_routes(hour: LastHour) -> Routes:
@@ -24,6 +26,12 @@ def page_routes(hour: LastHour) -> Routes:
 
     files = {path: _file(content, media_type) for path, content, media_type in page_files(__name__, *_FILES)}
     return {**files, "/v1/job": job}
+
+
+def list_routes() -> Routes:
+    """Returns the routes of the list of jobs, but for what it shows."""
+    files = {path: _file(content, media_type) for path, content, media_type in page_files(__name__, *_LIST)}
+    return {"/" if path == "/jobs.html" else path: route for path, route in files.items()}
 
 
 def _file(content: bytes, media_type: str) -> Route:

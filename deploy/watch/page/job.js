@@ -8,7 +8,7 @@ import { bytes, clock, count, duration, share } from "./shapes.js";
 const REFRESH_MS = 2000;
 const LATELY_MS = 30000; // what the numbers in the flow are about
 const LEAST_MS = 300000; // what a chart shows at least
-const MARKS = { live: "●", held: "‖", idle: "○", "catching up": "»", starting: "…", stopping: "…", ended: "■", unreachable: "?" };
+const MARKS = { live: "●", held: "‖", idle: "○", "catching up": "»", starting: "…", standby: "…", stopping: "…", ended: "■", unreachable: "?" };
 const at = id => document.getElementById(id);
 let timer, last = null;
 

@@ -18,6 +18,8 @@ from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY, IDENTITY_IF_SET, JoinPath, JoinSpec
 
+FORMAT = 1
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
@@ -73,12 +75,19 @@ class Handover:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the file in the new checkpoint holds."""
-        return {**asdict(self), "left": [[p, offset] for p, offset in sorted(self.left.items())]}
+        left = [[p, offset] for p, offset in sorted(self.left.items())]
+        return {"format": FORMAT, **asdict(self), "left": left}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Handover:
-        """Reads what `to_json` wrote."""
-        return cls(**{**data, "left": dict(data["left"])})
+        """Reads what `to_json` wrote. Raises `SpecChanged` for the format of another version."""
+        rest = dict(data)
+        if (found := rest.pop("format", FORMAT)) != FORMAT:  # at first it was not written down
+            raise SpecChanged(
+                f"what `teacup move` has noted has format {found!r}, this version reads {FORMAT}: continue with the "
+                "version that wrote it, or repeat `teacup move` with a new checkpoint"
+            )
+        return cls(**{**rest, "left": dict(rest["left"])})
 
 
 def _check_same(key: str, was: str, now: str) -> None:

@@ -2,7 +2,9 @@
 
     a YAML file   stricter than YAML: a duplicate key is refused, where YAML would silently take the second one; a time
                   stays text, where YAML would drop its zone
+    include       other files below this one (`teacup.base.config.included`); a message names the file of a value
     ${NAME}       and `${NAME:-default}`: from the environment, so that no file contains secrets
+    ${file:PATH}  the content of a file (`teacup.base.config.secret_files`); relative to the file that names it
     key=value     from the command line: a value of the file replaced for one run. The key is dotted (`left.topic`), the
                   value is YAML. What is wrong with either is reported like the same fault in the file, at the place
                   `--set left.topic`
@@ -19,17 +21,21 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ValidationError
 
+from teacup.base.config.included import Merged, merged
 from teacup.base.config.keys import Problems, Text, Where, dotted, lines, problems_of, split, worded
+from teacup.base.config.secret_files import FORM, content_of
 from teacup.base.errors import SettingsInvalid
+from teacup.base.fields import is_secret
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_REPLACED = re.compile(f"{FORM.pattern}|{_VARIABLE.pattern}")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 ModelOf = Callable[[Mapping[str, Any]], type[BaseModel] | None]
@@ -46,6 +52,7 @@ class Document:
     values   the same with variables replaced
     faults   variables that could not be replaced, and assignments that could not be read
     given    places that the command line set, not the file
+    merged   the file with what it includes, and where each value is from
     """
 
     source: Path
@@ -53,6 +60,7 @@ class Document:
     values: Mapping[str, Any]
     faults: Problems
     given: tuple[Where, ...] = ()
+    merged: Merged = field(default=Merged({}, {}), repr=False)
 
     def __repr__(self) -> str:
         return f"Document({str(self.source)!r})"
@@ -69,9 +77,10 @@ class Document:
 
         assignments   `key=value` from the command line, which override the file
         """
-        raw, given, faults = assigned(load_yaml(path), assignments, model_of)
-        values, unset = with_env(raw, environ)
-        return cls(path, raw, values, [*faults, *unset], given)
+        found = merged(path, load_yaml)
+        raw, given, faults = assigned(found.values, assignments, model_of)
+        values, unset = with_env(raw, environ, lambda where: (found.file_of(where) or path).parent)
+        return cls(path, raw, values, [*faults, *unset], given, found)
 
     def as_model(self, model: type[M], also: Problems | None = None) -> M:
         """Returns its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
@@ -92,9 +101,13 @@ class Document:
         return SettingsInvalid(self.source, lines([(self._place(where), what) for where, what in problems]))
 
     def _place(self, where: Where) -> Where:
-        """Returns the place as a message names it: `--set left.topic` for what the command line gave."""
-        given = any(where[: len(place)] == place for place in self.given)
-        return (f"--set {dotted(where)}",) if given else where
+        """Returns the place as a message names it: `--set left.topic` for what the command line gave, with the file's
+        name for what is included.
+        """
+        if any(where[: len(place)] == place for place in self.given):
+            return (f"--set {dotted(where)}",)
+        file = self.merged.file_of(where)
+        return where if file in (None, self.source) else (f"{file}: {dotted(where)}",)
 
 
 def load_yaml(path: Path) -> dict[str, Any]:
@@ -121,8 +134,13 @@ def value_of(text: str) -> Any:
     return yaml.load(text, _StrictLoader)
 
 
-def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], Problems]:
-    """Returns the document with variables replaced, and a problem for each variable that cannot be replaced."""
+def with_env(
+    document: Mapping[str, Any], environ: Mapping[str, str], folder_of: Callable[[Where], Path] = lambda _: Path()
+) -> tuple[dict[str, Any], Problems]:
+    """Returns the document with variables replaced, and a problem for each variable that cannot be replaced.
+
+    folder_of   what the path of a file at a place is relative to
+    """
     problems: Problems = []
 
     def replaced(value: Any, where: tuple[str | int, ...]) -> Any:
@@ -130,25 +148,37 @@ def with_env(document: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[d
             return {key: replaced(inner, (*where, key)) for key, inner in value.items()}
         if isinstance(value, list):
             return [replaced(inner, (*where, index)) for index, inner in enumerate(value)]
-        return _text(value, where, environ, problems) if isinstance(value, str) else value
+        return _text(value, where, environ, folder_of, problems) if isinstance(value, str) else value
 
     return {key: replaced(value, (key,)) for key, value in document.items()}, problems
 
 
-def _text(text: str, where: tuple[str | int, ...], environ: Mapping[str, str], problems: Problems) -> str:
-    if "${" in _VARIABLE.sub("", text):
-        problems.append((where, "contains `${` but no variable; write ${NAME} or ${NAME:-default}"))
+def _text(
+    text: str, where: Where, environ: Mapping[str, str], folder_of: Callable[[Where], Path], problems: Problems
+) -> str:
+    if "${" in _REPLACED.sub("", text):
+        problems.append((where, "contains `${` but no variable; write ${NAME}, ${NAME:-default} or ${file:PATH}"))
         return text
+    later = len(where) > 1 and where[-2] == "kafka" and is_secret(str(where[-1]))
 
-    def value_of(found: re.Match[str]) -> str:
-        name, default = found.groups()
+    def content(found: re.Match[str]) -> str:
+        path = (folder_of(where) / found[1]).absolute()
+        try:
+            now = content_of(path)
+        except ValueError as error:
+            problems.append((where, str(error)))
+            return found[0]
+        return f"${{file:{path}}}" if later else now
+
+    def variable(found: re.Match[str]) -> str:
+        name, default = found[2], found[3]
         value = environ.get(name, default)
         if value is None:
             problems.append((where, f"the environment has no {name}; set it, or give a default: ${{{name}:-default}}"))
             return found[0]
         return value
 
-    return _VARIABLE.sub(value_of, text)
+    return _REPLACED.sub(lambda found: variable(found) if found[1] is None else content(found), text)
 
 
 class _StrictLoader(yaml.SafeLoader):

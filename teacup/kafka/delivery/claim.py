@@ -30,7 +30,7 @@ from teacup.base.process import within
 from teacup.kafka import client
 from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, access_refused, read_receipt, settle
-from teacup.kafka.delivery.receipt import Batch, Receipt, bare_claims, check_start
+from teacup.kafka.delivery.receipt import Batch, Receipt, bare_claims, check_start, check_term, next_term
 from teacup.kafka.errors import Fenced
 from teacup.kafka.log.groups import error_codes
 from teacup.kafka.write.producer import Clients
@@ -54,14 +54,17 @@ def begin(
     clients: Clients = client,
     claimed_by: str = "",
     has_ended: Callable[[str], bool] = lambda claimed_by: False,
-) -> None:
-    """Makes the output belong to this checkpoint alone.
+    terms: bool = False,
+) -> int:
+    """Makes the output belong to this checkpoint alone, and returns the term of this start (0: it has none).
 
     buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
     planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
                that had fewer buckets until now continues: the output is its own, and the others are claimed
     take_over, goes_on_after  as in `receipt.check_start`
     claimed_by  names this start in the claim; has_ended: whether the start of another claim has surely ended
+    terms      an earlier process on this checkpoint may come back: it must not go on. Once a checkpoint has terms, each
+               start has one
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
     """
@@ -72,25 +75,35 @@ def begin(
         receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
         bare = bare_claims(receipts, has_ended)
         check_new = functools.partial(check_start, take_over=take_over, goes_on_after=goes_on_after, bare=bare)
+        term = next_term(receipts, generation, begins=terms)
+        planned = {number: replace(batch, term=term) for number, batch in planned.items()}
         newest = max((batch.number for batch in planned.values()), default=0)
-        added = []
+        added: list[OutputBucket] = []
+        going_on: dict[OutputBucket, Batch | None] = {}
         for bucket, receipt in zip(buckets, receipts, strict=True):
             if not planned or bucket.number in planned:
                 check_new(receipt, generation, planned.get(bucket.number), str(bucket))
+                going_on[bucket] = planned.get(bucket.number)
             elif receipt is None or receipt.generation != generation:
                 added.append(bucket)
             else:  # of when there were as many buckets before
-                check_start(receipt, generation, Batch(generation, newest + 1, ""), str(bucket))
+                going_on[bucket] = Batch(generation, newest + 1, "", term=term)
+                check_start(receipt, generation, going_on[bucket], str(bucket))
         claimant = _Claimant(kafka, clients, generation, now_ms, claimed_by)
         if not planned:
             if bare:
                 log.info("the output was claimed by a start that wrote nothing and has ended: this one claims it")
-            claimant.claim(buckets[0], check_new)
-            list(pool.map(lambda bucket: claimant.claim(bucket, check_new), buckets[1:]))
+            term = claimant.claim(buckets[0], check_new, term, decides=True)
+            list(pool.map(lambda bucket: claimant.claim(bucket, check_new, term), buckets[1:]))
+        elif term:
+            first, *rest = going_on
+            term = claimant.sign(first, going_on[first], term, decides=True)
+            list(pool.map(lambda bucket: claimant.sign(bucket, going_on[bucket], term), rest))
     if planned:
-        settle(kafka, buckets, clients)
+        settle(kafka, [bucket for bucket in buckets if not term or bucket in added], clients)
         for bucket in added:
-            claimant.claim(bucket, functools.partial(check_start, take_over=True))
+            claimant.claim(bucket, functools.partial(check_start, take_over=True), term)
+    return term
 
 
 def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
@@ -127,15 +140,46 @@ class _Claimant:
     now_ms: Callable[[], int]
     claimed_by: str
 
-    def claim(self, bucket: OutputBucket, check: Callable[..., None]) -> None:
+    def claim(self, bucket: OutputBucket, check: Callable[..., None], term: int, *, decides: bool = False) -> int:
         """Fences a bucket's earlier writers and leaves the claim, if `check` (as `check_start`) raises nothing."""
+
+        def claimed(found: Receipt | None, term: int) -> Receipt:
+            check(found, self.generation, None, str(bucket))
+            return Receipt.claim(self.generation, self.now_ms(), self.claimed_by, term)
+
+        return self._leave(bucket, claimed, term, decides=decides)
+
+    def sign(self, bucket: OutputBucket, batch: Batch | None, term: int, *, decides: bool = False) -> int:
+        """Fences a bucket's earlier writers and gives its receipt the new term; batch: the newest that was planned."""
+
+        def signed(found: Receipt | None, term: int) -> Receipt:
+            planned = None if batch is None else replace(batch, term=term)
+            check_start(found, self.generation, planned, str(bucket))
+            if found is None:  # its first batch has left nothing
+                return Receipt.claim(self.generation, self.now_ms(), self.claimed_by, term)
+            return replace(found, term=term, at_ms=self.now_ms())
+
+        return self._leave(bucket, signed, term, decides=decides)
+
+    def _leave(
+        self, bucket: OutputBucket, receipt: Callable[[Receipt | None, int], Receipt], term: int, *, decides: bool
+    ) -> int:
+        """Leaves a receipt, and returns its term. Raises what `receipt` raises, `TakenOver`.
+
+        decides   the term is the next one after that which is found: of several processes that begin at once, each has
+                  a term of its own. In the other buckets one with a later term may have been before us
+        """
         for tries_left in reversed(range(CLAIMS)):
             try:
                 with closing(TransactionalWriter(self.kafka, bucket, self.clients)) as writer:
-                    check(writer.receipt, self.generation, None, str(bucket))
-                    writer.commit(Receipt.claim(self.generation, self.now_ms(), self.claimed_by), {})
-                return
+                    if decides:
+                        term = max(term, next_term([writer.receipt], self.generation, begins=term > 0))
+                    elif writer.receipt is not None and writer.receipt.generation == self.generation:
+                        check_term(writer.receipt, term, str(bucket))
+                    writer.commit(receipt(writer.receipt, term), {})
+                return term
             except Fenced:
                 if not tries_left:
                     raise
                 time.sleep(_PAUSE_S)
+        raise AssertionError("the last try returns or raises")

@@ -185,7 +185,7 @@ class ExactlyOnce:
         nothing_to_say = empty and rows == 0 and not needed(transactions.receipt, now_ms)
         if not was.done and not nothing_to_say:
             of = self._batch
-            receipt = Receipt(of.generation, of.number, of.digest, rows, done, sent, now_ms, reached)
+            receipt = Receipt(of.generation, of.number, of.digest, rows, done, sent, now_ms, reached, of.term)
             transactions.commit(receipt, written)
             self._bytes, self._committed_ms = 0, self._now_ms()
         if transactions.perhaps_sent_twice:

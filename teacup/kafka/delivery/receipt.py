@@ -9,6 +9,7 @@
     done         whether all of its rows are in
     sent         its rows by topic, as far as they are in
     at_ms        when this was written: Kafka deletes group offsets some days after the last commit
+    term         of a job with a standby: how often a process has taken the output over, that of this receipt included
 
 This decides what a bucket does with a batch:
 
@@ -16,6 +17,7 @@ This decides what a bucket does with a batch:
     none, the bucket's first batch       deliver all of it; it leaves a receipt even without rows
     none, a later batch                  refused: the receipt was lost, so what is in is not known
     of another generation                refused: another checkpoint has claimed the output since
+    of a later term                      refused: another process of the job has taken over since
     of an earlier batch                  deliver all of it (batches without rows leave no receipt)
     of this batch                        deliver what follows the first `rows`; nothing if it is done
     of this batch, with another digest   refused: the checkpoint has lost the plan of the batch that is in
@@ -24,6 +26,9 @@ This decides what a bucket does with a batch:
 A checkpoint without any batch first claims the output, with a receipt of its generation and the number 0. So whatever
 is still under way on an older checkpoint, including its first batch, finds another generation there, and ends. A claim
 of a start that has ended, and never wrote anything, keeps nobody out: nothing could be written twice.
+
+A process that takes over signs each bucket's receipt with the next term, and changes nothing else in it. So one that
+was taken for lost, and comes back, finds that it no longer has the output.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from teacup.kafka.errors import BatchDiffers, OutputTaken, ReceiptRefused
+from teacup.kafka.errors import BatchDiffers, OutputTaken, ReceiptRefused, TakenOver
 
 RENEW_AFTER_MS = 24 * 3_600_000
 FORMAT = 2
@@ -50,12 +55,14 @@ class Batch:
     """A batch of a bucket; the fields are those of `Receipt`.
 
     first   the number of the bucket's first batch
+    term    of the process that carries the batch out
     """
 
     generation: str
     number: int
     digest: str
     first: int = 1
+    term: int = 0
 
     def __str__(self) -> str:
         return f"batch {self.number} (digest {self.digest}) of generation {self.generation}"
@@ -79,15 +86,19 @@ class Receipt:
     sent: Mapping[str, int] = field(default_factory=dict)
     at_ms: int = 0
     reached: str = ""
+    term: int = 0
 
     @classmethod
-    def claim(cls, generation: str, at_ms: int, claimed_by: str = "") -> Receipt:
+    def claim(cls, generation: str, at_ms: int, claimed_by: str = "", term: int = 0) -> Receipt:
         """Returns what a new checkpoint leaves before its first batch. claimed_by: who starts on it, for people."""
-        return cls(generation, 0, "", 0, done=True, at_ms=at_ms, reached=claimed_by)
+        return cls(generation, 0, "", 0, done=True, at_ms=at_ms, reached=claimed_by, term=term)
 
     def to_text(self) -> str:
-        """Returns it as it is committed: offset metadata, JSON."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True, separators=(",", ":"))
+        """Returns it as it is committed: offset metadata, JSON. Without terms, as versions that had none wrote it."""
+        data = {"format": FORMAT, **asdict(self)}
+        if not self.term:
+            del data["term"]
+        return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Receipt:
@@ -157,6 +168,7 @@ def written_so_far(receipt: Receipt | None, batch: Batch, who: str) -> WrittenSo
             "checkpoint cannot continue. Let that one run; or stop it, and start a new checkpoint at a time (`start: "
             "TIME`) with `teacup run --take-over`"
         )
+    check_term(receipt, batch.term, who)
     if receipt.number > batch.number:
         raise ReceiptRefused(
             f"{who}: batch {receipt.number} is in the output, and the checkpoint asks for batch {batch.number}: it was "
@@ -172,6 +184,26 @@ def written_so_far(receipt: Receipt | None, batch: Batch, who: str) -> WrittenSo
             f"copied, or a power loss took its newest files. {_REMEDY}"
         )
     return WrittenSoFar(receipt.rows, receipt.done, receipt.sent, receipt.reached)
+
+
+def check_term(receipt: Receipt | None, term: int, who: str) -> None:
+    """Raises `TakenOver` if the receipt is of a later term."""
+    if receipt is not None and receipt.term > term:
+        raise TakenOver(
+            f"{who}: another process of this job has taken over (for the time number {receipt.term}, this one has "
+            f"{term}), because this one was silent: stopped, cut off, or taken for lost. Nothing more is written here. "
+            "Start it again with `teacup run --standby`: it then waits for the other one"
+        )
+
+
+def next_term(receipts: Iterable[Receipt | None], generation: str, *, begins: bool) -> int:
+    """Returns the term of a process that is about to claim the output.
+
+    begins   whether terms begin with it if there are none so far; without them there is none: 0
+    """
+    terms = [receipt.term for receipt in receipts if receipt is not None and receipt.generation == generation]
+    newest = max(terms, default=0)
+    return newest + 1 if begins or newest else 0
 
 
 _REMEDY = (

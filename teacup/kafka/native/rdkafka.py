@@ -43,6 +43,8 @@ _SIGNATURES: library.Signatures = {
         INT,
         (POINTER, TEXT, INT32, ctypes.POINTER(INT64), ctypes.POINTER(INT64), INT),
     ),
+    "rd_kafka_sasl_set_credentials": (POINTER, (POINTER, TEXT, TEXT)),
+    "rd_kafka_error_destroy": (None, (POINTER,)),
     "rd_kafka_consumer_close": (INT, (POINTER,)),
     "rd_kafka_destroy": (None, (POINTER,)),
 }

@@ -14,6 +14,7 @@ import ctypes
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ from teacup.kafka.errors import TopicMissing
 from teacup.kafka.native.library import INT, INT64, POINTER, TEXT
 from teacup.kafka.native.rdkafka import Functions
 from teacup.kafka.read.fetch import AT_ONCE, SCHEMA, TUNING, WAIT_MS, PartitionFetch, Taken
+from teacup.kafka.rotation import follow, rotates
 
 _CONSUMER_KIND = 1  # RD_KAFKA_CONSUMER
 _REASON_BYTES = 512
@@ -51,7 +53,7 @@ class OwnConsumer:
         """Raises `ConfigError` where librdkafka refuses a property."""
         self._kafka = functions.kafka
         self._process = os.getpid()
-        self._closed = True
+        self._closed, self._closing = True, threading.Lock()
         self._callbacks = (
             _ErrorCallback(lambda _handle, code, reason, _: on_error(KafkaError(code, _text(reason)))),
             _LogCallback(self._log),
@@ -74,6 +76,17 @@ class OwnConsumer:
         self._kafka.rd_kafka_poll_set_consumer(self.handle)
         self._kafka.rd_kafka_set_log_queue(self.handle, None)
         self.queue = self._kafka.rd_kafka_queue_get_consumer(self.handle)
+        if rotates(kafka):
+            follow(self, kafka, properties)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Takes another login, for connections that are opened from now on; any thread may call it."""
+        with self._closing:
+            if not self._closed:
+                error = self._kafka.rd_kafka_sasl_set_credentials(self.handle, username.encode(), password.encode())
+                if error:
+                    self._kafka.rd_kafka_error_destroy(error)
+                    raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
     def learn(self, topic: str, timeout_s: float) -> None:
         """Fetches the topic's leaders, as `client.learn`."""
@@ -113,9 +126,10 @@ class OwnConsumer:
 
     def close(self) -> None:
         """Closes it. Everything taken from the queue must have been destroyed before."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
         self._kafka.rd_kafka_consumer_close(self.handle)
         self._kafka.rd_kafka_queue_destroy(self.queue)
         self._kafka.rd_kafka_destroy(self.handle)

@@ -94,6 +94,7 @@ OTHER: dict[str, Any] = {
 
 ELSEWHERE = {
     "kind": "chooses the model",
+    "include": "names a file; `tests/teacup/base/config/test_included.py`",
     "left.time": "`$.at` needs `format: json`",
     "right.time": "`$.at` needs `format: json`",
     "output.delivery": "`deduplicate` needs the other one",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 
 import fsspec
 
 from deploy.jobs.run_record import FILE, KEPT, LastRun, Note, last_run, recorded
 from teacup.base.errors import ExitCode
+from teacup.base.logs import of_job
 
 
 def test_a_warning_that_comes_again_is_kept_once() -> None:
@@ -48,3 +50,24 @@ def test_a_record_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
         record.end(ExitCode.DONE)
 
     assert last_run(str(tmp_path / "gone")) is None
+
+
+def test_a_warning_of_another_job_in_the_process_is_not_this_ones(tmp_path: Path) -> None:
+    """One that is of none is of all."""
+    log = logging.getLogger("teacup.joins")
+    with of_job("clicks"), recorded(str(tmp_path)) as record:
+        log.warning("mine")
+        for job, text in (("views", "another's"), ("", "everybody's")):
+            thread = threading.Thread(target=_say, args=(log, job, text))
+            thread.start()
+            thread.join()
+        record.end(ExitCode.DONE)
+
+    found = last_run(str(tmp_path))
+    assert found is not None
+    assert [note.text for note in found.notes] == ["mine", "everybody's"]
+
+
+def _say(log: logging.Logger, job: str, text: str) -> None:
+    with of_job(job):
+        log.warning(text)

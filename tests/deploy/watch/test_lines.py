@@ -279,3 +279,18 @@ def test_the_pace_says_when_a_backlog_is_read() -> None:
 def test_durations_for_people(seconds: float, shown: str) -> None:
     """Two units at most."""
     assert shown_s(seconds) == shown
+
+
+def test_the_lines_of_one_of_several_jobs_begin_with_its_name() -> None:
+    """Unless they do so anyway."""
+    out = io.StringIO()
+    lines = Lines(as_json=False, name="clicks", out=out)
+    lines.opening(replace(ABOUT, does="clicks: joins"))
+    lines.batch(Batch())
+    lines.ended(ExitCode.DONE)
+
+    assert [line[11:].split("  ")[0] for line in out.getvalue().splitlines()] == [
+        "clicks: joins; Spark starts, Ctrl-C stops",
+        "clicks",
+        "clicks",
+    ]

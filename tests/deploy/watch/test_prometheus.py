@@ -29,11 +29,13 @@ from deploy.watch.server import JobServer
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
 from tests.deploy.jobs.conftest import job, window_job
-from tests.deploy.jobs.filling import START_MS, fill
+from tests.deploy.jobs.filling import fill
 from tests.deploy.watch.test_lines import ABOUT
 from tests.support.jobhere import Running, here
 from tests.support.packages import ROOT
+from tests.support.sparkjoin import Put, produce
 from tests.support.waiting import wait_until
 
 __all__ = ["here", "job", "window_job"]
@@ -153,10 +155,14 @@ def test_every_query_has_an_answer_from_a_job_that_runs(kafka, job, here, tmp_pa
         (url,) = re.findall(r"metrics at (http://\S+)/metrics", caplog.text)
 
         def batches() -> None:
-            """The wait curve knows when right became readable from the second batch on."""
-            for n in range(3):
-                fill(kafka, content, start=START_MS + n * 400_000)
-                running.until(lambda n=n: matched(running) > n * 120, "left records have matches")
+            """The wait curve knows when right became readable from the second live batch on."""
+            fill(kafka, content)
+            for _ in range(3):
+                before = matched(running)
+                now = [Put(i % 2, b"%d" % i, wall_ms(), b'{"n": 1}') for i in range(20)]
+                for side in ("right", "left"):
+                    produce(kafka, content[side]["topic"], now)
+                running.until(lambda before=before: matched(running) > before, "left records have matches")
 
         with prometheus(tmp_path, url) as server:
             all_answered(server, batches)

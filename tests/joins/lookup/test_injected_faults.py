@@ -40,12 +40,20 @@ PER_PARTITION = 16
 SPAN_MS = 400
 
 
-@pytest.fixture(scope="module", params=["lmdb", "redis", pytest.param("aerospike", marks=NEEDS_ASD)])
+NOT_SYNCED = pytest.param("redis, not synced", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["lmdb", "redis", NOT_SYNCED, pytest.param("aerospike", marks=NEEDS_ASD)])
 def stored(request, tmp_path_factory):
     """A storage API for all runs of this module."""
     folder = tmp_path_factory.mktemp("stored")
-    if request.param == "redis":
-        with redis_process(folder / "redis") as server, Stored(folder, server.url(), server).running() as running:
+    if request.param.startswith("redis"):
+        synced = request.param == "redis"
+        settings = {} if synced else {"appendonly": "no"}
+        with (
+            redis_process(folder / "redis", **settings) as server,
+            Stored(folder, server.url("" if synced else "?sync=no"), server).running() as running,
+        ):
             yield running
     elif request.param == "aerospike":
         at = folder / "aerospike"

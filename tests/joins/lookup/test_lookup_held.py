@@ -16,12 +16,13 @@ from deploy.dev.broker.broker import Broker
 from deploy.dev.broker.lifeline import free_port
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.errors import CallRefused, NoRetention, StoreUnreachable
+from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
 from joins.lookup.feed.source import FeedReader
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.key_lookup import RightStore
 from joins.lookup.right_items import to_items
 from joins.lookup.source import LookupReader, lookup_client
+from joins.plan.clock_checks import PlanClock
 from joins.plan.reader import JoinControl
 from joins.plan.wait_reasons import USUAL_MS, Cause
 from joins.read.batch_reader import find_facts
@@ -31,6 +32,7 @@ from teacup.kafka.read.range_reader import open_reader
 from teacup.spark.stream_reader import ReaderControl
 from teacup.storage.model import Namespace
 from tests.joins.lookup.conftest import put_left
+from tests.support.api import GoingClock
 from tests.support.dictbackend import DictBackend, unavailable
 from tests.support.loglines import PLANNERS, lines_of
 from tests.support.morepartitions import add_partitions
@@ -55,8 +57,7 @@ def backend():
 @pytest.fixture
 def server(backend):
     """A storage API in this process."""
-    with running_server(backend, namespaces=NAMESPACES, max_items=50) as running:
-        running.clock.now_ms = wall_ms()
+    with running_server(backend, GoingClock(wall_ms()), namespaces=NAMESPACES, max_items=50) as running:
         yield running
 
 
@@ -296,6 +297,31 @@ def test_canary_without_a_look_at_the_collectors_clock_left_goes(world, spec, lo
 
     with pytest.raises(AssertionError):
         is_not_believed(world, spec, look)
+
+
+def is_not_planned_by(world, spec, monkeypatch, delays_ms):
+    """The join's own clock is two hours ahead, and that of the Data Delay API is `delays_ms` ahead."""
+    ahead_ms = wall_ms() + 120 * MINUTE_MS
+    monkeypatch.setattr(PlanClock, "now_ms", lambda self, listed_ms=None: ahead_ms)
+    world.publish("stored", wall_ms() - MINUTE_MS)
+    world.delays.clock.now_ms = wall_ms() + delays_ms
+    reader = LookupReader(spec, JoinControl())
+    try:
+        with pytest.raises(ClockBehind, match=r"is 7\d\d\d s ahead of those of the storage API and of the Data Delay"):
+            reader.plan({})
+    finally:
+        reader.stop()
+
+
+def test_a_join_whose_clock_is_ahead_of_both_apis_plans_nothing(world, spec, monkeypatch):
+    """Left would be read up to that time, and later records late. The message names the clocks."""
+    is_not_planned_by(world, spec, monkeypatch, 0)
+
+
+def test_a_join_whose_clock_is_ahead_of_one_api_goes_on(world, spec, monkeypatch):
+    """That API's clock is the one that is wrong."""
+    with pytest.raises(pytest.fail.Exception):
+        is_not_planned_by(world, spec, monkeypatch, 120 * MINUTE_MS)
 
 
 def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_not_there(spec, server):

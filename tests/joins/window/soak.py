@@ -1,4 +1,4 @@
-"""Many generated histories with wrong record times, cut and restarted at random: `make soak`.
+"""Many generated histories, cut and restarted at random: `make soak`. Records have wrong times or come much too late.
 
     python -m tests.joins.window.soak --histories 2000 --seed 7
 
@@ -32,7 +32,7 @@ def soak(histories: int, number: int) -> None:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(joins_with_history(wrong_times=True), cuts(), st.randoms(use_true_random=False))
+    @given(joins_with_history(wrong_times=True, reordered=True), cuts(), st.randoms(use_true_random=False))
     def holds(join, steps, chance):
         nonlocal done, right, wrong
         spec, history = join

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -193,3 +194,22 @@ def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
         each.close()
 
     assert 1 <= len([record for record in caplog.records if record.name.startswith("teacup")]) <= 10
+
+
+def test_what_a_thread_logs_for_one_of_several_jobs_names_it() -> None:
+    """In front of a text, unless it begins so already; in JSON as `job`, also what is mentioned there."""
+    record = logging.LogRecord("teacup", logging.WARNING, "", 0, "it waits", None, None)
+    named = logging.LogRecord("teacup", logging.WARNING, "", 0, "clicks: it waits", None, None)
+    other: list[str] = []
+    with logs.of_job("clicks"):
+        mention(generation="g")
+        texts = [formatter(as_json=False).format(each) for each in (record, named)]
+        line = json.loads(formatter(as_json=True).format(record))
+        thread = threading.Thread(target=lambda: other.append(formatter(as_json=False).format(record)))
+        thread.start()
+        thread.join()
+
+    assert all(text.endswith("WARNING clicks: it waits") for text in texts)
+    assert (line["job"], line["generation"]) == ("clicks", "g")
+    assert "clicks" not in other[0] + formatter(as_json=False).format(record)
+    assert "generation" not in json.loads(formatter(as_json=True).format(record))

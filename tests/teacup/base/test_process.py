@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from teacup.base.process import begun, within
+from teacup.base.process import JOBS, PerProcess, begun, within
 
 
 def test_a_call_gives_what_it_returns_or_raises():
@@ -74,3 +74,14 @@ assert pa.Table.from_pandas(pd.DataFrame({"a": [1]})).num_rows == 1
 def test_arrow_imports_no_pandas_until_it_is_asked_for_it() -> None:
     """In a process of its own: Arrow looks once."""
     subprocess.run([sys.executable, "-c", IN_A_PROCESS], check=True)
+
+
+def test_a_process_of_several_jobs_keeps_clients_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise they would take each other's place at every batch."""
+    monkeypatch.setenv(JOBS, "3")
+    closed: list[int] = []
+    clients = PerProcess[int, int](2, closed.append)
+    for number in range(7):
+        clients.get(number, lambda number=number: number)  # type: ignore[misc]
+
+    assert closed == [0]

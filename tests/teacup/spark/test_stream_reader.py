@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
+from teacup.base.process import JOBS
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
+from teacup.spark import stream_reader
 from teacup.spark.crossing import Failure, crossed
 from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
 
@@ -236,3 +239,25 @@ def test_a_spark_task_gets_several_pieces_where_the_reader_says_so(together: int
 def test_nothing_is_read_where_nothing_was_planned() -> None:
     """Spark replays a batch 0 that ends where it starts."""
     assert Many([None], ReaderControl()).partitions({}, {}) == []
+
+
+@pytest.mark.parametrize(("jobs", "longest_s"), [("1", 0.1), ("4", 0.4), ("30", 1.0)])
+def test_an_idle_reader_rests_longer_the_more_jobs_share_its_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, jobs: str, longest_s: float
+) -> None:
+    """One that has just planned looks as often as alone."""
+    monkeypatch.setenv(JOBS, jobs)
+    now_s, slept = [100.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now_s[0] += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], perf_counter=lambda: now_s[0], sleep=sleep)
+    monkeypatch.setattr(stream_reader, "time", clock)
+    reader = Planning([None], ReaderControl(stop_file=tmp_path / "stop"))
+    for _ in range(10):
+        look(reader)
+
+    assert max(slept[:10]) <= 0.1
+    assert max(slept) == pytest.approx(longest_s)

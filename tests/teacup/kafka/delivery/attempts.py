@@ -34,9 +34,9 @@ def is_settled(kafka, topic):
         log.close()
 
 
-def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d"):
+def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d", term=0):
     """One attempt at a batch of these values, as a task makes it; returns how many it wrote."""
-    delivery = ExactlyOnce(kafka, bucket, Batch(generation, number, digest))
+    delivery = ExactlyOnce(kafka, bucket, Batch(generation, number, digest, term=term))
     try:
         was = delivery.written_so_far()
         rest = [] if was.done else values[was.rows :]

@@ -17,7 +17,7 @@ from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.delivery import ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch, Receipt
-from teacup.kafka.errors import KafkaIOError, OutputTaken, ReceiptRefused
+from teacup.kafka.errors import KafkaIOError, OutputTaken, ReceiptRefused, TakenOver
 from tests.teacup.kafka.delivery.simulatedcluster import Cluster, Fate, Worker
 
 BUCKET = OutputBucket("job", 0, "out")
@@ -31,7 +31,9 @@ class Job:
     """A checkpoint: what it has planned, and how many batches it has committed.
 
     lost     the plan that a power loss took: it is restored when the job refuses to continue without it
-    ended    it found that another checkpoint has the output
+    ended    it found that another checkpoint, or another process on this one, has the output
+    term     of its process, where there are standbys: these share the plans of their checkpoint
+    looked   the newest plan that its process found when it began
     """
 
     generation: str
@@ -42,12 +44,14 @@ class Job:
     ended: bool = False
     attempt: Worker | None = None
     replans: int = 0
+    term: int = 0
+    looked: int = 0
 
     def batch(self, rows: Callable[[], int]) -> Batch:
         number = self.committed + 1
         if number not in self.plans:
             self.plans[number] = (f"plan {self.replans}", rows())
-        return Batch(self.generation, number, self.plans[number][0])
+        return Batch(self.generation, number, self.plans[number][0], term=self.term)
 
     def newest(self) -> dict[int, Batch]:
         number = max(self.plans, default=0)
@@ -83,14 +87,14 @@ def deliver(batch: Batch, rows: int, parts: int) -> Callable[[Worker], object]:
     return task
 
 
-def begin(job: Job, take_over: bool) -> Callable[[Worker], object]:
+def begin(job: Job, take_over: bool, terms: bool) -> Callable[[Worker], object]:
     """A task: what a driver does before Spark starts."""
 
-    def task(worker: Worker) -> str:
+    def task(worker: Worker) -> int:
         now_ms = lambda: int(worker.cluster.now_s * 1000)  # noqa: E731
-        planned = job.newest()
-        claim.begin(KAFKA, [BUCKET], job.generation, planned, take_over=take_over, now_ms=now_ms, clients=worker)
-        return "begun"
+        job.looked = max(job.plans, default=0)
+        planned, how = job.newest(), {"take_over": take_over, "terms": terms}
+        return claim.begin(KAFKA, [BUCKET], job.generation, planned, **how, now_ms=now_ms, clients=worker)
 
     return task
 
@@ -98,7 +102,9 @@ def begin(job: Job, take_over: bool) -> Callable[[Worker], object]:
 class History:
     """Drawn step by step; call `check` after each."""
 
-    def __init__(self, data: st.DataObject) -> None:
+    def __init__(self, data: st.DataObject, *, standbys: bool = False) -> None:
+        """standbys: another process on the same checkpoint may take over, while the one before goes on."""
+        self._standbys, self._newest_term = standbys, ("", 0)
         self.cluster = Cluster()
         self.jobs = [Job("checkpoint 0")]
         self.workers: list[Worker] = []
@@ -114,7 +120,8 @@ class History:
 
     def step(self) -> None:
         moves = [self._go_on] * 12 + [self._pass_time, self._deliver_late, self._kill, self._leave_behind]
-        moves += [self._restart, self._lose_plan, self._take_over]
+        more = [self._stand_by] * 2 if self._standbys else [self._lose_plan]  # whoever is taken for lost loses no file
+        moves += [self._restart, *more, self._take_over]
         self.draw(st.sampled_from(moves))()
         self._start_tasks()
         self.check()
@@ -143,6 +150,10 @@ class History:
         """What holds at every point at which somebody may read."""
         rows = self.cluster.committed()
         found = self._receipt()
+        if found is not None:
+            generation, term = self._newest_term
+            assert found.generation != generation or found.term >= term, "an earlier process has written after a later"
+            self._newest_term = found.generation, found.term
         for job in self.jobs:
             mine = [row for row in rows if row[0] == job.generation]
             if job.generation in self.last_word:
@@ -183,7 +194,7 @@ class History:
                 parts = self.draw(st.integers(1, 2))
                 job.attempt.begin(deliver(batch, job.plans[batch.number][1], parts))
             else:
-                job.attempt.begin(begin(job, take_over=job is self.job and len(self.jobs) > 1))
+                job.attempt.begin(begin(job, job is self.job and len(self.jobs) > 1, self._standbys))
             self._look(job.attempt)
 
     def _go_on(self) -> None:
@@ -213,10 +224,13 @@ class History:
                 self._ended(job, worker.outcome)
 
     def _ended(self, job: Job, outcome: object) -> None:
-        if outcome == "begun":
-            job.begun = True
+        if isinstance(outcome, int):
+            job.begun, job.term = True, outcome
+            job.committed = max(other.committed for other in self.jobs if other.generation == job.generation)
             older = [
-                earlier for earlier in self.jobs[: self.jobs.index(job)] if earlier.generation not in self.last_word
+                earlier
+                for earlier in self.jobs[: self.jobs.index(job)]
+                if earlier.generation not in {*self.last_word, job.generation}
             ]
             for earlier in older:
                 self.last_word[earlier.generation] = sum(
@@ -224,9 +238,11 @@ class History:
                 )
         elif outcome == "delivered":
             job.committed += 1
-        elif isinstance(outcome, OutputTaken):
+        elif isinstance(outcome, OutputTaken | TakenOver):
             assert job is not self.job, "the newest checkpoint has lost its output"
             job.ended = True
+        elif isinstance(outcome, ReceiptRefused) and not job.begun and max(job.plans, default=0) > job.looked:
+            return  # the one that was taken for lost went on meanwhile: the checkpoint is read again
         elif isinstance(outcome, ReceiptRefused):
             assert job.lost is not None, f"nothing was lost, and {outcome}"
             self._put_back(job)
@@ -296,9 +312,15 @@ class History:
         if len(self.jobs) < 3 and self.job.begun:
             self.jobs.append(Job(f"checkpoint {len(self.jobs)}"))
 
+    def _stand_by(self) -> None:
+        """Another process on the same checkpoint takes this one for lost; both go on."""
+        job = self.job
+        if job.begun and not job.ended and len(self.jobs) < 4:
+            self.jobs.append(Job(job.generation, job.plans, job.committed))
 
-def play(data: st.DataObject) -> None:
-    history = History(data)
+
+def play(data: st.DataObject, *, standbys: bool = False) -> None:
+    history = History(data, standbys=standbys)
     try:
         for _ in range(data.draw(st.integers(0, 40))):
             history.step()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -12,8 +12,8 @@ from teacup.kafka.delivery import claim
 from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import COMMIT, OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import Batch, Receipt
-from teacup.kafka.errors import OutputTaken, ReceiptRefused
-from tests.teacup.kafka.delivery.attempts import attempt, committed
+from teacup.kafka.errors import Fenced, OutputTaken, ReceiptRefused, TakenOver
+from tests.teacup.kafka.delivery.attempts import attempt, committed, is_settled
 
 
 @pytest.fixture
@@ -214,3 +214,74 @@ def test_of_two_that_replace_a_claim_at_once_the_second_leaves_no_trace(kafka, b
         claim.begin(kafka, buckets, "ours", {}, has_ended=lambda claimed_by: claimed_by == "a start")
 
     assert generations(kafka, buckets) == ["theirs", "ended"]
+
+
+def terms(kafka, buckets):
+    return [receipt and receipt.term for receipt in (read_receipt(kafka, bucket)[0] for bucket in buckets)]
+
+
+def test_a_process_that_was_taken_for_lost_writes_nothing_more(kafka, buckets):
+    """The next term is in every receipt, also where its first batch has left none; what was written stays known."""
+    assert claim.begin(kafka, buckets[:1], "g", {}, terms=True) == 1
+    assert attempt(kafka, buckets[0], 1, [b"a", b"b"], term=1) == 2
+    planned = {0: Batch("g", 1, "d"), 1: Batch("g", 1, "d")}
+
+    assert claim.begin(kafka, buckets, "g", planned, terms=True) == 2
+
+    assert terms(kafka, buckets) == [2, 2]
+    with suppress(Fenced), pytest.raises(TakenOver):  # with the producer of its last batch
+        attempt(kafka, buckets[0], 2, [b"late"], term=1)
+    with pytest.raises(TakenOver, match="another process of this job has taken over"):
+        attempt(kafka, buckets[0], 2, [b"late"], term=1)
+    with pytest.raises(TakenOver):
+        attempt(kafka, buckets[1], 1, [b"late"], term=1)
+    assert attempt(kafka, buckets[0], 1, [b"a", b"b"], term=2) == 0
+    assert attempt(kafka, buckets[1], 1, [b"c"], term=2) == 1
+    assert sorted(committed(kafka, buckets[0].topic)) == [b"a", b"b", b"c"]
+
+
+def test_an_open_transaction_of_a_lost_process_ends_when_another_takes_over(kafka, buckets):
+    """It had written half of its batch; its next call fails, and readers are not kept waiting."""
+    claim.begin(kafka, buckets[:1], "g", {}, terms=True)
+    with closing(TransactionalWriter(kafka, buckets[0])) as lost:
+        lost.write(buckets[0].topic, None, [b"half"], None, [0])
+
+        claim.begin(kafka, buckets[:1], "g", {0: Batch("g", 1, "d")}, terms=True)
+
+        assert is_settled(kafka, buckets[0].topic)
+        with pytest.raises(Fenced):
+            lost.commit(Receipt("g", 1, "d", 1, True, term=1), {buckets[0].topic: 1})
+    assert attempt(kafka, buckets[0], 1, [b"half", b"rest"], term=2) == 2
+    assert committed(kafka, buckets[0].topic) == [b"half", b"rest"]
+
+
+def test_a_start_without_a_standby_has_a_term_where_there_were_some(kafka, buckets):
+    """Else its own batches would be refused; and a checkpoint without any keeps the receipts of earlier versions."""
+    claim.begin(kafka, buckets, "g", {}, terms=True)
+    assert claim.begin(kafka, buckets, "g", {n: Batch("g", 1, "d") for n in (0, 1)}) == 2
+
+    assert claim.begin(kafka, buckets, "new", {}, take_over=True) == 0
+    assert terms(kafka, buckets) == [0, 0]
+
+
+def test_of_processes_that_take_over_at_once_each_has_its_own_term(kafka, buckets):
+    """The later one has the output; the others found that out while they claimed, or will with their first batch."""
+    claim.begin(kafka, buckets, "g", {}, terms=True)
+    planned = {n: Batch("g", 1, "d") for n in (0, 1)}
+
+    def start(_):
+        try:
+            return claim.begin(kafka, buckets, "g", planned, terms=True)
+        except (TakenOver, Fenced):
+            return None
+
+    with ThreadPoolExecutor(3) as pool:
+        won = [term for term in pool.map(start, range(3)) if term is not None]
+
+    assert len(set(won)) == len(won)
+    assert terms(kafka, buckets[:1]) >= [max(won)]
+    last = max(terms(kafka, buckets))
+    assert attempt(kafka, buckets[1], 1, [b"row"], term=last) == 1
+    for term in set(won) - {last}:
+        with pytest.raises(TakenOver):
+            attempt(kafka, buckets[1], 1, [b"row"], term=term)

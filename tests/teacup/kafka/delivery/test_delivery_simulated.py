@@ -47,6 +47,13 @@ def test_each_row_is_in_the_output_once_whatever_happens(data):
     play(data)
 
 
+@settings(suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_each_row_is_in_the_output_once_whoever_takes_over_for_whom(data):
+    """Processes on the same checkpoint: each may be taken for lost, and comes back in the middle of anything."""
+    play(data, standbys=True)
+
+
 def _receipt_read_before_fencing(patched: pytest.MonkeyPatch) -> None:
     def obvious(self, kafka, bucket, clients):
         self.receipt, self._group = read_receipt(kafka, bucket, clients)
@@ -95,6 +102,22 @@ SEEDS = {
     _generation_ignored: 381,
     _nobody_is_fenced: 396,
 }
+
+
+@pytest.mark.canary
+def test_without_terms_an_earlier_process_writes_after_a_later_one():
+    """The fence alone does not keep it out: it tries again, with a new producer."""
+
+    @searched(seed=1)
+    @given(st.data())
+    def found(data):
+        play(data, standbys=True)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(receipt, "check_term", lambda found, term, who: None)
+        patched.setattr(claim, "check_term", lambda found, term, who: None)
+        with pytest.raises(AssertionError, match="an earlier process has written"):
+            found()
 
 
 @pytest.mark.canary

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from teacup.base.now import wall_ms
 from teacup.storage.backends.aerospike import store as aerospikestore
-from teacup.storage.backends.aerospike.facts import Node
-from teacup.storage.backends.aerospike.records import ABSENT, LOST, ReadRecord, Swap
 from teacup.storage.backends.aerospike.store import AerospikeStore
 from teacup.storage.backends.entries import StoredNamespace
 from teacup.storage.errors import StorageUnavailable
-from teacup.storage.model import Backend, Item, Keep, Namespace, WriteResult
+from teacup.storage.model import Backend, Item, Keep, Namespace
+from tests.support.aerospikedict import Records
 from tests.support.canary import searched
 from tests.support.clocklife import (
     any_life,
@@ -25,36 +21,6 @@ from tests.support.clocklife import (
 )
 from tests.support.clocks import HOUR_MS, STEP_MS
 from tests.teacup.storage.stores import Open, namespace
-
-
-class Records:
-    """Records of one node that are kept for ever: no time to live, no failures, no removal."""
-
-    kept: dict[tuple[str, Any], ReadRecord]
-
-    def __init__(self, hosts: object, name: str) -> None:
-        self.where = name
-        self._swaps = 0
-
-    def cluster(self) -> dict[str, Node]:
-        return {"a": Node("K", 1, True, 1, 0, False, 1, clock_ms=wall_ms() // 1_000 * 1_000)}
-
-    def fetch(self, set_name: str, keys: Sequence[Any], name: str) -> list[ReadRecord]:
-        return [self.kept.get((set_name, key), ABSENT) for key in keys]
-
-    def swap(self, set_name: str, swaps: Sequence[Swap]) -> list[WriteResult | None]:
-        return [self._swapped(set_name, swap) for swap in swaps]
-
-    def _swapped(self, set_name: str, swap: Swap) -> WriteResult | None:
-        if self.kept.get((set_name, swap.key), ABSENT).nonce != swap.before.nonce:
-            return LOST
-        self._swaps += 1
-        value = bytes(swap.value) if isinstance(swap.value, bytearray) else swap.value
-        self.kept[set_name, swap.key] = ReadRecord(self._swaps, value)
-        return None
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def test_eviction_that_is_switched_on_holds_at_once_and_is_noticed_afterwards(se
             server.set(**{setting: "1" if setting == "nsup_period" else "0"})
         assert generation(store) == before
 
-        server.says("eviction-reset:namespace=test;ttl=7200")
+        server.says("eviction-reset:namespace=test;ttl=36000")  # the server frees items three hours after their end
         wait_until(lambda: missing(store, numbered(0, 100)) > 0)
 
         assert generation(store) != before

@@ -1,0 +1,66 @@
+"""A small file of ours in a checkpoint, on any file system: JSON with a checksum, replaced as a whole.
+
+For what others look at, not for what must survive a power failure: it is not synced to the disk. Calls raise what the
+file system raises; each has errors of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from typing import Any
+
+import fsspec
+
+from teacup.base import files
+from teacup.base.fields import local_folder
+
+log = logging.getLogger("teacup.deploy.checkpoint_file")
+
+
+class CheckpointFile:
+    """One file, which several processes may write and read."""
+
+    def __init__(self, checkpoint: str, name: str) -> None:
+        """checkpoint: a folder or a URL."""
+        self._folder, self._name = local_folder(checkpoint), name
+        self._where = f"{checkpoint.rstrip('/') if self._folder is None else self._folder}/{name}"
+
+    def read(self) -> Any:
+        """Returns the content; None if there is no file, or it is damaged."""
+        try:
+            data = self._data()
+        except FileNotFoundError:
+            return None
+        try:
+            return files.from_checked_text(data.decode().rstrip("\n"))
+        except ValueError as error:
+            log.debug("%s is damaged: %s", self._where, error)
+            return None
+
+    def write(self, value: Any) -> None:
+        """Replaces the content."""
+        data = f"{files.checked_text(value)}\n".encode()
+        if self._folder is None:
+            storage, path = fsspec.core.url_to_fs(self._where)
+            storage.pipe_file(path, data)
+            return
+        new = self._folder / f"{self._name}.{os.getpid()}.new"
+        new.write_bytes(data)
+        new.replace(self._folder / self._name)
+
+    def remove(self) -> None:
+        """Removes the file, if it is there."""
+        with suppress(FileNotFoundError):
+            if self._folder is not None:
+                (self._folder / self._name).unlink()
+            else:
+                storage, path = fsspec.core.url_to_fs(self._where)
+                storage.rm_file(path)
+
+    def _data(self) -> bytes:
+        if self._folder is not None:
+            return (self._folder / self._name).read_bytes()
+        storage, path = fsspec.core.url_to_fs(self._where)
+        return bytes(storage.cat_file(path))

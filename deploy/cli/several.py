@@ -1,0 +1,73 @@
+"""`teacup run` of several job files, or of a folder: their jobs share a process. Slow imports are left to the call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from deploy.cli.commands import log_job
+from deploy.jobs.stopping import Stop, StopRequest
+from teacup.base.errors import ExitCode, SettingsInvalid
+
+if TYPE_CHECKING:
+    from deploy.job import CommonJob
+    from deploy.jobs.runner import JobKind
+    from deploy.jobs.several import JobShare
+
+
+def run_files(
+    places: Sequence[Path],
+    *,
+    take_over: bool = False,
+    accept_sample: bool = False,
+    assignments: Sequence[str] = (),
+    stop: Stop | None = None,
+) -> ExitCode:
+    """Runs the jobs of files and folders, like `deploy.cli.app.run_file` that of one."""
+    consent = {"take_over": take_over, "accept_sample": accept_sample}
+    if stop is None:
+        with Stop() as own:
+            return run_files(places, **consent, assignments=assignments, stop=own)
+    from deploy.load import load_jobs
+
+    def read() -> dict[Path, CommonJob]:
+        return load_jobs(places, assignments)
+
+    try:
+        jobs = read()
+    except SettingsInvalid as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    log_job(as_json=next(iter(jobs.values())).json_log)
+    from deploy.jobs.query import failed
+    from deploy.jobs.runner import run
+    from deploy.jobs.several import Several, SharedSession
+    from deploy.kinds import kind_of
+    from deploy.watch.board import Board
+    from deploy.watch.lines import Lines
+    from deploy.watch.watched import watched
+
+    def made(job: CommonJob) -> JobKind:
+        return kind_of(job, **consent)
+
+    def carry_out(job: CommonJob, request: StopRequest, share: JobShare) -> ExitCode:
+        with (
+            closing(Lines(as_json=job.json_log, name=job.job_name)) as lines,
+            watched(job, job.job_name, lines, board) as listener,
+        ):
+            return run(made(job), listener, request, share)
+
+    with ExitStack() as opened:
+        try:
+            session = opened.enter_context(closing(SharedSession([made(job) for job in jobs.values()])))
+        except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting is logged and becomes an exit code
+            return failed(error)
+        board = Board.of([*jobs.values()])
+        if board is not None:
+            opened.callback(board.close)
+        forget = (lambda _: None) if board is None else board.forget
+        return Several(jobs, read, carry_out, session, stop, forget).run()

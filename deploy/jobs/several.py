@@ -1,0 +1,343 @@
+"""Several jobs in one process: one JVM, one Spark session, one pool of workers; a thread and a query for each job.
+
+    each     its own lock, run record, listeners, settings of the session, and fair share of the workers
+    fails    the others go on. After an exit code that another try may help (`TRIED_AGAIN`) it is started again, after
+             2 s, 4 s, ... a minute; one that has run for longer than a minute begins with 2 s. Else it stays down
+    reload   SIGHUP, unless a terminal is there: files are read again. What is new is started, what is gone is stopped,
+             what has changed is restarted, and what is down is started. If a file is wrong nothing changes
+    stop     the first signal stops all cleanly, a second one at once
+    ends     once all have ended. If Spark's JVM ends, all do: starting it again is for the process' supervisor
+
+A job is the same as alone (`deploy.jobs.runner.run`), but for its host.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deploy.job import CommonJob
+from deploy.jobs.runner import JobKind, SparkOfJob, spark_properties
+from deploy.jobs.stopping import Stop, StopRequest
+from deploy.jobs.supervisor import Supervised, Supervisor
+from deploy.watch.metrics import STANDS_STILL_S
+from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.logs import of_job
+from teacup.spark.conf import of_checkpoint
+from teacup.spark.java import check_java
+from teacup.spark.session import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("teacup")
+
+TRIED_AGAIN = frozenset({ExitCode.FAILED, ExitCode.UNREACHABLE})
+WAITS_S = (2.0, 60.0)
+"""Before a start after a failure: the first time, doubled each time, and at most."""
+TURN_S = 0.25
+HURRY_S = 10.0
+"""How long jobs may take after a second signal."""
+JOBS_PER_REST, MOST_RESTS = 5, 6.0
+STARTED_AT_ONCE = 2
+"""How many queries: each takes a second of CPU, and others that wait for it would run into their time limits."""
+
+Jobs = Mapping[Path, CommonJob]
+CarryOut = Callable[[CommonJob, StopRequest, "JobShare"], ExitCode]
+
+
+class SharedSession:
+    """The session of several jobs, from here to `close`."""
+
+    def __init__(self, kinds: Sequence[JobKind]) -> None:
+        """Raises what `Session` raises."""
+        check_java()
+        jobs = [kind.common for kind in kinds]
+        self.properties = properties_of(jobs)
+        self.rests = min(max(len(kinds) / JOBS_PER_REST, 1.0), MOST_RESTS)
+        self._session = Session(
+            "teacup",
+            {**self.properties, **spark_properties(jobs[0], {"spark.scheduler.mode": "FAIR"}, name="")},
+            rows_in_jvm=any(kind.rows_in_jvm for kind in kinds),
+            exactly_once=all(kind.exactly_once for kind in kinds),
+            jobs=len(kinds),
+        )
+        self._lock, self._warm = threading.Lock(), False
+        self._starting = threading.BoundedSemaphore(STARTED_AT_ONCE)
+
+    @property
+    def gone(self) -> bool:
+        """Whether its JVM has ended."""
+        return self._session.gone
+
+    def close(self) -> None:
+        """Stops Spark."""
+        self._session.close()
+
+    def spark(self, name: str) -> SparkSession:
+        """Returns a session for a job: settings of its own, and a pool of the scheduler."""
+        with self._lock:
+            shared = self._session.spark
+        shared.sparkContext.setLocalProperty("spark.scheduler.pool", name)  # of this thread
+        return shared.newSession()
+
+    def warm_up(self) -> None:
+        """Starts a worker, once."""
+        with self._lock:
+            if not self._warm:
+                self._warm = True
+                self._session.warm_up()
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Waits until fewer queries are being started."""
+        with self._starting:
+            yield
+
+    def ended(self) -> Exception | None:
+        """Returns how its JVM ended, if it did."""
+        return self._session.ended()
+
+
+def properties_of(jobs: Sequence[CommonJob]) -> dict[str, str]:
+    """Returns the properties that the checkpoints and the files of these jobs ask for; the files' are the same."""
+    local = [of_checkpoint(job.checkpoint) for job in jobs]
+    return {**(local[0] if all(local) else {}), **jobs[0].spark}
+
+
+class JobShare:
+    """What a job has of its process (`deploy.jobs.runner.Host`), and what it says to a supervisor."""
+
+    def __init__(self, session: SharedSession) -> None:
+        self._session = session
+        self.is_ready, self._turned_s = False, 0.0
+
+    @property
+    def rests(self) -> float:
+        return self._session.rests
+
+    @property
+    def supervisor(self) -> Supervised:
+        return self
+
+    def ready(self) -> None:
+        self.is_ready, self._turned_s = True, time.monotonic()
+
+    def alive(self, *, stops: bool = False) -> None:
+        self._turned_s = time.monotonic()
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether its loop should turn, and does not."""
+        return self.is_ready and time.monotonic() - self._turned_s > STANDS_STILL_S
+
+    @contextmanager
+    def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
+        try:
+            yield _SessionShare(self._session, kind.name)
+        finally:
+            self.is_ready = False
+
+
+class _SessionShare:
+    """The session as one job sees it."""
+
+    def __init__(self, session: SharedSession, name: str) -> None:
+        self._session, self._name = session, name
+        self._spark: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = self._session.spark(self._name)
+        return self._spark
+
+    def warm_up(self) -> None:
+        self._session.warm_up()
+
+    def starting(self) -> AbstractContextManager[None]:
+        return self._session.starting()
+
+    def end_planners(self) -> None:
+        """Others need them, or this job when it starts again: what they have forked Spark ends after a minute."""
+
+    def ended(self) -> Exception | None:
+        return self._session.ended()
+
+
+@dataclass
+class _Run:
+    """A job, and its runs.
+
+    wait_s   before the next start after a failure
+    code     of its last run, once that has ended
+    due_s    when it is started again; None: it is not
+    further  what it becomes once it has stopped
+    """
+
+    job: CommonJob
+    request: StopRequest
+    share: JobShare
+    thread: threading.Thread
+    began_s: float
+    wait_s: float
+    code: ExitCode | None = None
+    due_s: float | None = None
+    further: CommonJob | None = None
+    gone: bool = False
+
+    @property
+    def runs(self) -> bool:
+        return self.thread.is_alive()
+
+
+@dataclass
+class Several:
+    """The jobs of a process.
+
+    read       reads the files again. Raises `SettingsInvalid`
+    carry_out  runs a job to its end, and returns its exit code
+    forget     called with the name of a job that is gone
+    """
+
+    jobs: Jobs
+    read: Callable[[], Jobs]
+    carry_out: CarryOut
+    session: SharedSession
+    stop: Stop
+    forget: Callable[[str], None] = lambda _: None
+    supervisor: Supervisor = field(default_factory=Supervisor)
+
+    def __post_init__(self) -> None:
+        self._runs: dict[Path, _Run] = {}
+        self._started = 0
+        self._reload = threading.Event()
+        self._stopping = self._is_ready = False
+        self._hurried_s: float | None = None
+
+    def run(self) -> ExitCode:
+        """Returns once all have ended: the exit code of the first that did not end well, in the order of the files."""
+        for file, job in self.jobs.items():
+            self._start(file, job)
+        self.stop.at_once(self._hurry)
+        try:
+            with _hangups(self._reload):
+                while not self._over():
+                    time.sleep(TURN_S)
+                    self._turn()
+        finally:
+            self.stop.at_once(None)
+        codes = [run.code for run in self._runs.values() if not run.gone]
+        return next((code for code in codes if code not in (ExitCode.DONE, None)), ExitCode.DONE)
+
+    def _over(self) -> bool:
+        if self._hurried_s is not None and time.monotonic() - self._hurried_s > HURRY_S:
+            return True
+        return not any(run.runs or run.due_s is not None or run.further for run in self._runs.values())
+
+    def _turn(self) -> None:
+        if self.stop.asked and not self._stopping:
+            self._stopping = True
+            for run in self._runs.values():
+                run.further = run.due_s = None
+                run.request.ask()
+        if self._reload.is_set():
+            self._reload.clear()
+            if not self._stopping:
+                self._read_again()
+        for file, run in list(self._runs.items()):
+            if not run.runs:
+                self._after(file, run)
+        shares = [run.share for run in self._runs.values() if run.runs]
+        if not self._is_ready and all(run.share.is_ready for run in self._runs.values() if run.runs):
+            self._is_ready = True
+            self.supervisor.ready()
+        if not any(share.stands_still for share in shares):
+            self.supervisor.alive(stops=self._stopping)
+
+    def _after(self, file: Path, run: _Run) -> None:
+        """What follows the end of a run."""
+        if run.gone:
+            del self._runs[file]
+            self.forget(run.job.job_name)
+        elif self._stopping or self.session.gone:
+            run.further = run.due_s = None
+        elif run.further is not None:
+            self._start(file, run.further)
+        elif run.due_s is None and run.code in TRIED_AGAIN and not run.request.asked:
+            if time.monotonic() - run.began_s > WAITS_S[1]:
+                run.wait_s = WAITS_S[0]
+            run.due_s = time.monotonic() + run.wait_s
+            _say(run.job, f"is started again in {run.wait_s:.0f} s")
+            run.wait_s = min(2 * run.wait_s, WAITS_S[1])
+        elif run.due_s is not None and time.monotonic() >= run.due_s:
+            self._start(file, run.job, run.wait_s)
+
+    def _start(self, file: Path, job: CommonJob, wait_s: float | None = None) -> None:
+        self._started += 1
+        request, share = self.stop.of_one(self._started), JobShare(self.session)
+        thread = threading.Thread(target=self._carry, args=(file,), name=job.job_name, daemon=True)
+        self._runs[file] = _Run(job, request, share, thread, time.monotonic(), WAITS_S[0] if wait_s is None else wait_s)
+        thread.start()
+
+    def _carry(self, file: Path) -> None:
+        run = self._runs[file]
+        with of_job(run.job.job_name):
+            try:
+                run.code = self.carry_out(run.job, run.request, run.share)
+            except Exception as error:
+                run.code = ExitCode.FAILED
+                log.error("the job failed: %s: %s", type(error).__name__, error, exc_info=error)
+
+    def _read_again(self) -> None:
+        try:
+            jobs = self.read()
+            if properties_of([*jobs.values()]) != self.session.properties:
+                raise SettingsInvalid("SIGHUP", ["Spark's session would be another one: start the process again"])
+        except SettingsInvalid as error:
+            log.error("nothing is changed: %s", error)
+            return
+        for file, run in self._runs.items():
+            if file not in jobs:
+                _say(run.job, f"stops: {file} is gone")
+                run.gone, run.due_s = True, None
+                run.request.ask()
+            elif jobs[file] != run.job or not run.runs:
+                _say(run.job, "is started again")
+                run.gone, run.due_s, run.further = False, None, jobs[file]
+                run.request.ask()
+        for file, job in jobs.items():
+            if file not in self._runs:
+                _say(job, "is new")
+                self._start(file, job)
+
+    def _hurry(self) -> None:
+        self._hurried_s = time.monotonic()
+        for run in self._runs.values():
+            run.request.hurry()
+
+
+def _say(job: CommonJob, line: str) -> None:
+    with of_job(job.job_name):
+        log.info("%s", line)
+
+
+@contextmanager
+def _hangups(asked: threading.Event) -> Iterator[None]:
+    """Sets the event at each SIGHUP meanwhile. If a terminal is there, it is the terminal that hangs up."""
+    if threading.current_thread() is not threading.main_thread() or sys.stdout.isatty():
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: asked.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,135 @@
+"""When a standby may take a job over, and who has it if two believe they have it. Pure.
+
+Whoever runs a job renews its lease each second: a file of the checkpoint, which says who holds it. A standby looks
+at the file and measures by its own monotonic clock how long it has not changed; the two machines' clocks are never
+compared. It may take over
+
+    at once             the lock of a checkpoint in a folder of this machine is free (the kernel releases it with the
+                        process), or whoever ran the job has released the lease at its end
+    after `GONE_S`      the lock of a folder that several machines share is free: some of these file systems don't show
+                        the locks of other machines, but a holder that lives would have renewed its lease. Or there is
+                        no lock and no lease
+    after `SILENT_S`    whoever has the lease is silent, whatever the lock says: its machine is lost, or it hangs, or it
+                        is cut off from the checkpoint
+
+and never while a process holds the lock without a lease: one that was started without `--standby`.
+
+Each who takes over writes the next number. A process that finds a higher number than its own, or its own number with
+another name, has lost the job. A lower number is what an earlier holder wrote late.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Any
+
+RENEWED_EVERY_S = 1.0
+GONE_S = 2.5
+SILENT_S = 6.0
+FORMAT = 1
+
+
+class LockSeen(Enum):
+    """What a standby finds when it tries to take the lock of the checkpoint.
+
+    FREE      it has it now; no other machine uses this file system
+    SHOWN     it has it now; another machine may have it as well
+    OF_LEASE  the holder of the lease has it
+    OF_OTHER  a process has it that keeps no lease
+    NONE      there is no lock: the checkpoint is a URL
+    """
+
+    FREE = "free"
+    SHOWN = "shown"
+    OF_LEASE = "of lease"
+    OF_OTHER = "of other"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who runs a job.
+
+    number    how often the job was taken over, this time included
+    holder    a name that no other start has
+    beat      how often it was renewed: each renewal changes the file
+    at_ms     wall clock of the last renewal, for people
+    released  the holder has ended, or is about to, and carries out nothing any more
+    """
+
+    number: int
+    holder: str
+    process: int
+    host: str
+    beat: int = 0
+    at_ms: int = 0
+    released: bool = False
+
+    def renewed(self, at_ms: int) -> Lease:
+        """Returns the lease as it is written next."""
+        return replace(self, beat=self.beat + 1, at_ms=at_ms)
+
+    def ended(self, at_ms: int) -> Lease:
+        """Returns the lease as its holder leaves it."""
+        return replace(self.renewed(at_ms), released=True)
+
+    def after(self, other: Lease | None) -> Lease:
+        """Returns this lease with the number that follows another one's."""
+        return replace(self, number=(0 if other is None else other.number) + 1)
+
+    def lost_to(self, found: Lease | None) -> bool:
+        """Returns whether the holder of this lease has lost the job to the one whose lease was found."""
+        if found is None or found.holder == self.holder:
+            return False
+        return found.number >= self.number
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as the file holds it."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Lease:
+        """Reads what `to_json` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        rest = dict(data)
+        if rest.pop("format") != FORMAT:
+            raise ValueError(f"the lease has format {data['format']!r}, this version reads {FORMAT}")
+        return cls(**rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a standby has seen of the lease so far.
+
+    lease     as it was found last; None: there was none, or it was damaged
+    since_s   since when it is known to be the same, by the monotonic clock of the standby
+    silent_s  how long it has surely not changed
+
+    A look takes time, and a standby may itself be stopped in the middle of one. So what is found counts as the same
+    only from the answer of the first look that found it to the question of the last one.
+    """
+
+    lease: Lease | None
+    since_s: float
+    silent_s: float = 0.0
+
+    def seen(self, lease: Lease | None, asked_s: float, answered_s: float) -> Watched:
+        """Returns what is known after one more look, which began and ended at these times."""
+        if lease != self.lease:
+            return Watched(lease, answered_s)
+        return replace(self, silent_s=max(asked_s - self.since_s, 0.0))
+
+    def may_take(self, lock: LockSeen) -> bool:
+        """Returns whether the standby may take over."""
+        return self.silent_s >= self._needed_s(lock)
+
+    def _needed_s(self, lock: LockSeen) -> float:
+        if lock is LockSeen.OF_OTHER:
+            return math.inf
+        if lock is LockSeen.OF_LEASE:
+            return SILENT_S
+        if lock is LockSeen.FREE or (self.lease is not None and self.lease.released):
+            return 0.0
+        return GONE_S if lock is LockSeen.SHOWN or self.lease is None else SILENT_S

@@ -1,0 +1,72 @@
+"""A stream with one row: what Spark loads and starts for a query of ours, without any topic.
+
+For the archive of its classes (`teacup.spark.class_archive`), and for a process that waits for its turn
+(`deploy.standby`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WITHIN_S = 60
+
+
+def carry_out(spark: SparkSession) -> None:
+    """Carries the stream out, with a checkpoint that is removed again."""
+    spark.dataSource.register(_OneRow)
+    rows = spark.readStream.format(_OneRow.name()).load().mapInArrow(lambda batches: batches, "value bigint")
+    with tempfile.TemporaryDirectory(prefix="teacup-one-row-") as checkpoint:
+        query = (
+            rows.writeStream.foreachBatch(_collect)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(WITHIN_S)
+
+
+class _OneRow(DataSource):
+    """A stream with one row in it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "teacup_one_row"
+
+    def schema(self) -> str:
+        return "value bigint"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return _OneRowReader()
+
+
+class _OneRowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Has nothing to prepare."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"rows": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        return {"rows": 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(row) for row in range(start["rows"], end["rows"])]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield (partition.value,)
+
+
+def _collect(frame: DataFrame, batch_id: int) -> None:
+    frame.collect()

@@ -1,0 +1,201 @@
+"""Several jobs in one process: what follows from an end, a signal, a changed file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from dedup.identity import Identity
+from deploy.job import DedupJob
+from deploy.jobs import several
+from deploy.jobs.several import JobShare, Several, SharedSession
+from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
+from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.logs import job_here
+from tests.support.waiting import wait_until
+
+
+def job(name: str, **values: Any) -> DedupJob:
+    common = {"kind": "dedup", "checkpoint": f"/nowhere/{name}", "source": "s", "output": "o", "kafka": {}}
+    return DedupJob(**{**common, "name": name, "identity": Identity(), **values})
+
+
+class NoSpark:
+    """In place of the session."""
+
+    def __init__(self) -> None:
+        self.gone, self.rests = False, 1.0
+        self.properties = several.properties_of([job("a")])
+
+
+class Process:
+    """A process whose jobs end when a test says so."""
+
+    def __init__(self, *names: str) -> None:
+        self.files = {Path(f"{name}.yaml"): job(name) for name in names}
+        self.spark, self.started, self.named = NoSpark(), list[DedupJob](), list[str]()
+        self.now_s = 0.0
+        self.stop = Stop(lambda: self.now_s)
+        self.ends: dict[str, ExitCode] = {}
+        self.deaf: set[str] = set()
+        self.gone: list[str] = []
+        self.problem: SettingsInvalid | None = None
+        self.code: ExitCode | None = None
+        self.several = Several(
+            dict(self.files),
+            self._read,
+            self._carry_out,
+            cast("SharedSession", self.spark),
+            self.stop,
+            self.gone.append,
+        )
+
+    def _read(self) -> dict[Path, Any]:
+        if self.problem is not None:
+            raise self.problem
+        return dict(self.files)
+
+    def _carry_out(self, one: Any, request: StopRequest, share: JobShare) -> ExitCode:
+        self.started.append(one)
+        self.named.append(job_here())
+        share.ready()
+        while not (request.asked and one.name not in self.deaf):
+            if (code := self.ends.pop(one.name, None)) is not None:
+                return code
+            threading.Event().wait(0.005)
+        return ExitCode.DONE
+
+    def starts(self, name: str) -> int:
+        return sum(one.name == name for one in self.started)
+
+    def __enter__(self) -> Process:
+        self.stop.__enter__()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+        self.until(lambda: len(self.started) >= len(self.files))
+        return self
+
+    def _run(self) -> None:
+        self.code = self.several.run()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.ask()
+        self.deaf.clear()
+        self.thread.join(30)
+        self.stop.__exit__(None, None, None)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        wait_until(condition, lambda: f"started {[one.name for one in self.started]}, code {self.code}", 60)
+
+    def ended(self) -> ExitCode | None:
+        self.until(lambda: not self.thread.is_alive())
+        return self.code
+
+    def reload(self) -> None:
+        self.several._reload.set()
+        self.until(lambda: not self.several._reload.is_set())
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(several, "TURN_S", 0.01)
+    monkeypatch.setattr(several, "WAITS_S", (0.02, 0.08))
+
+
+@pytest.mark.parametrize("code", [ExitCode.FAILED, ExitCode.UNREACHABLE])
+def test_a_job_that_another_try_may_help_is_started_again_and_the_others_go_on(code: ExitCode) -> None:
+    """Each runs under its own name."""
+    with Process("a", "b") as process:
+        for again in (2, 3):
+            process.ends["a"] = code
+            process.until(lambda again=again: process.starts("a") == again)  # type: ignore[misc]
+
+        assert process.starts("b") == 1
+        assert sorted({*process.named}) == ["a", "b"]
+    assert process.code is ExitCode.DONE
+
+
+def test_a_job_that_somebody_must_correct_stays_down_and_gives_the_exit_code() -> None:
+    """Of several the first one's, in the order of the files."""
+    with Process("a", "b", "c") as process:
+        process.ends |= {"c": ExitCode.DATA_LOSS, "b": ExitCode.OUTPUT_TAKEN}
+        process.until(lambda: not process.ends)
+        process.stop.ask()
+
+        assert process.ended() is ExitCode.OUTPUT_TAKEN
+    assert len(process.started) == 3
+
+
+def test_it_ends_by_itself_once_all_have() -> None:
+    """Jobs with `trigger: available_now`."""
+    with Process("a", "b") as process:
+        process.ends |= {"a": ExitCode.DONE, "b": ExitCode.DONE}
+
+        assert process.ended() is ExitCode.DONE
+
+
+def test_if_the_jvm_has_ended_nothing_is_started_again() -> None:
+    """The process ends, and its supervisor starts it again."""
+    with Process("a", "b") as process:
+        process.spark.gone = True
+        process.ends |= {"a": ExitCode.FAILED, "b": ExitCode.FAILED}
+
+        assert process.ended() is ExitCode.FAILED
+    assert len(process.started) == 2
+
+
+def test_a_hangup_starts_what_is_new_stops_what_is_gone_and_restarts_what_has_changed() -> None:
+    """What has not changed goes on; what is down is started."""
+    with Process("same", "changed", "gone", "down") as process:
+        process.ends["down"] = ExitCode.DATA_LOSS
+        process.until(lambda: not process.ends)
+        process.until(lambda: not process.several._runs[Path("down.yaml")].runs)
+        del process.files[Path("gone.yaml")]
+        process.files[Path("changed.yaml")] = replace(process.files[Path("changed.yaml")], max_records=7)
+        process.files[Path("new.yaml")] = job("new")
+        process.reload()
+        process.until(lambda: process.starts("changed") == process.starts("down") == 2 and process.gone == ["gone"])
+
+        assert process.started[-1].name in ("changed", "down", "new")
+        assert {name: process.starts(name) for name in ("same", "gone", "new")} == {"same": 1, "gone": 1, "new": 1}
+        assert [one.max_records for one in process.started if one.name == "changed"][1] == 7
+    assert process.code is ExitCode.DONE
+
+
+def test_a_file_that_is_wrong_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor a Spark that would be another one; the log says so."""
+    with Process("a") as process:
+        process.files[Path("new.yaml")] = job("new")
+        process.problem = SettingsInvalid("new.yaml", ["kind: is missing"])
+        process.reload()
+        process.problem = None
+        process.files[Path("a.yaml")] = job("a", spark={"spark.ui.enabled": "true"})
+        process.reload()
+
+        assert process.starts("new") == 0
+    assert "kind: is missing" in caplog.text
+    assert "start the process again" in caplog.text
+
+
+def test_the_first_signal_stops_all_cleanly_and_a_second_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that do not take notice are left behind."""
+    monkeypatch.setattr(several, "HURRY_S", 0.05)
+    with Process("a", "deaf") as process:
+        process.deaf.add("deaf")
+        hurried = threading.Event()
+        process.several._runs[Path("deaf.yaml")].request.at_once(hurried.set)
+        os.kill(os.getpid(), signal.SIGTERM)
+        process.until(lambda: not process.several._runs[Path("a.yaml")].runs)
+        assert not hurried.is_set()
+        process.now_s = 2 * SAME_REQUEST_S
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        assert process.ended() is ExitCode.DONE
+        assert hurried.is_set()

@@ -1,0 +1,151 @@
+"""`teacup run` of a folder and a file, on a real broker: one process, in which jobs fail, change, go and come back."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from deploy.jobs.run_record import last_run
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
+from tests.conftest import TopicFactory
+from tests.support.jobprocess import JobProcess, records
+from tests.support.leftovers import of_session
+
+pytestmark = pytest.mark.slow
+
+
+class Jobs:
+    """Three joins of topics of their own; `one` and `two` in a folder, with what they share in a file of it."""
+
+    def __init__(self, folder: Path, kafka: Mapping[str, str], topic: TopicFactory) -> None:
+        self.kafka, self.folder = kafka, folder / "jobs"
+        self.folder.mkdir()
+        (folder / "brokers").write_text(kafka["bootstrap.servers"] + "\n")
+        common = {
+            "kind": "window-join",
+            "kafka": {"bootstrap.servers": "${file:../brokers}"},
+            "join": {"before": "2s"},
+            "producer_delay": "1s",
+            "spark": {"master": "local[2]"},
+            "log": "json",
+            "metrics": {"port": 0},
+        }
+        (self.folder / "_common.yaml").write_text(yaml.safe_dump(common))
+        self.of, self.written, self.dead = dict[str, dict[str, Any]](), Counter[str](), topic(2, prefix="dead")
+        for name in ("one", "two", "three"):
+            sides = {s: {"topic": topic(2, prefix=s), "disorder": "0s", "format": "json"} for s in ("left", "right")}
+            self.of[name] = {
+                "include": "_common.yaml" if name != "three" else "jobs/_common.yaml",
+                "name": name,
+                **sides,
+                "output": {"topic": topic(2, prefix=name)},
+                "checkpoint": str(folder / name / "checkpoint"),
+                "window_folder": str(folder / name / "windows"),
+            }
+        for name in ("one", "two"):
+            self.write(name)
+
+    def write(self, name: str) -> None:
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(self.of[name]))
+
+    def feed(self, *names: str, value: str | None = None) -> None:
+        """A pair for each job; or a left record with this value."""
+        producer = Producer(dict(self.kafka))
+        for name in names:
+            self.written[name] += value is None
+            key = f"{name}-{self.written[name]}"
+            for side in ("right", "left") if value is None else ("left",):
+                text = json.dumps({"n": 1}) if value is None else value
+                producer.produce(self.of[name][side]["topic"], key=key, value=text, timestamp=wall_ms())
+        producer.flush()
+
+    def keys(self, name: str) -> list[str]:
+        return sorted(record["key"].decode() for record in records(self.kafka, self.of[name]["output"]["topic"]))
+
+    def all_joined(self, *names: str) -> bool:
+        return all(self.keys(n) == sorted(f"{n}-{at + 1}" for at in range(self.written[n])) for n in names)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, kafka: dict[str, str], topic_factory: TopicFactory) -> Jobs:
+    return Jobs(tmp_path, kafka, topic_factory)
+
+
+def ready(process: JobProcess) -> tuple[int, str]:
+    """What `/readyz` says."""
+    found = re.search(r"metrics at (http://\S+?)/metrics", process.logged())
+    if found is None:
+        return 0, ""
+    try:
+        with urllib.request.urlopen(f"{found[1]}/readyz", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def planners(process: JobProcess) -> list[psutil.Process]:
+    """The processes that plan batches, one for each query: forks of one server."""
+    children = psutil.Process(process.process.pid).children()
+    (server,) = [one for one in children if any("planner_forks" in part for part in one.cmdline())]
+    return server.children()
+
+
+def said(process: JobProcess, job: str, text: str) -> Callable[[], bool]:
+    def found() -> bool:
+        lines = [json.loads(line) for line in process.logged().splitlines() if line.startswith("{")]
+        return any(line.get("job") == job and text in line.get("message", "") for line in lines)
+
+    return found
+
+
+def test_each_has_its_own_output_failures_and_restarts(jobs: Jobs, tmp_path: Path) -> None:
+    """A job that fails, a planner that is killed, a file that changes, one that goes: the others notice nothing."""
+    command = (sys.executable, "-m", "deploy.cli", "run", str(jobs.folder))
+    jobs.feed("one", "two", "three")
+    process = JobProcess(tmp_path, jobs.of["three"], command)
+    process.until(lambda: jobs.all_joined("one", "two", "three"), "each joins its own")
+    process.until(lambda: ready(process) == (200, "one: running\ntwo: running\nthree: running\n"), "all are ready")
+    assert {line["job"] for line in process.lines if line["event"] == "batch"} == {"one", "two", "three"}
+
+    jobs.feed("two", value="not JSON")
+    process.until(lambda: "two: ended" in ready(process)[1], "the job with a record that nobody takes ends")
+    jobs.feed("one", "three")
+    process.until(lambda: jobs.all_joined("one", "three"), "the others go on")
+    assert ready(process) == (503, "one: running\ntwo: ended\nthree: running\n")
+    run = last_run(jobs.of["two"]["checkpoint"])
+    assert run is not None
+    assert run.code == ExitCode.REFUSED
+    assert not any("not JSON" in note.text for note in last_run(jobs.of["one"]["checkpoint"]).notes)  # type: ignore[union-attr]
+
+    jobs.of["two"] |= {"topics": {"dead_letter": jobs.dead}}
+    jobs.write("two")
+    (jobs.folder / "one.yaml").unlink()
+    process.process.send_signal(signal.SIGHUP)
+    process.until(lambda: ready(process) == (200, "two: running\nthree: running\n"), "what is gone has stopped")
+    jobs.feed("two")
+    process.until(lambda: jobs.all_joined("two"), "what was corrected goes on")
+    assert last_run(jobs.of["one"]["checkpoint"]).code == ExitCode.DONE  # type: ignore[union-attr]
+
+    for planner in planners(process):
+        planner.kill()
+    for name in ("two", "three"):
+        process.until(said(process, name, "is started again in"), "a failure that may pass is tried again")
+    jobs.feed("two", "three")
+    process.until(lambda: jobs.all_joined("two", "three"), "nothing is lost or doubled")
+
+    assert process.stop() == ExitCode.DONE
+    assert [*of_session(process.process.pid)] == []
