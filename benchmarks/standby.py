@@ -25,7 +25,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,6 @@ from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 from deploy.standby.turn import StandbyTurn
-from deploy.watch.lines import Lines
 from deploy.watch.listener import Quiet, Report
 from teacup.base.errors import ExitCode
 
@@ -212,8 +210,7 @@ def run_job(bootstrap: str, folder: Path, *, standby: bool) -> ExitCode:
         kind = TimedKind(live_job(bootstrap, folder / "checkpoint", "exactly-once"), take_over=True)
         kind.standby = standby
         listener = Marks()
-        with closing(Lines(as_json=True)):
-            return run(kind, listener, stop, StandbyTurn(kind, listener, stop) if standby else None)
+        return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop) if standby else None)
 
 
 def _main() -> None:

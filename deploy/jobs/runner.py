@@ -325,9 +325,9 @@ def _run(kind: JobKind, listener: Listener, stop: StopRequest, host: Host, turn:
             return ExitCode.DONE
         session.warm_up()
         if turn is not None:
-            from teacup.spark.one_row import carry_out
+            from teacup.spark.one_row import rehearse
 
-            carry_out(session.spark)  # the next query finds all that Spark loads and starts for its first
+            rehearse(session.spark)
             return turn(lambda check: _taken_over(kind, session, listener, stop, host, check))
         return _carried_out(kind, session, listener, stop, host, lambda: None)
 
@@ -387,7 +387,7 @@ def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopReq
     stop.at_once(query.stop)
     positions = CommittedPositions(kind, query)
     if listener.watches:
-        backlog = Backlog(positions.newest, kind.kafka)
+        backlog = Backlog(positions.newest, kind.kafka, host.rests)
         backlog.start()
     asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
     host.supervisor.ready()

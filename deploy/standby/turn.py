@@ -15,8 +15,8 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TextIO
 
@@ -86,10 +86,9 @@ class StandbyTurn:
 
     def __call__(self, work: Callable[[Check], ExitCode]) -> ExitCode:
         """Waits until this process may run the job; does the work then. `DONE` also if it is asked to stop before."""
-        with self._waited() as took:
-            if took is None:
-                return ExitCode.DONE
-            lock, lease = took
+        if (took := self._waited()) is None:
+            return ExitCode.DONE
+        lock, lease = took
         code = ExitCode.DONE
         try:
             with closing(lock) if lock is not None else nullcontext(), recorded(self._checkpoint) as record:
@@ -104,9 +103,8 @@ class StandbyTurn:
             log.debug("interrupted at its end")
         return code
 
-    @contextmanager
-    def _waited(self) -> Iterator[tuple[TextIO | None, Lease] | None]:
-        """Yields the lock and the lease, once this process has them; None if it is asked to stop."""
+    def _waited(self) -> tuple[TextIO | None, Lease] | None:
+        """Returns the lock and the lease, once this process has them; None if it is asked to stop."""
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
         mark = Mark(os.getpid(), socket.gethostname(), wall_ms(), wall_ms())
@@ -131,7 +129,7 @@ class StandbyTurn:
         finally:
             if said:
                 remove_mark(self._checkpoint, mark)
-        yield took
+        return took
 
     def _look(self) -> tuple[TextIO | None, Lease] | None:
         """Takes the job over if it may; otherwise notes whom it waits for."""

@@ -29,9 +29,9 @@ Positions = Mapping[tuple[str, int], int]
 class Backlog:
     """Looks at the topics every few seconds, from `start` to `close`."""
 
-    def __init__(self, positions: Callable[[], Positions], kafka: Mapping[str, str]) -> None:
-        """`positions`: where the job is now; empty as long as that is not known."""
-        self._positions, self._kafka = positions, kafka
+    def __init__(self, positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0) -> None:
+        """positions: where the job is now; empty if that is not known; rests: of the host (`deploy.jobs.runner`)."""
+        self._positions, self._kafka, self._every_s = positions, kafka, LOOK_EVERY_S * rests
         self._pace = Pace()
         self._closed = threading.Event()
         self.lag: TopicLag | None = None
@@ -48,7 +48,7 @@ class Backlog:
     def _run(self) -> None:
         logs: dict[str, BrokerLog] = {}
         try:
-            while not self._closed.wait(LOOK_EVERY_S):
+            while not self._closed.wait(self._every_s):
                 try:
                     self._look(logs)
                     self.unreachable = ""

@@ -58,17 +58,19 @@ def follow(client: Any, kafka: Mapping[str, str], made_with: Mapping[str, Any]) 
 def look() -> None:
     """Looks once."""
     with _lock:
-        _followed[:] = [one for one in _followed if one.client() is not None]
-        here = list(_followed)
-    for one in here:
-        try:
-            login = read_now(one.kafka)
-        except ValueError as error:
-            log.debug("the login is not known: %s", error)  # it is being replaced; whoever makes a client reports it
-            continue
-        client = one.client()
-        if client is None or login == one.login:
-            continue
+        _followed[:] = [one for one in _followed if _up_to_date(one)]
+
+
+def _up_to_date(one: _Followed) -> bool:
+    """Gives a client its present login. Returns whether it lives."""
+    if (client := one.client()) is None:
+        return False
+    try:
+        login = read_now(one.kafka)
+    except ValueError as error:
+        log.debug("the login is not known: %s", error)  # it is being replaced; whoever makes a client reports it
+        return True
+    if login != one.login:
         one.login = login
         try:
             client.set_sasl_credentials(login[USER], login[PASSWORD])
@@ -76,6 +78,7 @@ def look() -> None:
             log.warning("a client does not take a new login: %s", type(error).__name__)
         else:
             log.info("the login of %s has changed", login[USER])
+    return True
 
 
 def _look() -> None:

@@ -6,6 +6,7 @@ For the archive of its classes (`teacup.spark.class_archive`), and for a process
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger("teacup.spark.one_row")
 
 WITHIN_S = 60
 
@@ -31,7 +34,18 @@ def carry_out(spark: SparkSession) -> None:
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination(WITHIN_S)
+        try:
+            query.awaitTermination(WITHIN_S)
+        finally:
+            query.stop()
+
+
+def rehearse(spark: SparkSession) -> None:
+    """Carries it out, so that the next query finds all that Spark loads and starts for its first; takes seconds."""
+    try:
+        carry_out(spark)
+    except Exception as error:  # noqa: BLE001 - nothing depends on it: the next query only starts more slowly
+        log.debug("the stream of one row was not carried out: %s", error)
 
 
 class _OneRow(DataSource):

@@ -89,7 +89,7 @@ PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[t
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
 WAIT_S = (0.01, 0.1)  # between two looks that find nothing: at first, doubled each time, and at most
-RESTS_S = 1.0
+RESTS_S = 3.0
 """At most, where several jobs share a process: each job makes the wait longer by that of one, up to here. A reader that
 has just planned waits no longer than alone."""
 _REST_SHARE = 0.1  # of the time for which there was nothing

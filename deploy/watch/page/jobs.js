@@ -4,13 +4,15 @@ import { clock, count } from "./shapes.js";
 
 const REFRESH_MS = 2000;
 const at = id => document.getElementById(id);
+let shown = "";
 
 async function refresh() {
   try {
     const response = await fetch("v1/jobs", { cache: "no-store" });
     if (!response.ok) throw new Error(`the process answered ${response.status}`);
     const { now_ms: now, jobs } = await response.json();
-    at("jobs").querySelector("tbody").replaceChildren(...jobs.map(row));
+    if (JSON.stringify(jobs) !== shown) at("jobs").querySelector("tbody").replaceChildren(...jobs.map(row));
+    shown = JSON.stringify(jobs); // rows that are as they were stay, with the reader's focus
     at("status").textContent = `As of ${clock(now)} UTC`;
     at("status").classList.remove("failed");
   } catch (error) {

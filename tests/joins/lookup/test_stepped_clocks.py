@@ -103,6 +103,7 @@ def believe_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SteadyClock, "__call__", lambda self: self._read()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.canary
 @pytest.mark.parametrize(
     ("part", "without"),
@@ -151,6 +152,7 @@ def test_a_join_whose_clock_was_set_ahead_takes_no_left_record_for_late(store: t
     rows_are_right_after_the_joins_clock_was_set_ahead(store[0])
 
 
+@pytest.mark.canary
 @pytest.mark.parametrize("store", ["lmdb"], indirect=True)
 def test_canary_without_a_look_at_the_apis_clocks_left_records_are_falsely_unmatched(
     store: tuple[OpenStore, bool], monkeypatch: pytest.MonkeyPatch

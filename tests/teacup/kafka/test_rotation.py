@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import gc
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from teacup.kafka import client, rotation
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.native.rdkafka import bound
 from teacup.kafka.read.native_fetch import OwnConsumer
+from tests.support.guarded import Guarded
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -63,6 +68,31 @@ def test_a_client_takes_a_password_that_has_changed(
     del made
 
 
+class Client:
+    """Notes the logins that it is given."""
+
+    def __init__(self) -> None:
+        self.logins: list[tuple[str, str]] = []
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        self.logins.append((username, password))
+
+
+def test_a_login_is_given_once_for_each_change(kafka: dict[str, str], tmp_path: Path) -> None:
+    """The name as well, if that is in a file."""
+    (tmp_path / "user").write_text("clicks")
+    kafka["sasl.username"] = f"${{file:{tmp_path / 'user'}}}"
+    followed = Client()
+    rotation.follow(followed, kafka, {"sasl.username": "clicks", "sasl.password": "first"})
+    for password in ("first", "second", "second", "third"):
+        (tmp_path / "password").write_text(password)
+        rotation.look()
+    (tmp_path / "user").write_text("views\n")
+    rotation.look()
+
+    assert followed.logins == [("clicks", "second"), ("clicks", "third"), ("views", "third")]
+
+
 def test_a_client_is_forgotten_with_its_owner(kafka: dict[str, str]) -> None:
     """A job makes clients for months."""
     gc.collect()  # of other tests
@@ -85,3 +115,39 @@ def test_without_its_file_a_client_cannot_be_made_for_now(kafka: dict[str, str],
     with pytest.raises(KafkaUnavailable, match=r"sasl.password: the file .*password cannot be read"):
         client.admin(kafka)
     del made
+
+
+IDLE_S = 1.0
+
+
+@pytest.mark.slow
+def test_a_client_that_lives_logs_in_with_the_new_password(guarded: Guarded, tmp_path: Path) -> None:
+    """On a real broker, which then refuses a client that has kept the old one; both close connections that are idle."""
+    user = guarded.user() | {"connections.max.idle.ms": str(int(1_000 * IDLE_S)), "log_level": "0"}
+    password = tmp_path / "password"
+    password.write_text(user["sasl.password"])
+    trouble: list[KafkaError] = []
+    left_alone = client.admin(user, trouble.append)
+    followed = client.admin({**user, "sasl.password": f"${{file:{password}}}"}, trouble.append)
+    for each in (left_alone, followed):
+        each.list_topics(timeout=30)
+    assert trouble == []
+
+    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    changed = UserScramCredentialUpsertion(user["sasl.username"], credential, b"another")
+    guarded.admin.alter_user_scram_credentials([changed])[user["sasl.username"]].result(30)
+    password.write_text("another\n")
+    rotation.look()
+
+    def refused() -> bool:
+        time.sleep(2 * IDLE_S)  # so that the next call opens a connection
+        followed.list_topics(timeout=30)
+        try:
+            left_alone.list_topics(timeout=1)
+        except KafkaException:
+            left_alone.poll(0)
+        return any(client.is_not_let_in(error) for error in trouble)
+
+    wait_until(refused, lambda: f"the broker refuses nobody: {trouble}", 120)
+    time.sleep(2 * IDLE_S)
+    followed.list_topics(timeout=30)
