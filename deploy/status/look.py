@@ -66,7 +66,7 @@ def look_at(file: Path, assignments: Sequence[str] = ()) -> list[Row]:
     try:
         job = load_job(file, assignments=assignments)
     except SettingsInvalid as error:
-        return [replace(row, problem=str(error).removeprefix(f"{file}: "), code=error.exit_code)]
+        return [replace(row, problem=str(error), code=error.exit_code)]
     kind = kind_of(job)
     row = replace(row, name=kind.name, kind=job.kind, ends_by_itself=job.trigger_ms is None)
     rows = [_looked(row, job.checkpoint, lambda found: _with_batches(found, kind))]

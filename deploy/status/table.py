@@ -29,7 +29,9 @@ def table(rows: Sequence[Row], limit_ms: int | None = None) -> RenderableType:
         found.add_column(name, overflow="fold")
     for row in rows:
         found.add_row(*_cells(row, limit_ms))
-    remarks = [Text(f"{row.name or row.file}: {remark}") for row in rows for remark in _few(row)]
+    remarks = [
+        Text(f"{row.name or row.file}: {remark.removeprefix(f'{row.file}: ')}") for row in rows for remark in _few(row)
+    ]
     return Group(found, *([Text("")] if remarks else []), *remarks)
 
 
