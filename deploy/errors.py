@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from teacup.base.errors import ExitCode, Invalid
+from teacup.kafka.errors import TopicMissing
 
 
 class DeployError(Exception):
@@ -106,3 +107,11 @@ class JarsNotFetched(DeployError):
 
 class PartFailed(DeployError):
     """A part of the lookup demo ended by itself, or did not get so far in time; the message has its last lines."""
+
+
+def code_of_look(error: Exception) -> ExitCode:
+    """Returns the exit code of a command that only looks: there a missing topic is a wrong name.
+
+    A running job, whose topic may be recreated, ends otherwise, so that it is started again.
+    """
+    return ExitCode.BAD_JOB_FILE if isinstance(error, TopicMissing) else getattr(error, "exit_code", ExitCode.FAILED)

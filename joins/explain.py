@@ -315,10 +315,13 @@ def preference(policy: Policy) -> str:
     }[policy]
 
 
-_AROUND = b" \t\r\n\0\"'"
+_SPACE, _QUOTES = b" \t\r\n\0", b"\"'"
+_AROUND = _SPACE + _QUOTES
 
 _SHAPES: Mapping[str, Callable[[bytes], bytes]] = {
-    "they differ in the space or the quotes around them": lambda key: key.strip(_AROUND),
+    "they differ in the space around them": lambda key: key.strip(_SPACE),
+    "they differ in the quotes around them": lambda key: key.strip(_QUOTES),
+    "they differ in the space and the quotes around them": lambda key: key.strip(_AROUND),
     "they differ in upper and lower case": bytes.lower,
     "they differ in leading zeros": lambda key: key.lstrip(b"0"),
     "they differ in hyphens": lambda key: key.replace(b"-", b""),

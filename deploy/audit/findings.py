@@ -114,6 +114,11 @@ class Findings:
         """Whether nothing is wrong."""
         return not any(self.counts.values())
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was there to compare, nor anything that should not be there."""
+        return self.clean and not self.checked and not any(self.side.values())
+
     def lines(self) -> Iterator[str]:
         """Yields it for people: one line that sums up, the faults, and what was not checked."""
         yield f"{self.job}: {iso(self.from_ms)} to {iso(self.to_ms)}, {self.summary()}"
@@ -129,10 +134,13 @@ class Findings:
 
     def summary(self) -> str:
         """Returns what was checked, and what was found, in one line."""
+        if self.empty:
+            return "no left record that the job has written: nothing was compared. Are --from and --to right?"
         of = f" of a sample of {self.sample:g} %" if self.sample is not None else ""
         found = ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items() if count) or "no differences"
         more = f", {self.allowed:,} as allowed" if self.allowed else ""
-        return f"{self.checked:,} left records checked{of} ({self.strict:,} strictly{more}): {found}"
+        rows = f", {self.read['rows']:,} rows read" if "rows" in self.read else ""
+        return f"{self.checked:,} left records checked{of} ({self.strict:,} strictly{more}){rows}: {found}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns all of it for machines."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 
 from deploy.audit.findings import Fault, Findings, Minute
 from teacup.base.times import iso
@@ -38,9 +39,14 @@ p { margin: .25rem 0; } .soft { color: var(--soft); }
 .numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .75rem; margin: 1rem 0; }
 .numbers div { background: var(--card); padding: .6rem .8rem; } .numbers b { display: block; font-size: 1.25rem; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
-th, td { overflow-wrap: anywhere; min-width: 4.5rem; text-align: left;
+th, td { text-align: left;
   padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; } code { font-size: .85em; }
+td { overflow-wrap: break-word; } td.key { overflow-wrap: anywhere; min-width: 6rem; }
+@media (max-width: 44rem) { thead { display: none; } tr { display: block; border-bottom: 2px solid var(--line); }
+  td { display: flex; gap: .75rem; border: 0; padding: .15rem .6rem; overflow-wrap: anywhere; }
+  td:empty { display: none; }
+  td::before { content: attr(data-name); color: var(--soft); flex: 0 0 6rem; } }
 svg { display: block; width: 100%; height: auto; } .strict { fill: var(--strict); } .allowed { fill: var(--allowed); }
 .fault { fill: var(--fault); } .axis { stroke: var(--line); } text { fill: var(--soft); font-size: 12px; }
 .key i { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 1em; }
@@ -67,7 +73,7 @@ def _parts(found: Findings) -> Iterator[str]:
         yield from _faults(found)
     if found.minutes:
         yield "<h2>Minute by minute</h2>"
-        yield from _chart(found.minutes)
+        yield from _chart(found.minutes, found.to_ms)
         yield from _minutes(found.minutes)
     yield "<h2>Read and compared</h2>"
     yield from _table(
@@ -127,7 +133,11 @@ def _table(names: Sequence[str], lines: Iterator[tuple[str, ...]] | Sequence[tup
     yield "".join(f"<th>{escape(name)}</th>" for name in names)
     yield "</tr></thead><tbody>"
     for line in lines:
-        yield f"<tr>{''.join(f'<td>{escape(one)}</td>' for one in line)}</tr>"
+        cells = [
+            f'<td class="{name.split()[0]}" data-name="{escape(name)}">{escape(one)}</td>'
+            for name, one in zip(names, line, strict=True)
+        ]
+        yield f"<tr>{''.join(cells)}</tr>"
     yield "</tbody></table></div>"
 
 
@@ -144,10 +154,10 @@ def gathered(minutes: Sequence[Minute]) -> list[tuple[int, int, int, int]]:
     return [(first + at * length, *of) for at, of in sorted(pieces.items())]  # type: ignore[misc]
 
 
-def _chart(minutes: Sequence[Minute]) -> Iterator[str]:
+def _chart(minutes: Sequence[Minute], to_ms: int) -> Iterator[str]:
     pieces = gathered(minutes)
-    first, last = minutes[0].start_ms, minutes[-1].start_ms + _MINUTE_MS
-    length = (pieces[1][0] - pieces[0][0]) if len(pieces) > 1 else last - first
+    first, last = minutes[0].start_ms, max(minutes[-1].start_ms + _MINUTE_MS, to_ms)
+    length = min((b[0] - a[0] for a, b in pairwise(pieces)), default=_MINUTE_MS)
     length = min(length, last - first)
     most = max(strict + allowed for _, strict, allowed, _ in pieces) or 1
     width = max(_WIDTH * length / (last - first) - 0.5, 0.8)
@@ -162,7 +172,7 @@ def _chart(minutes: Sequence[Minute]) -> Iterator[str]:
                 yield f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
         if faults:
             yield (
-                f'<rect class="fault" x="{x:.1f}" y="0" width="{max(width, 3):.1f}" height="10">'
+                f'<rect class="fault" x="{x:.1f}" y="{y - 12:.1f}" width="{max(width, 3):.1f}" height="10">'
                 f"<title>{iso(start)}: {faults:,} differences</title></rect>"
             )
     yield f'<line class="axis" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'

@@ -72,7 +72,7 @@ def audit(
     began_s, now_ms = time.monotonic(), wall_ms()
     job = current(job)
     checkpoint = Checkpoint(job.checkpoint)
-    course, handover = _course(job, checkpoint)
+    course, handover, direct = _course(job, checkpoint)
     moved = {} if handover is None else handover.left
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
@@ -82,7 +82,8 @@ def audit(
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
-            terms = replace(terms_of(job, course, found, moved, from_ms, to_ms), all_named=not left_out)
+            terms = terms_of(job, course, found, moved, from_ms, to_ms)
+            terms = replace(terms, all_named=not left_out, direct=direct)
             verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
@@ -104,8 +105,9 @@ def audit(
     )
 
 
-def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None]:
-    """Returns what is known of the run, and after which other checkpoint this one goes on, if after any."""
+def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None, bool]:
+    """Returns what is known of the run; after which other checkpoint this one goes on, if after any; whether it took
+    the direct path."""
     plans = [*checkpoint.committed_plans()]
     if not plans:
         raise CheckpointUnusable(
@@ -114,8 +116,9 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | No
     plans[-1].check_belongs_to(job.spec, IN_FILE)
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
-    course = course_of(plans, after, job.spec.after_ms, lookup=isinstance(job.spec, LookupSpec))
-    return course, checkpoint.moved()
+    lookup = isinstance(job.spec, LookupSpec)
+    course = course_of(plans, after, job.spec.after_ms, lookup=lookup)
+    return course, checkpoint.moved(), not lookup and plans[-1].parts is None
 
 
 def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
@@ -247,6 +250,12 @@ def _notes(
             yield f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
     if verdicts.unread:
         yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
+    if verdicts.elsewhere:
+        yield (
+            f"{verdicts.elsewhere:,} unmatched left records have a right record of their key in another partition: on "
+            "the direct path partition n of left meets partition n of right only. Let both topics be written by the "
+            "same partitioner, or take `join.path: shuffled`"
+        )
     if left_out:
         yield f"records that lie far apart: {left_out:,} more runs of them were not read"
     if verdicts.allowed:

@@ -139,18 +139,19 @@ def shown(job: JoinJob, found: Preview) -> Iterator[str]:
     spec = job.spec
     stored = isinstance(spec, LookupSpec)
     right = "right is looked up" if stored else f"{found.read['right']:,} right records"
+    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
     yield ""
-    yield (
-        f"preview: {found.lefts:,} left records, {right}, in {found.batches} batches from `start` on; nothing was "
-        "written"
-    )
+    yield (f"preview: {found.lefts:,} left records, {right}, in {batches} from `start` on; nothing was written")
     if found.ended:
         yield f"  ended there: {found.ended}"
     if not found.lefts:
         return
     rate = "-" if found.match_rate is None else f"{found.match_rate:.1%}"
-    outcomes = [f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())]
-    yield f"  match rate {rate}: {', '.join(outcomes)}; late left records {found.late:,}"
+    said = {outcome: f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())}
+    results = [said.pop(outcome) for outcome in ("matched", "unmatched") if outcome in said]
+    yield f"  match rate {rate}: {', '.join(results)}; late left records {found.late:,}"
+    if said:
+        yield f"  beside these rows, of both sides: {', '.join(said.values())}"
     yield from _apart(spec, found.apart_ms)
     yield from _waited(found.curve if found.rows["matched"] else None)
     for outcome, rows in found.examples.items():

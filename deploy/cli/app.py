@@ -22,7 +22,7 @@ from deploy.cli.status import status
 from deploy.errors import DeployError, StandbyRefused
 from deploy.jobs.stopping import Stop
 from deploy.kinds import KINDS
-from teacup.base.errors import OF_AUDIT, OF_JOBS, OF_STATUS, ExitCode, listed
+from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, listed
 from teacup.spark.errors import SparkError
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def unjoined(
     raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
 
 
-@app.command(epilog=_CODES, rich_help_panel="Jobs")
+@app.command(epilog="Exit codes:\n\n" + listed(OF_EXPLAIN), rich_help_panel="Jobs")
 def explain(
     job_file: JobFile,
     key: Annotated[

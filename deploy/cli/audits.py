@@ -1,6 +1,6 @@
 """`teacup audit` at the command line: what was asked for, progress on a terminal, and what is printed of the findings.
 
-Without a terminal nothing is printed unless something differs: cron mails the output.
+One line says what was checked, also if nothing differs: silence would not tell a clean output from a mistyped range.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from deploy.cli.commands import log_job
-from deploy.errors import DeployError
+from deploy.errors import DeployError, code_of_look
 from teacup.base.errors import ExitCode
 from teacup.base.times import millis_of
 
@@ -49,6 +49,12 @@ class AuditRequest:
             raise typer.BadParameter(f"{self.end!r} is not after --from {self.begin!r}", param_hint="--to")
         return found[0], found[1]
 
+    def check_folders(self) -> None:
+        """Looks for the folders before anything is read. Raises `typer.BadParameter`."""
+        for option, folder in (("--folder", self.folder), ("--report", self.report and self.report.resolve().parent)):
+            if folder is not None and not folder.is_dir():
+                raise typer.BadParameter(f"there is no folder {str(folder)!r}", param_hint=option)
+
     def percent(self) -> float | None:
         """Returns how many percent of the keys are compared. Raises `typer.BadParameter`."""
         if self.sample is None:
@@ -67,6 +73,7 @@ class AuditRequest:
 def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> ExitCode:
     """Audits a join; errors are reported on standard error, and determine the exit code."""
     times, percent = asked.times(), asked.percent()
+    asked.check_folders()
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, progress=False)
@@ -80,15 +87,17 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
     from duckdb import Error as DatabaseError
 
     from deploy.audit.run import audit
+    from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
 
     try:
+        wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
         with _progress() as tell:
             found = audit(job, *times, percent=percent, folder=asked.folder, most=asked.most, tell=tell)
         if asked.report is not None:
             _report(asked.report, found)
     except (DeployError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
-        return error.exit_code
+        return code_of_look(error)
     except DatabaseError as error:
         typer.echo(f"the audit's tables: {error}. Give it a folder with more room (--folder)", err=True)
         return ExitCode.FAILED
@@ -97,10 +106,12 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
         return ExitCode.BAD_JOB_FILE
     if asked.as_json:
         typer.echo(json.dumps(found.to_json(), sort_keys=True))
-    elif not found.clean or sys.stdout.isatty():
+    else:
         for line in found.lines():
             typer.echo(line)
-    return ExitCode.DONE if found.clean else ExitCode.DIFFERS
+    if not found.clean:
+        return ExitCode.DIFFERS
+    return ExitCode.NOT_FOUND if found.empty else ExitCode.DONE
 
 
 def _report(path: Path, found: Findings) -> None:

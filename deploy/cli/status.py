@@ -24,7 +24,7 @@ def _limit(text: str) -> int:
     try:
         return duration_ms(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not allowed; {error}") from error
+        raise typer.BadParameter(f"{text!r} is not allowed; {error}", param_hint="--behind") from error
 
 
 def status(

@@ -79,6 +79,7 @@ def _left_json(answer: LeftAnswer) -> dict[str, Any]:
         and {"bucket": answer.bucket, "batch": receipt.number, "done": receipt.done, "at_ms": receipt.at_ms},
         "waits_for": answer.waits
         and {"cause": str(answer.waits.cause), "partition": answer.waits.partition, "offset": answer.waits.offset},
+        "remedy_ms": None if answer.remedy is None else dict(answer.remedy),
         "candidates": [
             {
                 **_record_json(candidate.record),

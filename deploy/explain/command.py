@@ -13,9 +13,10 @@ from pathlib import Path
 
 import typer
 
-from deploy.errors import DeployError
+from deploy.errors import DeployError, code_of_look
 from deploy.explain.answers import Explainer
 from deploy.explain.as_json import Answer, for_machines, read_key
+from deploy.explain.model import Gone, KeyAnswer
 from deploy.explain.text import Words
 from deploy.job import JoinJob
 from deploy.load import load_job
@@ -25,6 +26,7 @@ from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.now import wall_ms
 from teacup.base.times import millis_of
 from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,13 @@ class Question:
             if text is not None and not re.fullmatch(r"\d+:\d+", text):
                 raise ValueError(f"{option}: {text!r} is not allowed; give partition:offset, as in 3:1042")
         try:
-            _ = self.until_ms, self.key is None or read_key(self.key)
+            _ = self.until_ms
         except ValueError as error:
-            raise ValueError(f"{'--until' if self.until else '--key'}: {error}") from error
+            raise ValueError(f"--until: {self.until!r} is not allowed: {error}") from error
+        try:
+            _ = self.key is None or read_key(self.key)
+        except ValueError as error:
+            raise ValueError(f"--key: {self.key!r} is not allowed: what follows `base64:` is not base64") from error
 
     @property
     def until_ms(self) -> int | None:
@@ -79,19 +85,32 @@ def explain_of(
     logging.basicConfig(level=logging.ERROR)  # what cannot be known is part of the answer
     given = [part for assignment in assignments for part in ("--set", assignment)]
     command = shlex.join(["teacup", "explain", str(job_file), *given])
+    logging.getLogger("teacup.kafka.librdkafka").setLevel(logging.CRITICAL)  # its errors become ours
     try:
+        wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
         with Explainer.opened(job, _progress, question.most) as explainer:
             answer = question.answered(explainer)
             stored = explainer.how_far_stored()
             words = Words(explainer.spec, job.output.topic, command, wall_ms(), stored)
     except (DeployError, JoinError, KafkaIOError) as error:
-        return _failed(str(error), error.exit_code)
+        return _failed(str(error), code_of_look(error))
     if as_json:
         typer.echo(json.dumps(for_machines(answer)))
     else:
         for line in words.lines(answer):
             typer.echo(line)
-    return ExitCode.DONE
+    return ExitCode.NOT_FOUND if _is_empty(answer) else ExitCode.DONE
+
+
+def _is_empty(answer: Answer) -> bool:
+    """Returns whether there was nothing to explain."""
+    match answer:
+        case Gone():
+            return not answer.rows.found
+        case KeyAnswer():
+            return not answer.lefts and not answer.rights
+        case _:
+            return False
 
 
 def _position(text: str) -> Position:

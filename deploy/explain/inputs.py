@@ -21,6 +21,7 @@ from deploy.explain.plans import Plans
 from joins.explain import BatchSpan, SideRecord, alike
 from joins.read.deserialize import SideReader, times_as_json
 from joins.read.parse import as_first_read, parse
+from joins.rows.frames import I64
 from joins.spec import Format, Side
 from joins.streaming import join_kind_of
 from teacup.base.now import wall_ms
@@ -126,6 +127,16 @@ class Input:
         raise NoRecord(
             f"no record: offset {offset} of {where} is a transaction's marker, or aborted, or compacted away"
         )
+
+    def proving(self, partition: int, start: int, end: int, listed_ms: int) -> list[I64]:
+        """Returns times of [start, end) that prove something, for a batch planned then. Raises `KafkaIOError`."""
+        found: list[I64] = []
+        with closing(self._reader.read(partition, start, end)) as batches:
+            for batch in batches:
+                self._budget.spent(batch.num_rows, self.side.topic)
+                parsed = self._parse(batch, listed_ms, UNKNOWN)
+                found.append(parsed.records["time"].to_numpy()[parsed.proves])
+        return found
 
     def around(
         self, key: bytes, zones: Sequence[tuple[int, int]], center_ms: int, partitions: Iterable[int]

@@ -6,13 +6,16 @@ why. What neither says is not guessed: it is in the answer as not known, with th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import polars as pl
 
+from deploy.explain.as_json import ranked
 from deploy.explain.inputs import NoRecord
 from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RowsFound, Written, limit_of
+from deploy.explain.remedy import passed, reaching_back, remedy
 from deploy.explain.sources import Sources
 from deploy.explain.stored import StoredNow, stored_now
 from deploy.explain.written import Ended
@@ -31,6 +34,8 @@ from teacup.kafka.errors import KafkaIOError, OffsetOutOfRange, TopicMissing
 
 NEAR_MS = 60_000
 """How far beside the interval other records of the key are looked for, at least; at most ten times the interval."""
+MOST_PROVING = 1_000_000
+"""What right records proved is found by reading them again, if they are no more."""
 
 
 class LeftAnswers:
@@ -60,9 +65,35 @@ class LeftAnswers:
         if record.dead is None and record.key is not None and record.time_ms is not None:
             candidates, searched = self._candidates(answer)
             answer = replace(answer, candidates=tuple(candidates), searched=searched)
+            answer = replace(answer, remedy=self._remedy(answer))
         if outcome is Outcome.UNKNOWN:
             answer = self._deduced(answer)
         return answer
+
+    def _remedy(self, answer: LeftAnswer) -> Mapping[str, int] | None:
+        """Returns with which settings it would have waited for the right record that came nearest, and too late."""
+        later = [candidate.record for candidate in ranked(answer) if candidate.ruling is Ruling.READ_LATER]
+        left_ms, spec = answer.record.time_ms, self._spec
+        if answer.outcome is not Outcome.UNMATCHED or not later or left_ms is None or answer.limit is None:
+            return None
+        right = later[0]
+        looks = reaching_back(spec, left_ms, self._of.plans.looks(*right.position))
+        if looks is None:
+            return None
+        spans = [(look, look.of.start, following.of.start) for look, following in pairwise(looks)]
+        if sum(end - start for _, start, end in spans) > MOST_PROVING:
+            return None
+        try:
+            proving = self._of.inputs["right"].proving
+            read = [
+                replace(look, times=proving(right.partition, start, end, look.listed_ms)) for look, start, end in spans
+            ]
+        except KafkaIOError as error:
+            self._of.note(f"how long left should have waited is not known: {error}")
+            return None
+        stalled_ms = answer.limit.stalled_from_ms
+        gave_up = stalled_ms is not None and left_ms >= stalled_ms
+        return remedy(spec, left_ms, passed(spec, [*read, looks[-1]]), looks[-1].listed_ms if gave_up else None)
 
     def _moved_from(self, record: SideRecord) -> str | None:
         """Returns the checkpoint that joined a record before `teacup move`."""

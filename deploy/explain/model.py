@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -105,6 +106,8 @@ class LeftAnswer:
     moved_from   the checkpoint that joined it, before `teacup move`; None: this one does
     candidates   right records of its key, and those beside
     waits        a left record that is held: what it waits for
+    remedy       unmatched because right was read later: the settings, in ms, with which it would have waited for it;
+                 None: not known
     searched     what was read of right to find candidates: records, and how many were left out
     notes        what is not known, or gone, and why
     """
@@ -122,6 +125,7 @@ class LeftAnswer:
     receipt: Receipt | None = None
     candidates: tuple[Candidate, ...] = ()
     waits: LeftWaits | None = None
+    remedy: Mapping[str, int] | None = None
     searched: tuple[int, int] = (0, 0)
     notes: tuple[str, ...] = ()
 

@@ -7,10 +7,12 @@ reads; where it ended is where the next one begins. After the newest batch the f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
 from deploy.explain.model import BatchRead
+from deploy.explain.remedy import Look
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
@@ -98,6 +100,16 @@ class Plans:
         if offset >= after.side(side)[partition].start:
             return BatchRead(UNREAD, following, after)
         return BatchRead(BatchSpan.one(plan.number), plan, before, after)
+
+    def looks(self, partition: int, offset: int) -> Iterator[Look]:
+        """Yields the looks at a right partition of the batch that read an offset, and of those before, newest first."""
+        at = self._last_from("right", partition, offset)
+        for each in range(-1 if at is None else at, -1, -1):
+            plan = self._plan(each)
+            bucket = _bucket(plan, "right", partition)
+            if plan is None or bucket is None:
+                return
+            yield Look(plan.listed_ms, bucket.right[partition])
 
     def _last_from(self, side: str, partition: int, offset: int) -> int | None:
         """Returns the last plan that begins at or before an offset, by bisection: plans only go forward."""

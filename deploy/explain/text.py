@@ -19,7 +19,7 @@ from joins.explain import Candidate, Ruling, SideRecord, preference
 from joins.lookup.spec import LookupSpec
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
-from teacup.base.times import iso, written
+from teacup.base.times import is_wrong, iso, written
 
 IDLE_MS = 60_000
 """A job that has planned nothing for longer, while left waits, may not run."""
@@ -175,7 +175,10 @@ class Words:
             gone = (
                 ""
                 if not answer.ours or read.plan is not None
-                else (", of which the checkpoint has no plan any more (`spark.sql.streaming.minBatchesToRetain`)")
+                else (
+                    ", of which the checkpoint has no plan any more "
+                    '(`spark: {spark.sql.streaming.minBatchesToRetain: "3600"}` keeps more of them)'
+                )
             )
             yield f"batch {number}{gone}{receipt}"
             return
@@ -298,30 +301,85 @@ class Words:
         return "in the store" if isinstance(self.spec, LookupSpec) else "in the window"
 
     def _advice(self, answer: LeftAnswer) -> str | None:
-        """Says which setting would have made a match, for the record that came nearest to it."""
+        """Says what would have made a match, for the record that came nearest to it."""
+        if answer.record.dead is not None:
+            return self._of_dead("left", answer.record)
         if answer.outcome is not Outcome.UNMATCHED:
             return None
-        by_ruling = {candidate.ruling: candidate for candidate in reversed(ranked(answer))}
+        if answer.reason == "null_key":
+            return f"the record has no key at `left.key` ({self.spec.left.key_of})"
+        for candidate in ranked(answer):
+            if candidate.record.key == answer.record.key and (said := self._would_match(answer, candidate)):
+                return said
         alike = next((c for c in answer.candidates if c.ruling is Ruling.OTHER_KEY), None)
-        spec = self.spec
-        for ruling in (Ruling.READ_LATER, Ruling.NOT_IN_WINDOW, Ruling.AFTER_INTERVAL, Ruling.BEFORE_INTERVAL):
-            candidate = by_ruling.get(ruling)
-            if candidate is None:
-                continue
-            late, by_ms = candidate.record.late_by_ms, candidate.by_ms or 0
-            if ruling is Ruling.AFTER_INTERVAL:
-                needed = spec.after_ms + by_ms
-                return f"`join.after: {_duration(needed)}` would match it, and every row would wait that much longer"
-            if ruling is Ruling.BEFORE_INTERVAL:
-                return f"`join.before: {_duration(spec.before_ms + by_ms)}` would match it; the window grows with it"
-            if late and ruling is Ruling.READ_LATER:
-                needed = spec.right.disorder_ms + late
-                return f"`right.disorder: {_duration(needed)}` or a longer `producer_delay` would have waited for it"
         if alike is not None:
             return f"correct `left.key` or `right.key`, or what writes them: {alike.alike or 'the keys differ'}"
-        if answer.reason == "null_key":
-            return f"the record has no key at `left.key` ({spec.left.key_of})"
+        if answer.reason == "right_stalled":
+            return "right stood still, and left went by `max_wait`: the log, or `teacup status`, says what held right"
+        if not answer.notes and not answer.searched[1]:
+            return f"no right record of this key was near: did {self.spec.right.topic} get one, and by `right.key`?"
         return None
+
+    def _would_match(self, answer: LeftAnswer, candidate: Candidate) -> str | None:
+        """Says what would have let this right record match."""
+        spec, by_ms, right = self.spec, candidate.by_ms or 0, candidate.record
+        match candidate.ruling:
+            case Ruling.READ_LATER:
+                return self._would_have_waited(answer, right)
+            case Ruling.AFTER_INTERVAL | Ruling.BEFORE_INTERVAL as ruling:
+                after = ruling is Ruling.AFTER_INTERVAL
+                key, setting_ms = ("after", spec.after_ms) if after else ("before", spec.before_ms)
+                if is_wrong(by_ms, setting_ms):
+                    return f"one of the two times is probably wrong: {_times_of('left', 'right')}"
+                costs = "and every row would wait that much longer" if after else "and the window would grow with it"
+                return f"`join.{key}: {_duration(setting_ms + by_ms)}` would match it, {costs}"
+            case Ruling.EXPIRED:
+                return (
+                    "the left record came late: a larger `left.disorder`, or `producer_delay` where only the clock was "
+                    "beyond it, keeps right records longer"
+                )
+            case Ruling.OTHER_BUCKET:
+                return (
+                    "let both topics be written by the same partitioner, or take `join.path: shuffled` (a new "
+                    "checkpoint: `teacup move`)"
+                )
+            case Ruling.DEAD_LETTER:
+                return self._of_dead("right", right)
+            case _:
+                return None
+
+    def _would_have_waited(self, answer: LeftAnswer, right: SideRecord) -> str:
+        if answer.remedy is None:
+            return (
+                "`right.disorder`, `producer_delay`, or both, were too short for it; by how much is not known: plans "
+                "or records of that time are gone"
+            )
+        if not answer.remedy:
+            return "left had to wait longer; which setting would have made it is not known"
+        wrong = right.time_ms is not None and any(is_wrong(ms, self._set_to(key)) for key, ms in answer.remedy.items())
+        if wrong:
+            return f"it came absurdly late, so its time is probably wrong: {_times_of('right')}"
+        keys = [f"`{key}: {_duration(ms)}`" for key, ms in answer.remedy.items()]
+        both = " together, not one alone," if len(keys) > 1 else ""
+        return f"{' and '.join(keys)}{both} would have waited for it; every row then waits that long"
+
+    def _set_to(self, key: str) -> int:
+        spec = self.spec
+        of = {"right.disorder": spec.right.disorder_ms, "producer_delay": spec.producer_delay_ms}
+        return of.get(key, spec.max_wait_ms or 0)
+
+    def _of_dead(self, side: str, record: SideRecord) -> str:
+        """Says what to do about a dead letter."""
+        of = self.spec.side(side)
+        match record.dead:
+            case "future_time" | "no_time" | None:
+                return f"its time cannot be used: {_times_of(side)}; a clock that is ahead needs `max_future_skew`"
+            case "invalid_key":
+                return f"correct `{side}.key` ({of.key_of}), or what writes {of.topic}"
+            case "tombstone":
+                return f"it has no value: `{side}.tombstones` says what becomes of such records"
+            case _:
+                return f"correct what writes {of.topic}, or `{side}.format` ({of.format})"
 
     def _became_of_right(self, answer: RightAnswer) -> str:
         match answer.outcome:
@@ -345,6 +403,11 @@ class Words:
                 return "in no row that was found"
             case _:
                 return f"{answer.outcome}{_because(answer.reason)}"
+
+
+def _times_of(*sides: str) -> str:
+    """Says which keys say what a time is."""
+    return f"check {' and '.join(f'`{side}.time` and `{side}.time_unit`' for side in sides)}, and what writes it"
 
 
 def shown_key(key: bytes | None) -> str:

@@ -18,8 +18,8 @@ from deploy.watch.measures import Effort, Measured
 from joins.batch.waits import BatchWaits
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec
-from teacup.base.times import iso, written
+from joins.spec import JoinSpec, Side
+from teacup.base.times import is_wrong, iso, written
 from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
 
 T = TypeVar("T")
@@ -111,7 +111,8 @@ class BatchReport:
 
     def rare(self) -> list[str]:
         """Returns side outputs, and what the deduplicator did."""
-        parts = [f"{outcome} {self.rows[outcome]:,}" for outcome in _SIDE_OUTCOMES if self.rows.get(outcome)]
+        counts = {**self.rows, "late": sum(self.late.values())}  # late left records have rows of other outcomes
+        parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
         if self.deduplicator != FilterReport():
             parts.append(f"duplicates dropped {self.deduplicator.dropped:,}")
@@ -243,10 +244,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     for side in SIDES:
         topic = spec.side(side)
         if report.disorder_ms[side] > topic.disorder_ms:
-            report.warnings.append(
-                f"{side}.disorder is {written(topic.disorder_ms)}, but {topic.topic!r} was out of order by "
-                f"{written(report.disorder_ms[side])}: {_late(report.late[side])}; set {side}.disorder higher"
-            )
+            report.warnings.append(_out_of_order(side, topic, report.disorder_ms[side], report.late[side]))
     deleted = sorted({gap for summary in summaries for gap in summary.deleted})
     if presumed := report.presumed:
         ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
@@ -327,11 +325,18 @@ def _mb(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-def _late(records: int) -> str:
-    """Says how many records were late. Late is measured by what was proved before a record, not by the largest time."""
-    if not records:
-        return "none of its records was late this time, but such records can be"
-    return f"{records} record{'s were' if records > 1 else ' was'} late"
+def _out_of_order(side: str, of: Side, disorder_ms: int, late: int) -> str:
+    """Says what to do about disorder. Late is measured by what was proved before a record, not by the largest time."""
+    text = (
+        f"{side}.disorder is {written(of.disorder_ms)}, but {of.topic!r} was out of order by {written(disorder_ms)}, "
+        f"late records: {late}"
+    )
+    if is_wrong(disorder_ms, of.disorder_ms):
+        return f"{text}. So far off, a time is probably wrong: check {side}.time, {side}.time_unit, and what writes it"
+    return (
+        f"{text}. {side}.disorder has to cover by how much records are out of order, and producer_delay how late they "
+        "are written: where both are too short, one alone does not help"
+    )
 
 
 def _slowest(summaries: Sequence[BucketSummary], sides: Iterable[str]) -> dict[str, int]:

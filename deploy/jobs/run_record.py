@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,7 +22,7 @@ from typing import Any
 
 from deploy.checkpoint_file import CheckpointFile
 from teacup.base.errors import ExitCode
-from teacup.base.logs import job_here
+from teacup.base.logs import job_here, without_numbers
 from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup.deploy.jobs.run_record")
@@ -48,7 +47,7 @@ class Note:
     @property
     def what(self) -> str:
         """Returns what makes two notes the same: the text without its numbers."""
-        return re.sub(r"\d+", "#", self.text)
+        return without_numbers(self.text)
 
 
 @dataclass(frozen=True, slots=True)

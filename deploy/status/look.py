@@ -20,7 +20,7 @@ from datadelay.errors import DelayError
 from dedup.errors import DedupError
 from deploy.checkpoint_file import CheckpointFile
 from deploy.checkpoint_lock import Holder, Lock, look_at_lock
-from deploy.errors import DeployError
+from deploy.errors import DeployError, code_of_look
 from deploy.job import CommonJob, JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.run_record import last_run
@@ -82,7 +82,7 @@ def _looked(row: Row, checkpoint: str, more: Callable[[Row], Row]) -> Row:
         row = within(WITHIN_S, lambda: _with_files(row, checkpoint))
         return more(row)
     except OURS as error:
-        return replace(row, problem=str(error), code=error.exit_code)
+        return replace(row, problem=str(error), code=code_of_look(error))
     except TimeoutError:
         problem = f"the file system of {checkpoint} has not answered within {WITHIN_S:g} s"
         return replace(row, problem=problem, code=ExitCode.UNREACHABLE)
@@ -111,7 +111,8 @@ def _with_batches(row: Row, kind: JobKind) -> Row:
     within(WITHIN_S, kind.find_checkpoint)
     end, row = within(WITHIN_S, lambda: _last_batch(row, kind.common))
     if not end:
-        wait_for_brokers(kind.kafka, give_up_after_s=ANSWERED_WITHIN_S)
+        topics = [named.topic for named in kind.topics() if not named.written]
+        within(WITHIN_S, lambda: ends_of(topics, kind.kafka))  # that they are there
         return row
     found = _within_limits(row, kind, end)
     if not (found.standing.exact or found.problem):  # a running job removes the facts of a batch some batches later
@@ -126,7 +127,7 @@ def _within_limits(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
     except TimeoutError:
         return replace(row, problem=f"the brokers have not answered within {WITHIN_S:g} s", code=ExitCode.UNREACHABLE)
     except OURS as error:
-        return replace(row, problem=str(error), code=error.exit_code)
+        return replace(row, problem=str(error), code=code_of_look(error))
 
 
 def _last_batch(row: Row, job: CommonJob) -> tuple[dict[str, Any], Row]:
@@ -151,7 +152,7 @@ def _with_topics(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
     try:
         return replace(row, standing=kind.standing(end, ends, wall_ms()))
     except OURS as error:
-        return replace(row, problem=str(error), code=error.exit_code)
+        return replace(row, problem=str(error), code=code_of_look(error))
 
 
 def _by_side(

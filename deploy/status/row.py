@@ -115,6 +115,8 @@ class Row:
                 yield f"started {iso(run.started_ms)}, and has no end: it was killed, or its machine went down"
             else:
                 yield f"ended {iso(run.ended_ms or 0)} with exit code {run.code}: {_MEANINGS.get(run.code, 'unknown')}"
+        if run is not None and run.ended_ms is not None and self.state is State.STOPPED:
+            yield f"stopped at {iso(run.ended_ms)}"
         for side, count in self.lost.items():
             yield f"retention has deleted {count:,} offsets of {side} that were not read"
         if not self.standing.exact:
@@ -122,7 +124,8 @@ class Row:
                 "where its last batch ended is not known here: lag and behind count from where that began, so they are "
                 "at most as much"
             )
-        for note in reversed(run.notes if run is not None else ()):
+        notes = () if run is None or self.state is State.STOPPED else run.notes  # of what is over, on purpose
+        for note in reversed(notes):
             often = f" ({note.times} times)" if note.times > 1 else ""
             yield f"{note.level} {iso(note.at_ms)}{often}: {note.text}"
 

@@ -29,7 +29,9 @@ def table(rows: Sequence[Row], limit_ms: int | None = None) -> RenderableType:
         found.add_column(name, overflow="fold")
     for row in rows:
         found.add_row(*_cells(row, limit_ms))
-    remarks = [Text(f"{row.name or row.file}: {remark}") for row in rows for remark in _few(row)]
+    remarks = [
+        Text(f"{row.name or row.file}: {remark.removeprefix(f'{row.file}: ')}") for row in rows for remark in _few(row)
+    ]
     return Group(found, *([Text("")] if remarks else []), *remarks)
 
 
@@ -64,7 +66,7 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
 
 def _state(row: Row) -> str:
     if not row.kind:
-        return "not known"
+        return State.UNKNOWN.value
     if row.state is State.RUNNING and row.lock.holder is not None:
         return f"{row.state} ({row.lock.holder})"
     if row.state is State.FAILED and row.run is not None and row.run.code is not None:

@@ -1,7 +1,7 @@
 """A listener that remembers the last hour of a job, and tells it as JSON: what the page shows, and `/v1/job`.
 
     bins        ten seconds each: sums, last values and largest values of the batches in it, and who held the join
-    warnings    each text once, with how often and when it came
+    warnings    each once, with how often and when it came: two that differ in numbers only are the same
     wait curve  of joins (`joins.batch.wait_curve`)
 
 All of it is bounded, whatever happens: an hour of points, `MOST` of all else. Nothing is kept on disk: a job that is
@@ -25,6 +25,7 @@ from joins.batch.wait_curve import WaitCurve
 from joins.batch.waits import BOUNDS_MS, BatchWaits
 from joins.plan.wait_reasons import USUAL_MS
 from teacup.base.errors import ExitCode
+from teacup.base.logs import without_numbers
 
 KEPT_MS = 3_600_000
 STEP_MS = 10_000
@@ -135,8 +136,9 @@ class Bin:
 
 @dataclass(slots=True)
 class Warned:
-    """A warning, and when it came."""
+    """A warning, its newest text, and when it came."""
 
+    text: str
     first_ms: int
     last_ms: int
     times: int = 1
@@ -211,11 +213,12 @@ class LastHour(Quiet):
         return self._bins[-1]
 
     def _warn(self, now_ms: int, text: str) -> None:
-        if (known := self._warnings.get(text)) is None:
-            self._warnings[text] = Warned(now_ms, now_ms)
+        what = without_numbers(text)
+        if (known := self._warnings.get(what)) is None:
+            self._warnings[what] = Warned(text, now_ms, now_ms)
         else:
-            known.last_ms, known.times = now_ms, known.times + 1
-        self._warnings.move_to_end(text)
+            known.text, known.last_ms, known.times = text, now_ms, known.times + 1
+        self._warnings.move_to_end(what)
         while len(self._warnings) > MOST:
             self._warnings.popitem(last=False)
 
@@ -287,8 +290,8 @@ class LastHour(Quiet):
                 "held": _held(bins),
                 "late": _late(bins),
                 "warnings": [
-                    {"text": text, "first_ms": w.first_ms, "last_ms": w.last_ms, "times": w.times}
-                    for text, w in list(reversed(self._warnings.items()))[:SHOWN]
+                    {"text": w.text, "first_ms": w.first_ms, "last_ms": w.last_ms, "times": w.times}
+                    for w in list(reversed(self._warnings.values()))[:SHOWN]
                 ],
                 "wait_curve": None if self._curve is None else self._curve.drawn(),
             }

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.status import Status
 
 from deploy.watch.listener import About, JobState, Phase, Report, TopicLag
-from deploy.watch.measures import ROWS
+from deploy.watch.measures import LATE, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
 from teacup.base.now import wall_ms
@@ -32,6 +32,7 @@ log = logging.getLogger("teacup")
 
 WIDTH = 100
 EVERY_S = 1.0
+LATE_ROWS = "late"
 _SPINNER = 2
 
 
@@ -137,8 +138,10 @@ class Lines:
         self._batches += 1
         self._records += report.records
         for sample in report.samples():
-            if sample.metric is ROWS and sample.value:
+            if sample.metric is ROWS and sample.value and sample.labels[0] != LATE_ROWS:
                 self._rows[sample.labels[0]] += int(sample.value)
+            elif sample.metric is LATE and sample.value:  # of both sides: late left records have rows of other outcomes
+                self._rows[LATE_ROWS] += int(sample.value)
 
     def _summary(self) -> dict[str, Any]:
         spent_s = round(self._clock() - self._began_s, 3)

@@ -163,7 +163,8 @@ class Metrics(Quiet):
         if now.unreachable:
             return f"{now.phase}; the brokers do not answer: {now.unreachable}"
         if now.waiting is not None:
-            return f"{now.phase}; waits since {iso(now.waiting.since_ms)}: {now.waiting.text}"
+            since = f"waits since {iso(now.waiting.since_ms)}: "  # what a plan waits for says that itself
+            return f"{now.phase}; {'' if iso(now.waiting.since_ms) in now.waiting.text else since}{now.waiting.text}"
         return str(now.phase)
 
 

@@ -94,14 +94,14 @@ class JobServer:
         self._closed.set()
 
     def _run(self) -> None:
-        said = False
+        tries = 0
         while not self._closed.is_set():
             try:
                 self._server = _server(self._address, self._routes)
                 break
             except OSError as error:
-                if not said:
-                    said = True
+                tries += 1
+                if tries == 2:  # a job that is refused, because another one runs, ends before that and says why
                     host, port = self._address
                     log.warning(
                         "%s: metrics: cannot listen at %s port %d: %s; tried again until it can. Give another "
@@ -113,7 +113,8 @@ class JobServer:
             return
         with self._server:
             self.listens.set()
-            log.info("%s: metrics at %s/metrics", self._name, self.url)
+            page = f", the page of the job at {self.url}/" if "/" in self._routes else ""
+            log.info("%s: metrics at %s/metrics%s", self._name, self.url, page)
             while not self._closed.is_set():
                 self._server.handle_request()
 

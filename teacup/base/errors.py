@@ -40,18 +40,24 @@ class ExitCode(IntEnum):
     NOT_RUNNING = 20, "a job that is looked at should run and does not: it was stopped, has failed, or never started"
     BEHIND = 21, "a job that is looked at runs, and is further behind than the limit that was given"
     DIFFERS = 22, "an audit found differences between the output and the join; they are named"
+    NOT_FOUND = 23, "there is nothing to look at: no such record, or none in the time range of an audit"
 
 
 _DELAYS = (ExitCode.UNKNOWN, ExitCode.LOCKED, ExitCode.DEADLINE)
 OF_COLLECTOR = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, *_DELAYS)
 """The codes of `teacup delay collect`."""
 _LOOKS = (ExitCode.NOT_RUNNING, ExitCode.BEHIND)
-OF_JOBS = tuple(code for code in ExitCode if code not in (*_DELAYS, *_LOOKS, ExitCode.DIFFERS))
+OF_JOBS = tuple(code for code in ExitCode if code not in (*_DELAYS, *_LOOKS, ExitCode.DIFFERS, ExitCode.NOT_FOUND))
 """The codes of the commands that are given a job file."""
 OF_STATUS = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, ExitCode.CHECKPOINT, *_LOOKS)
 """The codes of `teacup status`."""
-OF_AUDIT = (*OF_JOBS, ExitCode.DIFFERS)
+OF_AUDIT = (*OF_JOBS, ExitCode.DIFFERS, ExitCode.NOT_FOUND)
 """The codes of `teacup audit`."""
+OF_EXPLAIN = (
+    *(ExitCode.DONE, ExitCode.FAILED, ExitCode.BAD_JOB_FILE, ExitCode.DATA_LOSS, ExitCode.UNREACHABLE),
+    *(ExitCode.CHECKPOINT, ExitCode.ACCESS, ExitCode.NOT_FOUND),
+)
+"""The codes of `teacup explain`."""
 
 
 def listed(codes: Iterable[ExitCode]) -> str:

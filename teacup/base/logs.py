@@ -190,3 +190,8 @@ def sparse(name: str) -> logging.Logger:
     log = logging.getLogger(name)
     log.addFilter(Sparse())
     return log
+
+
+def without_numbers(text: str) -> str:
+    """Returns what two warnings have in common that differ in numbers and durations only."""
+    return re.sub(r"\d[\d.,]*(?:ms|[smhd])?(?: \d[\d.,]*(?:ms|[smhd]))*", "#", text)

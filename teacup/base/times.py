@@ -30,6 +30,7 @@ PRODUCER_DELAY_MS = 10_000
 MAX_FUTURE_SKEW_MS = 60_000
 """What joins, collectors and searches assume of a topic's times unless they are told otherwise."""
 
+_WRONG_MS, _WRONG_TIMES = 86_400_000, 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -39,10 +40,18 @@ def millis_of(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise ValueError("it is not an ISO-8601 time") from error
+        raise ValueError("it is not an ISO-8601 time, such as 2026-11-20T10:00Z") from error
     if moment.tzinfo is None:
         raise ValueError("it has no zone; append Z for UTC, or +01:00")
     return (moment - _EPOCH) // _MILLISECOND
+
+
+def is_wrong(off_ms: int, setting_ms: int) -> bool:
+    """Returns whether a time is so far off that it is probably wrong, such as seconds in place of milliseconds.
+
+    That is more than a day, and more than a thousand times what a setting allows: no setting is for that.
+    """
+    return off_ms > max(_WRONG_MS, _WRONG_TIMES * setting_ms)
 
 
 def iso(time_ms: int) -> str:

@@ -118,7 +118,7 @@ FORMATS: Mapping[str, Format] = {
         (SpecChanged, "continue with the version"),
     ),
     "moved": Format(
-        MOVED_FORMAT, _MOVED.to_json(), lambda x: Handover.from_json(x).to_json(), (SpecChanged, "repeat `teacup move`")
+        MOVED_FORMAT, _MOVED.to_json(), lambda x: Handover.from_json(x).to_json(), (SpecChanged, "repeat the command")
     ),
     "lease": Format(
         LEASE_FORMAT, _LEASE.to_json(), lambda x: Lease.from_json(x).to_json(), (ValueError, "this version reads")

@@ -22,7 +22,7 @@ from deploy.output.routing import outgoing_results, write_copies, write_side_top
 from joins.batch.state import BatchPlan
 from joins.rows.frames import ROW, is_null, rows_where
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinSpec
+from joins.spec import JoinPath, JoinSpec
 from joins.testing.simulation import Simulation
 from teacup.kafka.read.fetch import SCHEMA
 from tests.support.simulatedlookup import Simulated
@@ -167,6 +167,7 @@ class Audited:
                 from_ms=EARLIEST,
                 to_ms=LATEST,
                 gives_up=spec.max_wait_ms is not None,
+                direct=spec.path is not JoinPath.SHUFFLED and not isinstance(self.simulations[0], AuditedLookup),
                 lookup=isinstance(self.simulations[0], AuditedLookup),
                 topics={role: role for role in SIDE_TOPICS},
                 left=left,

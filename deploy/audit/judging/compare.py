@@ -19,7 +19,7 @@ from typing import Any
 from deploy.audit.findings import KINDS, Fault, Minute, Spot
 from deploy.audit.judging.contents import compare_contents
 from deploy.audit.judging.database import AuditTables
-from deploy.audit.judging.joined import join_again, judge_rows
+from deploy.audit.judging.joined import elsewhere, join_again, judge_rows
 from deploy.audit.judging.judged import judge_what
 from deploy.audit.judging.sides import judge_copies
 from deploy.audit.judging.terms import Terms
@@ -33,6 +33,7 @@ class Judgement:
     """What was found; faults are at most `most` of each kind.
 
     unread   rows whose right record was not read, so that their values were not compared
+    elsewhere   direct path: unmatched left records whose key has a right record in another partition
     """
 
     strict: int
@@ -44,6 +45,7 @@ class Judgement:
     faults: Sequence[Fault]
     minutes: Sequence[Minute]
     unread: int
+    elsewhere: int = 0
 
 
 def compare(db: AuditTables, terms: Terms, most: int = 20, tell: Callable[[str], None] = lambda _: None) -> Judgement:
@@ -103,6 +105,7 @@ def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int
         faults=[_fault(terms, *line) for line in found],
         minutes=[Minute(minute * MINUTE_MS, **one) for minute, one in sorted(minutes.items())],
         unread=unread,
+        elsewhere=elsewhere(db, terms),
     )
 
 

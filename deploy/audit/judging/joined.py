@@ -32,7 +32,7 @@ def join_again(db: AuditTables, terms: Terms) -> None:
     db.run(
         f"""
         CREATE OR REPLACE TABLE special AS
-        SELECT DISTINCT j.pos FROM judged j JOIN doubtful d ON d.kh = j.kh
+        SELECT DISTINCT j.pos FROM judged j JOIN doubtful d ON d.meets = j.meets
             AND d.t BETWEEN j.t - {terms.before_ms} AND j.t + {terms.after_ms}
         WHERE j.dead IS NULL
         """
@@ -41,7 +41,7 @@ def join_again(db: AuditTables, terms: Terms) -> None:
         db.run(
             f"""
             CREATE OR REPLACE TABLE pairs AS
-            SELECT j.pos, r.pos AS rpos FROM (SELECT pos, t, kh {joined}) j JOIN taking r ON r.kh = j.kh
+            SELECT j.pos, r.pos AS rpos FROM (SELECT pos, t, meets {joined}) j JOIN taking r ON r.meets = j.meets
                 AND r.t BETWEEN j.t - {terms.before_ms} AND j.t + {terms.after_ms}
             WHERE r.sure
             """
@@ -49,19 +49,19 @@ def join_again(db: AuditTables, terms: Terms) -> None:
         return
     db.run(
         "CREATE OR REPLACE TABLE moments AS "
-        "SELECT kh, t, min(pos) AS first, max(pos) AS last FROM taking WHERE sure GROUP BY ALL"
+        "SELECT meets, t, min(pos) AS first, max(pos) AS last FROM taking WHERE sure GROUP BY ALL"
     )
     low, high = f"j.t - {terms.before_ms}", f"j.t + {terms.after_ms}"
-    one = f"(SELECT pos, t, t - {terms.before_ms} AS low, t + {terms.after_ms} AS high, kh {joined}) j"
+    one = f"(SELECT pos, t, t - {terms.before_ms} AS low, t + {terms.after_ms} AS high, meets {joined}) j"
     if terms.policy == "first":
         select = f"""
             SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best
-            FROM {one} ASOF LEFT JOIN moments f ON f.kh = j.kh AND j.low <= f.t
+            FROM {one} ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.low <= f.t
         """
     elif terms.policy == "last":
         select = f"""
             SELECT j.pos, CASE WHEN b.t >= {low} THEN b.last END AS best
-            FROM {one} ASOF LEFT JOIN moments b ON b.kh = j.kh AND j.high >= b.t
+            FROM {one} ASOF LEFT JOIN moments b ON b.meets = j.meets AND j.high >= b.t
         """
     else:
         # Nothing below the interval, and nothing above it; of two equally near ones the earlier.
@@ -71,8 +71,8 @@ def join_again(db: AuditTables, terms: Terms) -> None:
                     THEN CASE WHEN j.t - b.t <= f.t - j.t THEN b.first ELSE f.first END
                 WHEN b.t >= {low} AND b.t <= {high} THEN b.first
                 WHEN f.t <= {high} AND f.t >= {low} THEN f.first END AS best
-            FROM {one} ASOF LEFT JOIN moments b ON b.kh = j.kh AND j.t >= b.t
-                ASOF LEFT JOIN moments f ON f.kh = j.kh AND j.t < f.t
+            FROM {one} ASOF LEFT JOIN moments b ON b.meets = j.meets AND j.t >= b.t
+                ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.t < f.t
         """
     db.make("best", select)
 
@@ -113,7 +113,8 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
     db.run(
         f"""
         CREATE OR REPLACE TABLE cases AS
-        SELECT j.pos, j.t, j.kh, {number} AS number, j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot,
+        SELECT j.pos, j.t, j.meets, {number} AS number,
+            j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot,
             j.late OR (j.number = {BEFORE} AND p.late) AS late, o.lpos IS NOT NULL AS forgotten,
             ({lenient}) AS lenient, s.pos IS NOT NULL AS special
         FROM judged j JOIN per_left p ON p.lpos = j.pos
@@ -126,6 +127,23 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
     else:
         _single(db, terms)
     return repeated
+
+
+def elsewhere(db: AuditTables, terms: Terms) -> int:
+    """Direct path: counts unmatched left records that have a right record of their key in another partition."""
+    if not terms.direct:
+        return 0
+    found: int = db.one(
+        f"""
+        SELECT count(DISTINCT j.pos)
+        FROM (SELECT j.pos, j.kh, j.t - {terms.before_ms} AS low, j.t + {terms.after_ms} AS high
+            FROM judged j JOIN judgements g ON g.pos = j.pos WHERE g.matched = 0 AND j.kh IS NOT NULL) j
+            ASOF JOIN (SELECT pos, kh, t FROM rights WHERE dead IS NULL AND t IS NOT NULL) r
+                ON r.kh = j.kh AND j.high >= r.t
+        WHERE r.t >= j.low AND r.pos >> {SHIFT} <> j.pos >> {SHIFT}
+        """
+    )
+    return found
 
 
 def _per_left(db: AuditTables, terms: Terms) -> None:
@@ -295,7 +313,7 @@ def _ask(db: AuditTables, terms: Terms, which: str) -> None:
     query = f"""
         SELECT c.pos, c.t, c.number, c.expiry, c.late, c.waited,
             r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
-        FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.kh = c.kh
+        FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.meets = c.meets
             AND r.t BETWEEN c.t - {terms.before_ms} AND c.t + {terms.after_ms}
         ORDER BY c.pos
     """

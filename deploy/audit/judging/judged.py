@@ -49,7 +49,8 @@ def _judged(db: AuditTables, terms: Terms) -> None:
     db.run(
         f"""
         CREATE OR REPLACE TABLE judged AS
-        SELECT l.pos, coalesce(l.t, {terms.from_ms}) AS t, l.kh, l.number, l.late, l.expiry, l.stalled, l.h, l.len,
+        SELECT l.pos, coalesce(l.t, {terms.from_ms}) AS t, l.kh, {terms.meets("l")} AS meets,
+            l.number, l.late, l.expiry, l.stalled, l.h, l.len,
             coalesce(l.dead, d.reason) AS dead, l.vh, l.okh, (l.pos & {OFFSET}) < s.moved AS older
         FROM lefts l JOIN left_spans s ON s.p = l.pos >> {SHIFT}
             LEFT JOIN inside i ON i.p = s.p
@@ -73,11 +74,11 @@ def _rights(db: AuditTables, terms: Terms) -> None:
     db.run(
         f"""
         CREATE OR REPLACE VIEW taking AS
-        SELECT r.pos, r.t, r.kh, r.number, r.h, r.len, r.kept, r.late,
+        SELECT r.pos, r.t, {terms.meets("r")} AS meets, r.number, r.h, r.len, r.kept, r.late,
             NOT (r.late OR r.number = {UNREAD} OR (r.number = {BEFORE} AND (r.doubt {known_late}))) AS sure
         FROM rights r LEFT JOIN late_then c ON c.pos = r.pos
             LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
         WHERE r.dead IS NULL AND d.pos IS NULL AND r.kh IS NOT NULL
         """
     )
-    db.run("CREATE OR REPLACE TABLE doubtful AS SELECT pos, t, kh, number FROM taking WHERE NOT sure")
+    db.run("CREATE OR REPLACE TABLE doubtful AS SELECT pos, t, meets, number FROM taking WHERE NOT sure")

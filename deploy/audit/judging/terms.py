@@ -63,6 +63,7 @@ class Terms:
     once             each row is in the output once; otherwise a batch that ran again has written it again
     copies_once      the same of copies
     gives_up         `max_wait` is set
+    direct           the direct path: partition n of left meets partition n of right only
     lookup           a lookup join; forgets: its store may have lost a match (`on_expired: unmatched`)
     topics           the side topics that there are, by role
     complete         side topics from which retention has deleted nothing that is needed
@@ -80,6 +81,7 @@ class Terms:
     once: bool = True
     copies_once: bool = True
     gives_up: bool = False
+    direct: bool = False
     lookup: bool = False
     forgets: bool = False
     output: str = "output"
@@ -90,6 +92,10 @@ class Terms:
     kept_values: bool = True
     from_due_ms: int = -LATEST_MS
     all_named: bool = True
+
+    def meets(self, record: str) -> str:
+        """Returns, in SQL, what two records that meet share: their key, and on the direct path the partition."""
+        return f"hash({record}.kh, {record}.pos >> {SHIFT})" if self.direct else f"{record}.kh"
 
     @property
     def all_pairs(self) -> bool:

@@ -2,7 +2,7 @@
 
 import { clock, count, countScale, duration, durationScale, element, readout, share } from "./shapes.js";
 
-const EDGE = { left: 52, right: 10, top: 10, bottom: 20 };
+const EDGE = { left: 68, right: 10, top: 10, bottom: 20 };
 const SCALES = {
   duration: { scale: durationScale, tick: ms => (ms ? duration(ms).replace(".0 s", " s") : "0"), least: 1000 },
   count: { scale: countScale, tick: count, least: 1 },
@@ -20,7 +20,7 @@ export function drawLines(box, { at, lines, fromMs, nowMs, kind, label }) {
   const { width, height, svg } = canvas(box, label);
   const { scale, tick, least } = SCALES[kind];
   const values = lines.flatMap(line => line.values).filter(value => value !== null);
-  const y = axis(svg, scale(Math.max(least, ...values), Math.min(1, ...values)), tick, width, height);
+  const y = axis(svg, scale(Math.max(least, most(values)), Math.min(1, ...values)), tick, width, height);
   const x = across(fromMs, nowMs, width);
   const floor = height - EDGE.bottom;
   const middleMs = (fromMs + nowMs) / 2;
@@ -42,6 +42,13 @@ export function drawLines(box, { at, lines, fromMs, nowMs, kind, label }) {
     const said = lines.filter(line => line.values[near] !== null).map(line => `${line.name} ${tick(line.values[near])}`);
     return { x: x(at[near]), text: `${clock(at[near])}: ${said.join(", ") || "no batch"}` };
   });
+}
+
+// The largest value, unless a few values, as while a backlog is read, are far above all others: those leave at the top.
+function most(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const usual = sorted[Math.floor(0.9 * (sorted.length - 1))] ?? 0, largest = sorted.at(-1) ?? 0;
+  return usual > 0 && largest > 5 * usual ? 1.5 * usual : largest;
 }
 
 // held: [from, to, who]; tones: who -> class
@@ -99,11 +106,12 @@ export function drawWait(box, { less, more, label }) {
   const taken = [];
   for (const i of named) {
     const text = i === now ? "now" : `${all[i][0] > 0 ? "+" : "−"}${short(Math.abs(all[i][0]))}`;
-    if (taken.some(other => Math.abs(x(other) - x(i)) < 44)) continue;
-    taken.push(i);
-    svg.append(element("text", { class: "axis", x: Math.min(x(i), width - EDGE.right - 14), y: height - 4, "text-anchor": "middle" }, text));
+    const middle = Math.min(x(i), width - EDGE.right - 22);
+    if (taken.some(other => Math.abs(other - middle) < 62)) continue;
+    taken.push(middle);
+    svg.append(element("text", { class: "axis", x: middle, y: height - 4, "text-anchor": "middle" }, text));
   }
-  for (const [column, tone] of [[2, "after"], [1, "waiting"]]) {
+  for (const [column, tone] of [[1, "waiting broad"], [2, "after"]]) {
     const line = all.map((point, i) => [i, point[column]]).filter(([, part]) => part !== null);
     const first = line.findLastIndex(([i, part]) => i <= now && part <= bottom);
     const d = "M" + line.slice(Math.max(first, 0)).map(([i, part]) => `${x(i).toFixed(1)},${y(part).toFixed(1)}`).join("L");
@@ -136,7 +144,7 @@ function canvas(box, label) {
 }
 
 function axis(svg, { bottom = 0, top, ticks: at }, tick, width, height) {
-  const y = value => height - EDGE.bottom - (height - EDGE.top - EDGE.bottom) * Math.max(0, value - bottom) / (top - bottom);
+  const y = value => height - EDGE.bottom - (height - EDGE.top - EDGE.bottom) * Math.min(1, Math.max(0, value - bottom) / (top - bottom));
   for (const each of at) {
     svg.append(element("line", { class: "grid", x1: EDGE.left, x2: width - EDGE.right, y1: y(each), y2: y(each) }));
     svg.append(element("text", { class: "axis", x: EDGE.left - 8, y: y(each) + 4, "text-anchor": "end" }, tick(each)));

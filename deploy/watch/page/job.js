@@ -56,7 +56,7 @@ function show(job) {
   const lately = between(job, job.now_ms - LATELY_MS, job.now_ms);
   const known = {
     ...job,
-    rates: { ...lately.rates, rows: sum(lately.rates.matched, lately.rates.unmatched), matched: rateOf(lately.sums) },
+    rates: { ...lately.rates, rows: sum(lately.rates.matched, lately.rates.unmatched), matched: rateOf(lately.sums) ?? rateOf(job.totals) },
     marks: { left: job.last?.watermark_ms?.left ?? null, right: job.last?.watermark_ms?.right ?? null },
   };
   showWarnings(job);
@@ -69,7 +69,8 @@ function show(job) {
 // What there is to say about the state, since when it lasts, and until when it will.
 function sentence({ state, says, since_ms: since, now_ms: now, lag, waiting }) {
   if (!says) return "";
-  const text = says.endsWith(".") ? says : `${says}.`;
+  const plain = says.replace(/^holds since \S+: /, ""); // how long it lasts is said at the end
+  const text = plain.endsWith(".") ? plain : `${plain}.`;
   if (state === "catching up" && lag?.through_in_s != null) return `${text} Through in ${duration(lag.through_in_s * 1000)}.`;
   const lasts = Math.max(0, now - (state === "held" && waiting ? waiting.since_ms : since));
   return state === "held" || state === "idle" ? `${text} For ${duration(lasts)}.` : text;
@@ -112,16 +113,24 @@ function showFlow(job) {
   drawFlow(at("flow").querySelector(".chart"), flow, label);
   const { last: batch, lag, totals, settings } = { ...job, settings: job.job.settings };
   const rows = (totals.matched ?? 0) + (totals.unmatched ?? 0);
-  const behind = job.state === "held" && job.marks.left !== null ? job.now_ms - job.marks.left : batch?.behind_ms;
+  const read = allRead(job);
+  const behind = read ? 0 : job.state === "held" && job.marks.left !== null ? job.now_ms - job.marks.left : batch?.behind_ms;
   facts([
     ["Behind now", behind == null ? null : duration(behind)],
-    ["Held by", job.state === "held" ? job.waiting?.reason.replaceAll("_", " ") ?? "brokers" : batch?.held_by || null],
+    ["Held by", job.state === "held" ? job.waiting?.reason.replaceAll("_", " ") ?? "brokers" : read ? "nobody" : batch?.held_by || null],
     ["Left to read", lag ? `${count(lag.records)} records` : null],
     [batch ? `Batch ${batch.number.toLocaleString("en")}` : "Last batch", batch ? `${ago(job.now_ms - batch.at_ms)}, took ${duration((batch.seconds ?? 0) * 1000)}` : "none yet"],
     ["Rows since the start", rows ? `${count(rows)}, ${share((totals.matched ?? 0) / rows)} matched` : null],
     ["Interval", settings.after_ms !== undefined ? `${short(settings.before_ms)} before, ${short(settings.after_ms)} after` : null],
     ["Runs for", duration(job.now_ms - job.begun_ms)],
   ]);
+}
+
+// Whether all of left is read, or of whatever else a job without a left reads: then it is not behind, as in its metric.
+function allRead({ lag, job }) {
+  const topics = Object.entries(lag?.topics ?? {}), left = topics.filter(([topic]) => job.sides[topic] === "left");
+  const mine = left.length ? left : topics;
+  return mine.length > 0 && mine.every(([, records]) => records === 0);
 }
 
 function facts(pairs) {
@@ -148,7 +157,7 @@ function showCharts(job) {
 
   const behind = side => of(`${side}_ms`).map((ms, i) => (ms === null ? null : Math.max(0, Math.min(times[i] + step, nowMs) - ms)));
   if (has(points, "left_ms") || has(points, "right_ms")) {
-    draw("watermarks", "duration", [{ name: "left", tone: "left", values: behind("left") }, { name: "right", tone: "right", values: behind("right") }],
+    draw("watermarks", "duration", [{ name: "right", tone: "right broad", values: behind("right") }, { name: "left", tone: "left", values: behind("left") }],
       `Watermarks behind the clock: left ${duration(newest(behind("left")))}, right ${duration(newest(behind("right")))}`);
     showHolders(job, fromMs);
   }
@@ -166,7 +175,7 @@ function showCharts(job) {
   if (has(points, "matched") || has(points, "unmatched")) {
     const matched = of("matched"), unmatched = of("unmatched");
     const rate = matched.map((each, i) => rateOf({ matched: each, unmatched: unmatched[i] }));
-    value("matches", share(newest(rate)), rateOf(job.totals) === null ? "" : `${share(rateOf(job.totals))} since the start`);
+    value("matches", share(job.rates.matched ?? newest(rate)), rateOf(job.totals) === null ? "" : `${share(rateOf(job.totals))} since the start`);
     draw("matches", "share", [{ name: "matched", tone: "out", values: rate }], `Match rate, last ${share(newest(rate))}`);
   }
   if (has(points, "window_records") && newest(of("window_records")) !== null && !("storage" in job.job.settings)) {

@@ -74,6 +74,10 @@ def _names(operations: Sequence[Any] | None) -> frozenset[str] | None:
     return names or None
 
 
+LOOK_WITHIN_S = 5.0
+"""How long a command that only looks asks brokers whether they are there."""
+
+
 def wait_for_brokers(
     kafka: Mapping[str, str],
     stopped: Callable[[], bool] = lambda: False,

@@ -155,6 +155,20 @@ def test_a_result_that_the_batches_contradict_is_named_though_it_would_be_possib
     assert not [fault for fault in unknown.faults if fault.topic == "output"]
 
 
+def test_a_right_record_in_another_partition_is_no_fault_of_the_direct_path_but_counted():
+    """Only partition n of both meets there; on the shuffled path it would have been the match."""
+    left = topic("left", [(100, b"a"), (400, b"z")], [(100, b"b"), (400, b"z")])
+    right = topic("right", [(99, b"b"), (500, b"y")], [(99, b"c"), (500, b"y")])
+    simulation = AuditedSimulation(History(left, right), join_spec(path=JoinPath.DIRECT)).play([])
+    simulation.drain()
+
+    found = Audited([simulation]).verdicts()
+    shuffled = Audited([simulation], changes={"direct": False}).verdicts()
+
+    assert (found.counts, found.elsewhere) == ({}, 1)
+    assert [fault.kind for fault in shuffled.faults if fault.topic == "output"] == [WRONG_OUTCOME]
+
+
 def test_left_that_did_not_wait_says_so():
     """`max_wait`: right brings nothing, left goes, and right comes after all."""
     right = [(90, b"b"), (101, b"a", 900), (900, b"b", 900)]

@@ -18,10 +18,13 @@ from typer.testing import CliRunner
 
 from deploy import submit
 from deploy.cli.app import app
+from deploy.errors import code_of_look
+from deploy.explain.command import Question, explain_of
 from deploy.jobfile.reference import markdown_table
 from deploy.kinds import KINDS
 from docs.commands import COMMANDS
-from teacup.base.errors import OF_AUDIT, OF_COLLECTOR, OF_JOBS, OF_STATUS, ExitCode, Invalid
+from teacup.base.errors import OF_AUDIT, OF_COLLECTOR, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, Invalid
+from teacup.kafka.errors import KafkaUnavailable, TopicMissing
 
 ROOT = Path(__file__).parents[3]
 BAD = "name: x\nkind: window-join\n"
@@ -100,6 +103,7 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
     """An operator's scripts depend on them."""
     commands = (
         *((["run"], OF_JOBS), (["check"], OF_JOBS), (["status"], OF_STATUS), (["audit"], OF_AUDIT)),
+        (["explain"], OF_EXPLAIN),
         (["delay", "collect"], OF_COLLECTOR),
     )
     for command, own in commands:
@@ -109,6 +113,25 @@ def test_the_exit_codes_are_in_the_help_and_in_the_documents() -> None:
 
     assert all(f"| {code.value} | {code.meaning} |" in DOCUMENTS for code in ExitCode)
     assert set(ExitCode) == {*OF_AUDIT, *OF_COLLECTOR, *OF_STATUS}
+
+
+def test_what_only_looks_ends_with_2_if_a_topic_is_missing_and_names_what_was_typed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A job that runs ends otherwise: its topic may come back."""
+    assert code_of_look(TopicMissing("klicks")) == ExitCode.BAD_JOB_FILE
+    assert code_of_look(KafkaUnavailable("gone")) == ExitCode.UNREACHABLE
+    assert TopicMissing.exit_code == ExitCode.FAILED
+
+    for question, said in (
+        (Question(key="base64:###"), "--key: 'base64:###' is not allowed"),
+        (
+            Question(key="a", until="yesterday"),
+            "--until: 'yesterday' is not allowed: it is not an ISO-8601 time, such as",
+        ),
+    ):
+        assert explain_of(tmp_path / "none.yaml", question) == ExitCode.BAD_JOB_FILE
+        assert said in capsys.readouterr().err
 
 
 def test_a_configuration_that_cannot_work_always_has_the_same_exit_code() -> None:

@@ -171,6 +171,10 @@ def test_each_outcome_is_explained(kafka, admin, window_job, topic_factory, here
     assert {answer["rows"][0]["topic"] for answer in lefts.values() if answer["rows"]} == {out}
     assert all(answer["receipt"]["done"] for answer in lefts.values())
     assert rights["0:7"]["copies"][0]["outcome"] == "late"
+    assert rights["0:5"]["copies"][0]["outcome"] == "dead_letter"
+    # Right was read up to `end` at 30 s, disorder is 1 s: left at 16 s with `after: 1s` needs 17 s.
+    assert lefts["0:6"]["remedy_ms"] == {"right.disorder": 13_000}
+    assert "`right.disorder: 13s` would have waited for it" in ask(content, text=True, left="0:6")[-1]
     assert ask(content, text=True, left="0:1")[-1].endswith(
         "`join.after: 2s 200ms` would match it, and every row would wait that much longer"
     )

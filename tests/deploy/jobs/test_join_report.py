@@ -77,9 +77,22 @@ def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what
 
     batch = gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000)
 
-    assert batch.warnings == [
-        f"right.disorder is 1s, but 'r' was out of order by 5s: {said}; set right.disorder higher"
-    ]
+    (warning,) = batch.warnings
+    assert warning.startswith(f"right.disorder is 1s, but 'r' was out of order by 5s, late records: {late}. ")
+    assert "producer_delay how late" in warning
+
+
+def test_a_time_that_is_years_off_is_called_wrong() -> None:
+    """Seconds in place of milliseconds: no disorder would be large enough."""
+    both = {"left": 0, "right": 0}
+    off = BucketSummary(
+        0, 7, 1, watermark_ms=both, slowest=both, disorder_ms={"left": 0, "right": 50 * 365 * 86_400_000}
+    )
+
+    (warning,) = gather(SPEC, [DeliveredBatch(off, {}, {}, 0, None)], 0.5, 1_000).warnings
+
+    assert "right.time_unit" in warning
+    assert "producer_delay" not in warning
 
 
 def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:

@@ -257,7 +257,7 @@ def test_a_standby_that_is_asked_to_stop_ends_with_nothing_done(tmp_path: Path) 
     with holder(tmp_path):
         standby = Waiting(tmp_path)
         wait_until(lambda: standby.behind)
-        standby.stop._asked_at = 0.0
+        standby.stop.ask()
         standby.thread.join(60)
         assert (standby.code, standby.works.is_set()) == (ExitCode.DONE, False)
         assert standby_of(str(tmp_path), wall_ms()) is None

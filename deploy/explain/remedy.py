@@ -1,0 +1,99 @@
+"""Which settings would have let a left record wait for a right record that came too late, and how much of each. Pure.
+
+A left record goes once its right partitions are complete beyond what it needs, `time + after`. What makes a right
+partition complete is in the plans and records up to the batch that read the right record:
+
+    records   the largest time that they prove, less `right.disorder`   (`joins.read.range_gate`)
+    clock     when its end was last looked at, less `producer_delay`    (only while it is read to its end)
+    max_wait  when the right record was read: until then left would have had to wait
+
+Each of them that went beyond what the left record needs must be held back, so a remedy may name several keys: one
+alone does not help. With all of them the left limit stays at the left record's time, or below, and it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from datadelay.watermark import UNKNOWN
+from joins.batch.rules import latest_right
+from joins.batch.state import PartitionRange
+from joins.read.range_gate import WatermarkTracker
+from joins.rows.frames import I64
+from joins.spec import JoinPath, JoinSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A batch's look at a right partition, before or while the right record was read.
+
+    listed_ms   when the batch was planned
+    of          its range of the partition
+    times       those of the records in it that prove something, in offset order
+    """
+
+    listed_ms: int
+    of: PartitionRange
+    times: Sequence[I64] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What made a right partition complete before the right record was read; `UNKNOWN`: nothing did.
+
+    proved_ms   the largest time that its records proved
+    looked_ms   when its end was last looked at, with nothing more to read: the clock counts from there
+    """
+
+    proved_ms: int = UNKNOWN
+    looked_ms: int = UNKNOWN
+
+
+def passed(spec: JoinSpec, looks: Sequence[Look]) -> Passed:
+    """Sums looks up, the oldest first; the last one is that of the batch that read the right record."""
+    tracker, looked_ms = WatermarkTracker.carried(spec.outliers, looks[0].of.tail), UNKNOWN
+    # On the shuffled path left goes by what is known before a batch: what the last one but one read counts too late.
+    pairs = list(pairwise(looks))
+    counted = pairs[:-1] if spec.path is JoinPath.SHUFFLED else pairs
+    for look, _ in counted:
+        for times in look.times:
+            tracker.see(times)
+    for look, following in pairs:
+        if UNKNOWN < look.of.claim_ms <= following.of.watermark_ms:
+            looked_ms = following.listed_ms
+    return Passed(tracker.proved_ms, looked_ms)
+
+
+def remedy(spec: JoinSpec, left_ms: int, known: Passed, read_ms: int | None = None) -> Mapping[str, int]:
+    """Returns the smallest values, by key, with which a left record of this time would have waited.
+
+    read_ms   when the right record was read, if left went by `max_wait`
+    """
+    needed_ms, found = latest_right(spec, left_ms), {}
+    if known.proved_ms - spec.right.disorder_ms > needed_ms:
+        found["right.disorder"] = known.proved_ms - needed_ms
+    if known.looked_ms - spec.producer_delay_ms > needed_ms:
+        found["producer_delay"] = known.looked_ms - needed_ms
+    if read_ms is not None:
+        found["max_wait"] = read_ms - left_ms
+    return found
+
+
+def reaching_back(spec: JoinSpec, left_ms: int, looks: Iterable[Look]) -> list[Look] | None:
+    """Returns the looks that matter, the oldest first; None if they do not reach back far enough.
+
+    looks   the newest first, from that of the batch that read the right record on
+
+    The last one that found the partition less complete than the left record needs matters, and the one before: if that
+    read it to its end, the clock counted from then on.
+    """
+    found: list[Look] = []
+    reached = False
+    for look in looks:
+        found.append(look)
+        if reached:
+            break
+        reached = look.of.watermark_ms <= latest_right(spec, left_ms)
+    return found[::-1] if reached else None
