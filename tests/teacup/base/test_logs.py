@@ -196,8 +196,9 @@ def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
     assert 1 <= len([record for record in caplog.records if record.name.startswith("teacup")]) <= 10
 
 
-def test_what_a_thread_logs_for_one_of_several_jobs_names_it() -> None:
+def test_what_a_thread_logs_for_one_of_several_jobs_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """In front of a text, unless it begins so already; in JSON as `job`, also what is mentioned there."""
+    monkeypatch.setattr(logs, "_mentioned", {})  # by a job that another test has run in this process
     record = logging.LogRecord("teacup", logging.WARNING, "", 0, "it waits", None, None)
     named = logging.LogRecord("teacup", logging.WARNING, "", 0, "clicks: it waits", None, None)
     other: list[str] = []

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from teacup.kafka import headers
 from tests.support.packages import modules, tree
 
-NOT_HEADERS = {"teacup.lock", "teacup.generation", "teacup.moved", "teacup.name", "teacup.run", "teacup.proto"} | {
-    "teacup.kafka.librdkafka"
+NOT_HEADERS = {
+    *("teacup.lock", "teacup.generation", "teacup.moved", "teacup.name", "teacup.run", "teacup.lease"),
+    *("teacup.standby", "teacup.rewound", "teacup.backfill"),
+    *("teacup.proto", "teacup.kafka.librdkafka"),
 }
 """Files in the folder of a checkpoint, the name of a Protobuf schema, and that of a logger."""
 
