@@ -14,7 +14,6 @@ Spark commits a batch only after all its summaries have arrived. Every error bec
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -32,6 +31,7 @@ from deploy.check.access import check_topics, explained
 from deploy.check.checks import Checks, Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
+from deploy.jobs.committed_positions import CommittedPositions
 from deploy.jobs.query import failed, in_progress, summaries_of
 from deploy.jobs.run_record import recorded
 from deploy.jobs.standing import Standing
@@ -46,7 +46,6 @@ from teacup.base.logs import job_here, of_job, worker_environment
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.base.version import installed
-from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.conf import of_checkpoint
@@ -57,12 +56,10 @@ from teacup.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("teacup")
 
 POLL_S = 0.5
-RENEW_POSITIONS_EVERY_S = 60.0
 POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
 
 
@@ -427,53 +424,3 @@ def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobSta
         waited_s=note.waited_s,
         plan_s=note.plan_s,
     )
-
-
-class CommittedPositions:
-    """Commits the positions of the newest batch, which Spark reports to the source only when the next one starts.
-
-    If the input pauses there is no next batch for a while: without this, lag tools would show records that are done,
-    and the left side of a lookup join would wait for records that are stored.
-
-    While it is paused, the same positions are committed again from time to time: Kafka forgets the positions of a group
-    without members `offsets.retention.minutes` (7 days) after the last commit, somebody may delete the group, and
-    another tool may set them. A lookup join would hold until its feeder is started again.
-    """
-
-    def __init__(self, kind: JobKind, query: StreamingQuery, renewal: Every | None = None) -> None:
-        self._kind, self._query = kind, query
-        self._renewal = renewal or Every(RENEW_POSITIONS_EVERY_S)
-        self._seen: Mapping[str, Any] = {}
-        self._committed: Mapping[str, Any] = {}
-
-    def commit_when_idle(self) -> None:
-        """Commits, when called regularly, the newest end if it is the same one twice, and was not committed lately."""
-        end = self._end()
-        if end == self._seen:
-            self.commit(again=self._renewal.due())
-        self._seen = end
-
-    def commit(self, *, again: bool = False) -> None:
-        """Commits the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
-        end = self._end()
-        if not end or (end == self._committed and not again):
-            return
-        try:
-            self._kind.commit(end)
-        except KafkaIOError as error:
-            log.warning("positions were not committed to group %r: %s", self._kind.name, error)
-        else:
-            self._committed = end
-
-    def newest(self) -> Positions:
-        """Returns up to where the newest batch had read at the last look; empty if there was none."""
-        return self._kind.positions(self._seen) if self._seen else {}
-
-    def _end(self) -> Mapping[str, Any]:
-        """Returns where the newest committed batch ends.
-
-        Batch numbers do not tell: while nothing is read, Spark reports the number of the next batch.
-        """
-        ends = [progress["sources"][0]["endOffset"] for progress in self._query.recentProgress]
-        offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
-        return offsets[-1] if offsets else {}

@@ -1,0 +1,79 @@
+"""Commits the positions of a job's newest batch to its consumer group, also while nothing is read."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from deploy.watch.backlog import Positions
+from teacup.base.now import Every
+from teacup.kafka.errors import KafkaIOError
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger("teacup")
+
+RENEW_POSITIONS_EVERY_S = 60.0
+
+
+class HasPositions(Protocol):
+    """What of a kind of job is needed here (`deploy.jobs.runner.JobKind`)."""
+
+    name: str
+
+    def positions(self, end: Mapping[str, Any]) -> Positions: ...
+
+    def commit(self, end: Mapping[str, Any]) -> None: ...
+
+
+class CommittedPositions:
+    """Commits the positions of the newest batch, which Spark reports to the source only when the next one starts.
+
+    If the input pauses there is no next batch for a while: without this, lag tools would show records that are done,
+    and the left side of a lookup join would wait for records that are stored.
+
+    While it is paused, the same positions are committed again from time to time: Kafka forgets the positions of a group
+    without members `offsets.retention.minutes` (7 days) after the last commit, somebody may delete the group, and
+    another tool may set them. A lookup join would hold until its feeder is started again.
+    """
+
+    def __init__(self, kind: HasPositions, query: StreamingQuery, renewal: Every | None = None) -> None:
+        self._kind, self._query = kind, query
+        self._renewal = renewal or Every(RENEW_POSITIONS_EVERY_S)
+        self._seen: Mapping[str, Any] = {}
+        self._committed: Mapping[str, Any] = {}
+
+    def commit_when_idle(self) -> None:
+        """Commits, when called regularly, the newest end if it is the same one twice, and was not committed lately."""
+        end = self._end()
+        if end == self._seen:
+            self.commit(again=self._renewal.due())
+        self._seen = end
+
+    def commit(self, *, again: bool = False) -> None:
+        """Commits the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
+        end = self._end()
+        if not end or (end == self._committed and not again):
+            return
+        try:
+            self._kind.commit(end)
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", self._kind.name, error)
+        else:
+            self._committed = end
+
+    def newest(self) -> Positions:
+        """Returns up to where the newest batch had read at the last look; empty if there was none."""
+        return self._kind.positions(self._seen) if self._seen else {}
+
+    def _end(self) -> Mapping[str, Any]:
+        """Returns where the newest committed batch ends.
+
+        Batch numbers do not tell: while nothing is read, Spark reports the number of the next batch.
+        """
+        ends = [progress["sources"][0]["endOffset"] for progress in self._query.recentProgress]
+        offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
+        return offsets[-1] if offsets else {}
