@@ -9,7 +9,7 @@ TOOLS := build/release-tools
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test wheels release-check mutations crash soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test wheels release-check mutations crash clocks soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ mutations: broker-jars redis prometheus ## takes safeguards out one at a time: a
 
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND))
+
+clocks: broker-jars redis libfaketime ## each clock of a lookup join's chain takes each step, by libfaketime: two hours (`make soak` takes one step of each)
+	@TEACUP_CLOCKS=all $(BIN)/python -m pytest -n $(WORKERS) tests/joins/lookup/test_stepping_chain.py -m slow $(ARGS)
 
 soak: broker-jars postgresql redis prometheus libfaketime ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
