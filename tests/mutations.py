@@ -167,7 +167,7 @@ MUTATIONS = (
     ),
     Mutation(
         "positions are renewed",
-        "deploy/jobs/runner.py",
+        "deploy/jobs/committed_positions.py",
         "self.commit(again=self._renewal.due())",
         "self.commit()",
         "tests/deploy/jobs/test_runner.py",
