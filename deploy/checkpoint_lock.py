@@ -161,10 +161,17 @@ def look_at_lock(folder: Path) -> Lock:
         return Lock(held=False)
     except OSError as error:
         return Lock(held=None, unknown=f"the lock cannot be looked at ({error.strerror}: {error.filename})")
-    if (kind := file_system_of(folder)) in SHARED or kind.startswith("fuse."):
+    if is_shared(folder):
+        kind = file_system_of(folder)
         unknown = f"no process of this machine holds the lock, and on {kind} that of another machine need not show"
         return Lock(held=None, holder=holder, unknown=unknown)
     return Lock(held=False, holder=holder)
+
+
+def is_shared(folder: Path) -> bool:
+    """Returns whether other machines may use the file system of a folder, so that their locks need not show here."""
+    kind = file_system_of(folder)
+    return kind in SHARED or kind.startswith("fuse.")
 
 
 def file_system_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Assignments, Commands, again, log_job
+from deploy.cli.commands import Assignments, Commands, again, log_job, offsets_text
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
@@ -462,16 +462,11 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     except (DeployError, SparkError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
         return error.exit_code
-    typer.echo(f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {_offsets(moved.left)}")
+    typer.echo(
+        f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {offsets_text(moved.left)}"
+    )
     typer.echo(f"Next: {again('run', job_file, assignments)}")
     return ExitCode.DONE
-
-
-def _offsets(left: Mapping[int, int]) -> str:
-    """Returns the offsets by partition; of many partitions only their number."""
-    if len(left) > 8:
-        return f"the offsets of {len(left)} partitions"
-    return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(left.items()))
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:

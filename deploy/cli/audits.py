@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from deploy.cli.commands import log_job
+from deploy.cli.commands import log_job, time_of
 from deploy.errors import DeployError, code_of_look
 from teacup.base.errors import ExitCode
-from teacup.base.times import millis_of
 
 if TYPE_CHECKING:
     from deploy.audit.findings import Findings
@@ -39,15 +38,10 @@ class AuditRequest:
 
     def times(self) -> tuple[int, int]:
         """Returns the range in milliseconds. Raises `typer.BadParameter`."""
-        found = []
-        for option, text in (("--from", self.begin), ("--to", self.end)):
-            try:
-                found.append(millis_of(text))
-            except ValueError as error:
-                raise typer.BadParameter(f"{text!r} is not allowed: {error}", param_hint=option) from error
-        if found[0] >= found[1]:
+        begin_ms, end_ms = time_of("--from", self.begin), time_of("--to", self.end)
+        if begin_ms >= end_ms:
             raise typer.BadParameter(f"{self.end!r} is not after --from {self.begin!r}", param_hint="--to")
-        return found[0], found[1]
+        return begin_ms, end_ms
 
     def check_folders(self) -> None:
         """Looks for the folders before anything is read. Raises `typer.BadParameter`."""

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from teacup.base.errors import ExitCode
 from teacup.base.logs import Sparse, formatter, mention
+from teacup.base.times import millis_of
 from teacup.base.version import DISTRIBUTION
 
 Assignments = Annotated[
@@ -31,6 +32,24 @@ Assignments = Annotated[
     ),
 ]
 """The option of every command that is given job files (`deploy.load`)."""
+
+
+OFFSETS_SHOWN = 8
+
+
+def time_of(option: str, text: str) -> int:
+    """Returns the time that an option gives, in milliseconds. Raises `typer.BadParameter`."""
+    try:
+        return millis_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not allowed: {error}", param_hint=option) from error
+
+
+def offsets_text(by_partition: Mapping[int, object]) -> str:
+    """Returns offsets by partition as people read them; of many partitions only their number."""
+    if len(by_partition) > OFFSETS_SHOWN:
+        return f"the offsets of {len(by_partition)} partitions"
+    return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(by_partition.items()))
 
 
 def again(command: str, job_file: Path, assignments: Sequence[str]) -> str:

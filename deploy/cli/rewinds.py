@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from deploy.cli.commands import log_job
+from deploy.cli.commands import again, log_job, offsets_text, time_of
 from deploy.errors import DeployError
 from teacup.base.errors import ExitCode
-from teacup.base.times import millis_of
 
 if TYPE_CHECKING:
     from deploy.job import CommonJob, JoinJob
     from deploy.jobs.rewind.rewind import Rewinding
 
 KEEP, AGAIN = "keep", "again"
-_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,10 +63,7 @@ class RewindRequest:
 
 
 def _millis(option: str, text: str) -> int:
-    try:
-        found = millis_of(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not allowed: {error}", param_hint=option) from error
+    found = time_of(option, text)
     if found < 0:
         raise typer.BadParameter(f"{text!r} is not allowed: give a time since 1970", param_hint=option)
     return found
@@ -114,8 +108,7 @@ def rewind_of(
     if asked.dry_run:
         typer.echo("Nothing was changed")
     else:
-        given = [part for assignment in assignments for part in ("--set", assignment)]
-        typer.echo(f"Next: {shlex.join(['teacup', 'run', str(job_file), *given])}")
+        typer.echo(f"Next: {again('run', job_file, assignments)}")
     return ExitCode.DONE
 
 
@@ -140,9 +133,10 @@ def _in_place(job: JoinJob, asked: RewindRequest) -> Iterator[str]:
 
 def _positions(done: Rewinding) -> Iterator[str]:
     back = sum(max(done.was.get(p, offset) - offset, 0) for p, offset in done.left.items())
-    yield f"  left             from {_offsets(done.left)}; it was read to {_offsets(done.was)} ({back} offsets back)"
+    left, was = offsets_text(done.left), offsets_text(done.was)
+    yield f"  left             from {left}; it was read to {was} ({back} offsets back)"
     if done.right:
-        yield f"  right            from {_offsets(done.right)}"
+        yield f"  right            from {offsets_text(done.right)}"
 
 
 def _backfill(job: JoinJob, asked: RewindRequest, topic: str, run: Callable[[CommonJob], ExitCode]) -> ExitCode:
@@ -152,17 +146,10 @@ def _backfill(job: JoinJob, asked: RewindRequest, topic: str, run: Callable[[Com
     does = "goes on with" if found.resumed else "writes"
     typer.echo(f"{found.job.job_name} {does} the rows from {asked.to} until {asked.until}, into {topic}", err=True)
     spans = {p: f"{start}-{end}" for p, (start, end) in found.left.items()}
-    typer.echo(f"  left             {_offsets(spans)} ({found.records} offsets)", err=True)
+    typer.echo(f"  left             {offsets_text(spans)} ({found.records} offsets)", err=True)
     for lost in found.lost:
         typer.echo(f"  lost             {lost}", err=True)
     if asked.dry_run:
         typer.echo("Nothing was changed", err=True)
         return ExitCode.DONE
     return run(found.job)
-
-
-def _offsets(by_partition: Mapping[int, object]) -> str:
-    """Returns the offsets by partition; of many partitions only their number."""
-    if len(by_partition) > _SHOWN:
-        return f"the offsets of {len(by_partition)} partitions"
-    return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(by_partition.items()))

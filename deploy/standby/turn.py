@@ -17,11 +17,10 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import TextIO
 
 from deploy.checkpoint_file import CheckpointFile
-from deploy.checkpoint_lock import SHARED, Holder, file_system_of, replace_lock, take_lock
+from deploy.checkpoint_lock import Holder, file_system_of, is_shared, replace_lock, take_lock
 from deploy.errors import StandbyRefused
 from deploy.jobs.run_record import recorded
 from deploy.jobs.runner import Check, JobKind, ended
@@ -61,12 +60,6 @@ def check_standby(kind: JobKind) -> None:
             f"beside its standby; and its checkpoint is {where}, where no lock tells that it has ended. Use `delivery: "
             "exactly-once`, or a checkpoint in a folder of this machine; or start it without --standby"
         )
-
-
-def is_shared(folder: Path) -> bool:
-    """Returns whether other machines may use the file system of a folder, so that their locks need not show here."""
-    kind = file_system_of(folder)
-    return kind in SHARED or kind.startswith("fuse.")
 
 
 class StandbyTurn:

@@ -30,6 +30,7 @@ from deploy.jobs.join_checkpoint import Checkpoint, buckets_of
 from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.jobs.rewind.past import Past, begins_at, past_of
 from deploy.jobs.rewind.place import Place, folder, go_on_in, place_of
+from deploy.output.kept import KeptRows
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecError
 from joins.plan.start.handover import Handover, Rewound, as_it_was
@@ -93,16 +94,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
             kept = rows_in_output(here, begins.left, past.generations)
         number = place.newest + 1
         if not dry_run:
-            note = Rewound(
-                to_ms=time_ms,
-                after=past.number,
-                before=past.number,
-                completed=past.completed,
-                generations=past.generations,
-                receipts={n: receipt.to_text() for n, receipt in receipts.items()},
-                kept=None if kept is None else kept.to_json(),
-            )
-            _go_on(job, number, _handover(job, past, begins.topic_id, begins.left, note))
+            _go_on(job, number, past, begins.left, to_ms=time_ms, before=past.number, receipts=receipts, kept=kept)
     return Rewinding(
         number=number,
         was=past.left,
@@ -143,27 +135,35 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
             kept = rows_in_output(here, left, now.generations)
         number = place.newest + 1
         if not dry_run:
-            undone = Rewound(
-                to_ms=None,
-                after=now.number,
-                before=old.before,
-                completed=now.completed,
-                generations=now.generations,
-                receipts={n: receipt.to_text() for n, receipt in receipts.items()},
-                kept=None if kept is None else kept.to_json(),
-            )
-            _go_on(job, number, _handover(job, now, now.plan.topics["left"][0], left, undone))
+            _go_on(job, number, now, left, to_ms=None, before=old.before, receipts=receipts, kept=kept)
     return Rewinding(number=number, was=now.left, left=left, right={}, kept=None if kept is None else kept.count)
 
 
-def _go_on(job: JoinJob, number: int, handover: Handover) -> None:
-    Checkpoint(folder(job.locked, number)).keep_moved(handover)
+def _go_on(
+    job: JoinJob,
+    number: int,
+    past: Past,
+    left: Mapping[int, int],
+    *,
+    to_ms: int | None,
+    before: int | None,
+    receipts: Mapping[int, Receipt],
+    kept: KeptRows | None,
+) -> None:
+    """Notes in a new folder how the job goes on after what `past` has done, and names that folder."""
+    note = Rewound(
+        to_ms=to_ms,
+        after=past.number,
+        before=before,
+        completed=past.completed,
+        generations=past.generations,
+        receipts={n: receipt.to_text() for n, receipt in receipts.items()},
+        kept=None if kept is None else kept.to_json(),
+    )
+    handover = Handover.of(past.plan, folder(job.locked, past.number), job.spec, job.output.topic)
+    topic_id = past.plan.topics["left"][0]
+    Checkpoint(folder(job.locked, number)).keep_moved(replace(handover, topic_id=topic_id, left=left, rewound=note))
     go_on_in(job.locked, Place(number, number))
-
-
-def _handover(job: JoinJob, past: Past, topic_id: str, left: Mapping[int, int], rewound: Rewound) -> Handover:
-    found = Handover.of(past.plan, folder(job.locked, past.number), job.spec, job.output.topic)
-    return replace(found, topic_id=topic_id, left=left, rewound=rewound)
 
 
 def _receipts(job: JoinJob, plan: BatchPlan) -> dict[int, Receipt]:

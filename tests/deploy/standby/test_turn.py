@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deploy import checkpoint_lock
 from deploy.checkpoint_file import CheckpointFile
 from deploy.checkpoint_lock import look_at_lock
 from deploy.errors import LeaseLost, StandbyRefused
@@ -246,7 +247,8 @@ def test_what_cannot_have_a_standby_is_refused_before_anything_starts(
 
 def test_a_shared_folder_is_no_proof_without_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine's lock need not show there."""
-    monkeypatch.setattr(turn, "file_system_of", lambda _: "nfs4")
+    for module in (checkpoint_lock, turn):
+        monkeypatch.setattr(module, "file_system_of", lambda _: "nfs4")
     with pytest.raises(StandbyRefused, match="on nfs4"):
         StandbyTurn(kind_on(tmp_path, exactly_once=False), Quiet(), Stop())
     StandbyTurn(kind_on(tmp_path), Quiet(), Stop())
