@@ -382,7 +382,7 @@ def failure(error: KafkaError, message: str) -> KafkaIOError:
     if is_not_let_in(error):
         return NotLetIn(message)
     if lacks_acl(error.code()):
-        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that is missing")
+        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that a job lacks")
     return KafkaUnavailable(message) if is_transient(error) else KafkaIOError(message)
 
 

@@ -12,13 +12,14 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pytest
 import trustme
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -80,13 +81,19 @@ class Guarded:
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         given = UserScramCredentialUpsertion(name, credential, PASSWORD.encode())
         self.admin.alter_user_scram_credentials([given])[name].result(30)
-        wait_until(lambda: self.admin.describe_user_scram_credentials([name])[name].result(30))
+        wait_until(lambda: self._knows(name))
         return {
             **self._to(listener),
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": name,
             "sasl.password": PASSWORD,
         }
+
+    def _knows(self, name: str) -> bool:
+        """Whether the broker has read a new user in its log."""
+        with suppress(KafkaException):
+            return bool(self.admin.describe_user_scram_credentials([name])[name].result(30))
+        return False
 
     def bearer(self, listener: str = "secure") -> dict[str, str]:
         """Properties of a new user, who logs in with a token."""
@@ -173,10 +180,21 @@ def _started(folder: Path) -> Iterator[str]:
     Broker(folder / "data")  # chooses the ports
     plain, controller = (folder / "data" / "ports").read_text().split()
     ports = {"PLAINTEXT": plain, **{name.upper(): str(free_port()) for name in _PROTOCOLS}}
-    broker = Broker(folder / "data", _settings(folder, ports, controller))
-    with broker:
+    with _Witness(folder / "data", _settings(folder, ports, controller)):
         addresses = {"plain" if name == "PLAINTEXT" else name.lower(): f"127.0.0.1:{p}" for name, p in ports.items()}
         yield json.dumps({"addresses": addresses, "folder": str(folder)})
+
+
+class _Witness(Broker):
+    """A broker that also logs what its authorizer allows, not only what it denies."""
+
+    def _java_options(self, jars: Path) -> list[str]:
+        more = self.folder / "authorizer.properties"
+        more.write_text("logger.authorizer.name=kafka.authorizer.logger\nlogger.authorizer.level=debug\n")
+        return [
+            f"{option},{more}" if "log4j2.configurationFile" in option else option
+            for option in super()._java_options(jars)
+        ]
 
 
 def _settings(folder: Path, ports: Mapping[str, str], controller: str) -> dict[str, str]:
