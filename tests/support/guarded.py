@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -144,8 +145,29 @@ class Guarded:
         )
         wait_until(lambda: set(bindings) <= set(self.admin.describe_acls(anything).result(30)))
 
+    def revoke(self, user: str, grant: Grant, operation: str) -> None:
+        """Takes one operation of a grant away, and waits until the broker has read it in its log."""
+        taken = AclBindingFilter(
+            *(_KINDS[grant.resource], grant.name, _pattern(grant), f"User:{user}", "*"),
+            *(_OPERATIONS[operation], _ALLOW),
+        )
+        self.admin.delete_acls([taken])[taken].result(30)
+        wait_until(lambda: not self.admin.describe_acls(taken).result(30))
+
+    def asked(self, user: str) -> Iterator[tuple[bool, str, str, str]]:
+        """Yields what the broker decided about a user: whether it allowed it, resource, name, operation."""
+        for decided in _DECIDED.finditer((self.folder / "data" / "broker.log").read_text(errors="replace")):
+            if decided["user"] == user:
+                resource = _LOGGED[decided["resource"]]
+                yield decided["answer"] == "Allowed", resource, decided["name"], decided["operation"].replace("_", "")
+
 
 _ALLOW = AclPermissionType.ALLOW
+_LOGGED = {"Topic": "topic", "Group": "group", "TransactionalId": "transactional-id", "Cluster": "cluster"}
+_DECIDED = re.compile(
+    r"Principal = User:(?P<user>\S+) is (?P<answer>Allowed|Denied) operation = (?P<operation>\S+) from host = \S+ "
+    r"on resource = (?P<resource>\w+):\w+:(?P<name>\S+) for"
+)
 
 
 def _pattern(grant: Grant) -> ResourcePatternType:
