@@ -19,6 +19,7 @@ from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.grants import Grant
 
+DESCRIBE = ("Describe",)
 READ = ("Read",)
 READ_CHECKED = ("Read", "DescribeConfigs")
 WRITE = ("Write", "DescribeConfigs")
@@ -136,8 +137,10 @@ def to_judge(job: JoinJob, bucket: OutputBucket, kafka: Mapping[str, str]) -> Us
 
 
 def to_see(topics: Sequence[Named]) -> Use:
-    """Returns what `teacup status` uses: where topics end, and the first record that is unread."""
-    return Use([replace(topic, operations=READ) for topic in topics if not topic.written])
+    """Returns what `teacup status` uses: where topics end, and of left, or a feeder's topic, the first unread record."""
+    reads = {topic.key: topic for topic in topics if not topic.written}
+    timed = next((key for key in ("left.topic", "right.topic") if key in reads), None)
+    return Use([replace(topic, operations=READ if key == timed else DESCRIBE) for key, topic in reads.items()])
 
 
 def to_set_offsets(topic: str, kafka: Mapping[str, str], group: str | None = None) -> Use:

@@ -11,7 +11,6 @@ from teacup.kafka.grants import Grant
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 RESOURCES = ("topic", "group", "transactional-id")
-READ_BY_JOB = "those that the job reads"
 
 
 def table() -> dict[str, list[Grant]]:
@@ -20,7 +19,7 @@ def table() -> dict[str, list[Grant]]:
     section = PAGE.read_text(encoding="utf-8").partition(begin)[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| `")]
     return {
-        row[0].strip(" `"): [
+        row[0].replace("`", "").strip(): [
             grant for resource, cell in zip(RESOURCES, row[1:], strict=True) for grant in _of(resource, cell)
         ]
         for row in rows
@@ -30,7 +29,7 @@ def table() -> dict[str, list[Grant]]:
 def _of(resource: str, cell: str) -> Iterator[Grant]:
     for part in filter(None, (part.strip() for part in cell.split(";"))):
         operations, _, names = part.partition(": ")
-        for name in re.findall(r"`([^`]+)`", names) or [names]:
+        for name in re.findall(r"`([^`]+)`", names):
             prefixed = resource != "topic" and name.endswith("*")
             yield Grant(resource, name.removesuffix("*") if prefixed else name, tuple(operations.split(", ")), prefixed)
 
@@ -42,9 +41,6 @@ def granted(who: str, job: str, names: Mapping[str, str]) -> list[Grant]:
         if grant.resource != "topic":
             found.append(replace(grant, name=names.get(grant.name, grant.name.replace("NAME", job))))
             continue
-        wanted = [grant.name.removesuffix("*")]
-        if grant.name == READ_BY_JOB:
-            wanted = ["left.topic", "right.topic", "source.topic"]
-        named = [name for key, name in names.items() if any(key.startswith(begin) for begin in wanted)]
-        found += [replace(grant, name=name) for name in named]
+        begin = grant.name.removesuffix("*")
+        found += [replace(grant, name=name) for key, name in names.items() if key.startswith(begin)]
     return found

@@ -8,9 +8,11 @@ mutual  SSL, with a client's certificate, whose common name is the user
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -105,9 +107,17 @@ class Guarded:
             "sasl.oauthbearer.config": f"principal=user-{uuid.uuid4().hex[:8]}",
         }
 
-    def certified(self) -> dict[str, str]:
-        """Properties of a new user, who logs in with a certificate."""
-        name = f"user-{uuid.uuid4().hex[:8]}"
+    def token_in(self, file: Path) -> dict[str, str]:
+        """Properties of a new user, who logs in with a token in a file, that `write_token` writes."""
+        return {
+            **self._to("secure"),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token": f"${{file:{file}}}",
+        }
+
+    def certified(self, name: str | None = None) -> dict[str, str]:
+        """Properties of a user, a new one without a name, who logs in with a new certificate."""
+        name = name or f"user-{uuid.uuid4().hex[:8]}"
         signer = trustme.CA.from_pem((self.folder / "ca.pem").read_bytes(), (self.folder / "ca.key").read_bytes())
         certificate = signer.issue_cert(f"{name}.example", common_name=name)
         files = {
@@ -174,6 +184,18 @@ def _pattern(grant: Grant) -> ResourcePatternType:
     return ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
 
 
+def write_token(file: Path, user: str, lives_s: float) -> None:
+    """Replaces the token of a user: not signed, as this broker takes them."""
+    now_s = time.time()
+    claims = {"sub": user, "iat": now_s, "exp": now_s + lives_s}
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
+    ]
+    new = file.with_suffix(".new")
+    new.write_text(".".join((*parts, "")) + "\n")
+    new.replace(file)
+
+
 def name_of(user: Mapping[str, str]) -> str:
     """The name by which ACLs know a user."""
     certificate = user.get("ssl.certificate.location")
@@ -237,6 +259,7 @@ def _settings(folder: Path, ports: Mapping[str, str], controller: str) -> dict[s
             f"{begin}.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
             f"{begin}.scram-sha-512.sasl.jaas.config": _SCRAM,
             f"{begin}.oauthbearer.sasl.jaas.config": f'{_TOKEN} unsecuredLoginStringClaim_sub="broker";',
+            f"{begin}.connections.max.reauth.ms": "3600000",  # a connection does not outlive the token of its login
         }
     for name in ("secure", "mutual"):
         begin = f"listener.name.{name}.ssl"

@@ -61,7 +61,8 @@ def test_a_kind_of_job_needs_what_its_row_grants(tmp_path: Path, kind: str) -> N
 
     assert flat(to_run(runs).grants) == flat(granted(kind, runs.name, names))
     read = {key: name for key, name in names.items() if kind != "lookup-join" or key != "right.topic"}
-    assert flat(to_see(runs.topics()).grants) == flat(granted("teacup status", runs.name, read))
+    status = f"teacup status of {'a join' if 'join' in kind else 'a feeder' if kind == 'feeder' else kind}"
+    assert flat(to_see(runs.topics()).grants) == flat(granted(status, runs.name, read))
 
 
 def test_a_command_needs_what_its_row_grants(tmp_path: Path) -> None:
@@ -105,6 +106,18 @@ def test_at_least_once_needs_neither_receipts_nor_transactions(tmp_path: Path) -
 
 def test_the_table_has_a_row_for_each_kind_and_each_command_that_asks_brokers() -> None:
     """A new kind of job has to add one."""
-    looks = ("status", "audit", "explain", "move", "rewind", "unjoined", "offsets at", "offsets set", "delay collect")
+    looks = (
+        "status of a join",
+        "status of a feeder",
+        "status of dedup",
+        "audit",
+        "explain",
+        "move",
+        "rewind",
+        "unjoined",
+        "offsets at",
+        "offsets set",
+        "delay collect",
+    )
 
     assert set(table()) == {*FILES, *(f"teacup {command}" for command in looks)}
