@@ -67,7 +67,7 @@ soak: broker-jars postgresql redis prometheus libfaketime ## what takes too long
 
 $(TOOLS)/.installed: Makefile
 	@$(PYTHON) -m venv $(TOOLS)
-	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cyclonedx-bom>=7,<8' 'pip-audit>=2.10,<3' 'pip-licenses>=5,<6' ziglang
+	@$(TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77' 'cyclonedx-bom>=7,<8' 'pip-audit>=2.10,<3' ziglang
 	@touch $@
 
 wheels: $(TOOLS)/.installed ## wheels for all platforms in dist/, each checked (ARGS="--only any" for one)

@@ -85,6 +85,8 @@ def rewind_of(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name)
+    from deploy.check.access import explained
+    from deploy.check.uses import to_move, to_rewind
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
@@ -97,9 +99,10 @@ def rewind_of(
         )
         return ExitCode.BAD_JOB_FILE
     try:
-        if asked.into is not None:
-            return _backfill(job, asked, asked.into, run)
-        lines = [*_in_place(job, asked)]
+        with explained(lambda: to_move(job) if asked.into is not None else to_rewind(job)):
+            if asked.into is not None:
+                return _backfill(job, asked, asked.into, run)
+            lines = [*_in_place(job, asked)]
     except (DeployError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
         return error.exit_code

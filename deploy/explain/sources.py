@@ -13,7 +13,7 @@ from deploy.explain.written import WrittenTopic
 from deploy.job import JoinJob
 from joins.explain import SideRecord
 from teacup.base.times import LATEST_MS
-from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.errors import AccessRefused, KafkaIOError
 
 
 class Sources:
@@ -69,6 +69,8 @@ class Sources:
         if name not in self._topics:
             try:
                 self._topics[name] = WrittenTopic(self.job, name, self._budget)
+            except AccessRefused:
+                raise
             except KafkaIOError as error:
                 self.note(f"what is in {name} is not known: {error}")
                 return None

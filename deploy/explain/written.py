@@ -35,7 +35,7 @@ class WrittenTopic:
 
     def __init__(self, job: JoinJob, topic: str, budget: Budget) -> None:
         self.topic, self._budget = topic, budget
-        kafka = committed_only({**job.spec.kafka, **job.output.kafka})
+        kafka = committed_only(job.written_with)
         self._log, self._reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
         self.ends = self._log.ends()
 

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError
 
-from deploy.check.access import check_topics, explained
-from deploy.check.checks import Checks, Named
+from deploy.check.access import check_topics, explained, to_run
+from deploy.check.checks import Checks
+from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
@@ -317,7 +318,7 @@ def _run(kind: JobKind, listener: Listener, stop: StopRequest, host: Host, turn:
     if turn is None:
         kind.read_checkpoint()
     with host.session(kind) as session:  # its JVM starts meanwhile
-        with explained(kind):
+        with explained(lambda: to_run(kind)):
             begins = ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked)
             if begins and turn is None:
                 kind.prepare()
@@ -338,7 +339,7 @@ def _taken_over(
     """Runs the job in a session that is warm, and whose topics were there when it was started."""
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
     kind.read_checkpoint()
-    with explained(kind):
+    with explained(lambda: to_run(kind)):
         kind.prepare()
     check()
     return _carried_out(kind, session, listener, stop, host, check)

@@ -26,7 +26,7 @@ from teacup.base.config.secret_files import read_now
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
 from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
-from teacup.kafka.rotation import follow, rotates
+from teacup.kafka.rotation import TOKEN, follow, rotates, token_now, watch_certificate
 
 T = TypeVar("T")
 
@@ -216,6 +216,9 @@ def _make(
 ) -> T:
     validate(kafka)
     properties = {**_COMMON, **ours, **_with_secrets(kafka), **fixed}
+    if properties.pop(TOKEN, None) is not None:
+        properties["oauth_cb"] = lambda _: token_now(kafka[TOKEN], time.time())
+    watch_certificate(kafka)
     try:
         if not rotates(kafka):
             return kind(properties, logger=logger or librdkafka)
@@ -382,7 +385,7 @@ def failure(error: KafkaError, message: str) -> KafkaIOError:
     if is_not_let_in(error):
         return NotLetIn(message)
     if lacks_acl(error.code()):
-        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that is missing")
+        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that a job lacks")
     return KafkaUnavailable(message) if is_transient(error) else KafkaIOError(message)
 
 

@@ -170,5 +170,5 @@ def _receipts(job: JoinJob, plan: BatchPlan) -> dict[int, Receipt]:
     """Returns the receipts, and fences earlier writers; of a job without exactly once none."""
     if not job.output.exactly_once:
         return {}
-    kafka = {**job.spec.kafka, **job.output.kafka}
+    kafka = job.written_with
     return settled(kafka, buckets_of(job, plan.parts or 1))
