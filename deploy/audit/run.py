@@ -28,11 +28,13 @@ from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import LeftSpan, RightSpan, Terms
 from deploy.audit.records import SAMPLES, TABLES
 from deploy.audit.scan import Plan, Tables, plan, side_topics
-from deploy.errors import CheckpointUnusable
+from deploy.errors import CheckpointUnusable, DeployError
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import current
+from deploy.output.ours import origins_of
+from joins.errors import JoinError
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
 from joins.plan.start.handover import Handover
@@ -47,6 +49,9 @@ MEMORY = "800MB"
 THREADS = 2
 MOST = 20
 """Faults of each kind that are named."""
+
+MATCHING = ("before_ms", "after_ms", "policy", "outliers", "left.disorder_ms", "right.disorder_ms")
+"""What may differ between two joins that read records alike."""
 
 Tell = Callable[[str, int, int], None]
 
@@ -72,17 +77,19 @@ def audit(
     began_s, now_ms = time.monotonic(), wall_ms()
     job = current(job)
     checkpoint = Checkpoint(job.checkpoint)
-    course, handover, direct = _course(job, checkpoint)
+    course, handover, direct, generation = _course(job, checkpoint)
     moved = {} if handover is None else handover.left
+    unlike = () if handover is None else _read_otherwise(job, handover)
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
-        tables = Tables(job, course, inside, now_ms, sample, tell)
+        origins = origins_of(job.spec.name, generation, handover)
+        tables = Tables(job, course, origins, inside, now_ms, sample, tell)
         tables.read(found)
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
-            terms = terms_of(job, course, found, moved, from_ms, to_ms)
+            terms = terms_of(job, course, found, moved, from_ms, to_ms, older=not unlike)
             terms = replace(terms, all_named=not left_out, direct=direct)
             verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
@@ -101,13 +108,13 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, course, found, handover, verdicts, left_out)],
+        notes=[*_notes(job, course, found, handover, unlike, verdicts, left_out, tables.of_others)],
     )
 
 
-def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None, bool]:
+def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None, bool, str]:
     """Returns what is known of the run; after which other checkpoint this one goes on, if after any; whether it took
-    the direct path."""
+    the direct path; its generation."""
     plans = [*checkpoint.committed_plans()]
     if not plans:
         raise CheckpointUnusable(
@@ -117,12 +124,41 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | No
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
     lookup = isinstance(job.spec, LookupSpec)
-    course = course_of(plans, after, job.spec.after_ms, lookup=lookup)
-    return course, checkpoint.moved(), not lookup and plans[-1].parts is None
+    handover = checkpoint.moved()
+    course = course_of(plans, after, job.spec.after_ms, lookup=lookup, moved=handover is not None)
+    return course, handover, not lookup and plans[-1].parts is None, plans[-1].generation
 
 
-def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
-    """Returns what is compared, and where."""
+def _read_otherwise(job: JoinJob, handover: Handover | None) -> tuple[str, ...]:
+    """Returns in what the checkpoints before this one read records otherwise: then nothing is known of their rows."""
+    now, differing = job.spec.identity(), []
+    while handover is not None:
+        before = Checkpoint(handover.checkpoint)
+        try:
+            newest, handover = before.newest(), before.moved()
+        except (DeployError, JoinError):
+            newest, handover = None, None
+        if newest is None and handover is None:
+            return ("its checkpoint cannot be read",)
+        was = now if newest is None else newest.identity  # one without a batch has written nothing
+        differing += [name for name in {**now, **was} if name not in MATCHING and now.get(name) != was.get(name)]
+    return tuple(dict.fromkeys(differing))
+
+
+def terms_of(
+    job: JoinJob,
+    course: Course,
+    found: Plan,
+    moved: Mapping[int, int],
+    from_ms: int,
+    to_ms: int,
+    *,
+    older: bool = True,
+) -> Terms:
+    """Returns what is compared, and where.
+
+    older   left records that another checkpoint has written are judged
+    """
     spec, output = job.spec, job.output
     begins = None if moved else course.begins
     left = {}
@@ -130,14 +166,20 @@ def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int]
         due = None if spec.start == "latest" else 0
         if begins is not None:
             due = begins.get(p, 0)
+        if not older:
+            due = max(due or 0, moved.get(p, 0))
         ends = found.left.ends[p]
-        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), ends.start, ends.high)
+        kept_from = found.left.kept_from(p)
+        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high)
     right = {}
     for p, (begin, end) in found.right.spans.items():
-        first = None if course.right_begins is None else course.right_begins.get(p, 0)
+        first = 0 if spec.start == "earliest" else None
+        if course.right_begins is not None:
+            first = course.right_begins.get(p, 0)
         ends = found.right.ends[p]
         done = course.right[p].end if p in course.right else end
-        right[p] = RightSpan(begin, end, first, done, course.over_ms.get(p, EARLIEST_MS), ends.start, ends.high)
+        over_ms, kept_from = course.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
+        right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high)
     lookup = isinstance(spec, LookupSpec)
     return Terms(
         policy=str(spec.policy),
@@ -155,7 +197,8 @@ def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int]
         topics=side_topics(job),
         left=left,
         right=right,
-        complete={role: not topic.cut for role, topic in found.copies.items()},
+        complete={role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))},
+        skips=frozenset(name for name in ("left", "right") if spec.side(name).tombstones == "skip"),
         from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
     )
 
@@ -228,7 +271,8 @@ def _with_keys(job: JoinJob, found: Plan, faults: Sequence[Fault]) -> Iterator[F
                 keys = find(side, batch).keys
                 key = (batch.column("key") if keys is None else keys)[0].as_py()
         if key is None and fault.at is not None:
-            for batch in open_reader(fault.topic, kafka).read(fault.at[0], fault.at[1], fault.at[1] + 1):
+            written = committed_only(job.written_with)
+            for batch in open_reader(fault.topic, written).read(fault.at[0], fault.at[1], fault.at[1] + 1):
                 key = batch.column("key")[0].as_py()
         yield replace(fault, key=None if key is None else _shown(key))
 
@@ -240,14 +284,32 @@ def _shown(key: bytes) -> str:
 
 
 def _notes(
-    job: JoinJob, course: Course, found: Plan, moved: Handover | None, verdicts: Judgement, left_out: int
+    job: JoinJob,
+    course: Course,
+    found: Plan,
+    moved: Handover | None,
+    unlike: Sequence[str],
+    verdicts: Judgement,
+    left_out: int,
+    of_others: int,
 ) -> Iterator[str]:
     spec = job.spec
     if job.output.select is not None:
         yield "output.select: keys, values and reasons of rows were not compared, only positions"
-    for topic in (found.left, found.right, found.output, *found.copies.values()):
+    written = (found.output, *found.copies.values())
+    for topic in (found.left, found.right, *written):
+        if topic.complete:
+            continue
+        unsaid = "; what is missing there was not looked for" if topic in written else ""
         if topic.cut:
-            yield f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
+            yield (
+                f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
+                f"{unsaid}"
+            )
+        else:
+            yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
+    if of_others:
+        yield f"{of_others:,} rows and copies say that another job wrote them: they were left out"
     if verdicts.unread:
         yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
     if verdicts.elsewhere:
@@ -264,8 +326,10 @@ def _notes(
             "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
             "in reach were checked against all results that are possible"
         )
-    if moved is not None:
-        how = "teacup move" if moved.rewound is None else "teacup rewind"
+    how = "teacup rewind" if moved is not None and moved.rewound is not None else "teacup move"
+    if unlike:
+        yield f"left records of before `{how}` were read otherwise ({', '.join(unlike)}): they were left out"
+    elif moved is not None:
         yield f"left records of before `{how}` were joined by another job file: only their keys are equal for sure"
     if moved is not None and moved.rewound is not None and moved.rewound.kept is None:
         yield "the job was rewound: rows that were written again (`--written again`) are repeated, or differ"

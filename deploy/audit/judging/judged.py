@@ -22,16 +22,21 @@ def judge_what(db: AuditTables, terms: Terms) -> None:
 
 
 def _spans(db: AuditTables, terms: Terms) -> None:
-    first = dict(db.all(f"SELECT lpos >> {SHIFT}, min(lpos & {OFFSET}) FROM rows WHERE lpos >= 0 GROUP BY 1"))
+    first = _first(db, "SELECT lpos AS pos FROM rows")
+    first_right = _first(db, "SELECT rpos AS pos FROM rows UNION ALL SELECT pos FROM copies WHERE NOT is_left")
     left = [
         (p, s.begin, s.end, s.done, first.get(p, s.done) if s.due is None else s.due, s.moved, s.log_start, s.log_end)
         for p, s in terms.left.items()
     ]
-    right = [
-        (p, s.begin, s.end, s.begins or 0, s.done, s.over_ms, s.log_start, s.log_end) for p, s in terms.right.items()
-    ]
+    begins = {p: first_right.get(p, s.done) if s.begins is None else s.begins for p, s in terms.right.items()}
+    right = [(p, s.begin, s.end, begins[p], s.done, s.over_ms, s.log_start, s.log_end) for p, s in terms.right.items()]
     db.integers("left_spans", "p begin_ end_ done due moved log_start log_end", left)
     db.integers("right_spans", "p begin_ end_ begins done over_ms log_start log_end", right)
+
+
+def _first(db: AuditTables, named: str) -> dict[int, int]:
+    """Returns the first offset of each partition that is named."""
+    return dict(db.all(f"SELECT pos >> {SHIFT}, min(pos & {OFFSET}) FROM ({named}) WHERE pos >= 0 GROUP BY 1"))
 
 
 def _judged(db: AuditTables, terms: Terms) -> None:

@@ -6,6 +6,7 @@ from deploy.audit.course import BEFORE, UNREAD
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import OFFSET, Terms
 from deploy.audit.records import SHIFT
+from teacup.kafka.headers import TOMBSTONE
 
 
 def judge_copies(db: AuditTables, terms: Terms) -> None:
@@ -16,7 +17,7 @@ def judge_copies(db: AuditTables, terms: Terms) -> None:
         SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
             s.over_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt
         FROM rights r JOIN right_spans s ON s.p = r.pos >> {SHIFT}
-            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
+            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number IN ({BEFORE}, {UNREAD})
         WHERE r.kept AND (r.pos & {OFFSET}) < s.done AND r.t >= {terms.from_ms} AND r.t < {terms.to_ms}
         """
     )
@@ -75,7 +76,7 @@ def _side(
     side = "is_left" if is_left else "NOT is_left"
     lpos, rpos = ("r.pos", "NULL") if is_left else ("NULL", "r.pos")
     found = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
-    if terms.complete.get(role, True):
+    if terms.is_complete(role):
         db.run(
             f"""
             INSERT INTO faults SELECT 'missing', '{role}', NULL, {lpos}, {rpos}, NULL, r.t,
@@ -112,7 +113,11 @@ def _side(
 def _dead_letters(db: AuditTables, terms: Terms) -> None:
     refused = "(c.reason IN ('too_large', 'select_failed'))"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
-    _side(db, terms, "dead_letter", True, "judged", "r.dead IS NOT NULL", f"r.dead IS NULL AND NOT {refused}", reason)
+    left, right = (
+        f"(r.dead IS NOT NULL AND r.dead <> '{TOMBSTONE}')" if name in terms.skips else "(r.dead IS NOT NULL)"
+        for name in ("left", "right")
+    )
+    _side(db, terms, "dead_letter", True, "judged", left, f"NOT {left} AND NOT {refused}", reason)
     db.run(
         """
         INSERT INTO faults SELECT 'wrong outcome', 'dead_letter', c.spot, r.pos, NULL, NULL, r.t,
@@ -137,8 +142,8 @@ def _dead_letters(db: AuditTables, terms: Terms) -> None:
             "dead_letter",
             False,
             "judged_right",
-            "r.dead IS NOT NULL AND NOT r.unread",
-            "r.dead IS NULL",
+            f"{right} AND NOT r.unread",
+            f"NOT {right}",
             reason,
         )
 
@@ -198,5 +203,6 @@ def _unjoined(db: AuditTables, terms: Terms) -> None:
         FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos
         """
     )
-    expected = "false" if terms.lookup else "r.ended AND NOT r.joined AND NOT r.unread"
+    known = not terms.lookup and terms.is_complete("output")
+    expected = "r.ended AND NOT r.joined AND NOT r.unread" if known else "false"
     _side(db, terms, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")
