@@ -269,7 +269,7 @@ class Tables:
         make: Callable[[pa.RecordBatch], pa.Table],
         of_others: Callable[[pa.RecordBatch], pa.Array | None],
     ) -> None:
-        kafka = committed_only({**self._job.spec.kafka, **self._job.output.kafka})
+        kafka = committed_only(self._job.written_with)
 
         def tables() -> Iterator[pa.Table]:
             for batch in open_reader(topic, kafka).read(partition, *span):
