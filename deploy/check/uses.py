@@ -137,7 +137,7 @@ def to_judge(job: JoinJob, bucket: OutputBucket, kafka: Mapping[str, str]) -> Us
 
 
 def to_see(topics: Sequence[Named]) -> Use:
-    """Returns what `teacup status` uses: where topics end, and of left, or a feeder's topic, the first unread record."""
+    """Returns what `teacup status` uses: where topics end; of left, or of a feeder's, also the first unread record."""
     reads = {topic.key: topic for topic in topics if not topic.written}
     timed = next((key for key in ("left.topic", "right.topic") if key in reads), None)
     return Use([replace(topic, operations=READ if key == timed else DESCRIBE) for key, topic in reads.items()])
