@@ -1,4 +1,4 @@
-"""What a job, or a command that looks at one, does at the brokers: the least that its user must be allowed. Pure.
+"""What a job, or a command that looks at one, does at the brokers: the least that its user must be allowed.
 
     Named     a topic; GroupUse: a consumer group; Use: all of it
     to_audit, to_explain, to_move, to_rewind, to_see, to_judge   of the commands
