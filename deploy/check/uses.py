@@ -1,8 +1,7 @@
-"""What a job, or a command that looks at one, does at the brokers: the least that its user must be allowed. Pure.
+"""What a job, or a command that looks at one, does at the brokers: the least that its user must be allowed.
 
     Named     a topic; GroupUse: a consumer group; Use: all of it
-    to_audit, to_explain, to_move, to_rewind, to_see, to_judge   of the commands
-    to_set_offsets                                               of one that knows no job
+    to_audit, to_explain, to_move, to_rewind, ...   of the commands
 
 What it takes to run a job the kind of job says itself (`deploy.check.access.to_run`). A test compares the table in
 docs/operations.md with all of this, and grants it to users of a broker that grants nothing else.
@@ -114,18 +113,22 @@ def to_explain(job: JoinJob) -> Use:
 
 def to_move(job: JoinJob) -> Use:
     """Returns what `teacup move` uses: it reads the last batch again if what is known of it is lost."""
-    return Use([Named(f"{side}.topic", job.spec.side(side).topic, job.spec.kafka, READ) for side in _inputs(job)])
+    return Use(_inputs(job, READ))
 
 
 def to_rewind(job: JoinJob) -> Use:
-    """Returns what `teacup rewind` uses; with `--into` it is the run of a job of its own."""
+    """Returns what `teacup rewind` uses."""
     kafka = job.written_with
-    topics = [Named(f"{side}.topic", job.spec.side(side).topic, job.spec.kafka) for side in _inputs(job)]
-    topics.append(Named("output.topic", job.output.topic, kafka))
+    topics = [*_inputs(job, READ_CHECKED), Named("output.topic", job.output.topic, kafka)]
     if not job.output.exactly_once:
         return Use(topics)
     bucket = first_bucket(job)
     return Use(topics, [GroupUse.receipts(bucket, kafka, "Describe")], (bucket, kafka))
+
+
+def to_look_back(job: JoinJob) -> Use:
+    """Returns what `teacup rewind --into` uses before it runs a job of its own."""
+    return Use(_inputs(job, READ_CHECKED))
 
 
 def to_judge(job: JoinJob, bucket: OutputBucket, kafka: Mapping[str, str]) -> Use:
@@ -137,7 +140,7 @@ def to_judge(job: JoinJob, bucket: OutputBucket, kafka: Mapping[str, str]) -> Us
 
 
 def to_see(topics: Sequence[Named]) -> Use:
-    """Returns what `teacup status` uses: where topics end, and of left, or a feeder's, the first unread record."""
+    """Returns what `teacup status` uses: where topics end; of left, or of a feeder's, also the first unread record."""
     reads = {topic.key: topic for topic in topics if not topic.written}
     timed = next((key for key in ("left.topic", "right.topic") if key in reads), None)
     return Use([replace(topic, operations=READ if key == timed else DESCRIBE) for key, topic in reads.items()])
@@ -154,5 +157,6 @@ def first_bucket(job: JoinJob) -> OutputBucket:
     return OutputBucket(job.spec.name, 0, job.output.topic)
 
 
-def _inputs(job: JoinJob) -> tuple[str, ...]:
-    return tuple(join_kind_of(job.spec).inputs)
+def _inputs(job: JoinJob, operations: tuple[str, ...]) -> list[Named]:
+    spec = job.spec
+    return [Named(f"{side}.topic", spec.side(side).topic, spec.kafka, operations) for side in join_kind_of(spec).inputs]

@@ -86,7 +86,7 @@ def rewind_of(
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name)
     from deploy.check.access import explained
-    from deploy.check.uses import to_move, to_rewind
+    from deploy.check.uses import to_look_back, to_rewind
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
@@ -99,7 +99,7 @@ def rewind_of(
         )
         return ExitCode.BAD_JOB_FILE
     try:
-        with explained(lambda: to_move(job) if asked.into is not None else to_rewind(job)):
+        with explained(lambda: to_look_back(job) if asked.into is not None else to_rewind(job)):
             if asked.into is not None:
                 return _backfill(job, asked, asked.into, run)
             lines = [*_in_place(job, asked)]

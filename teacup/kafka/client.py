@@ -158,6 +158,8 @@ def _with_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
     replaced is there again soon.
     """
     try:
+        if TOKEN in kafka:
+            token_now(kafka[TOKEN], time.time())  # with one that has expired librdkafka would wait for another
         return read_now(kafka)
     except ValueError as error:
         raise KafkaUnavailable(f"no client can be made: {error}") from None
@@ -169,16 +171,21 @@ class _KnowsLeaders(Protocol):
     def list_topics(self, topic: str, timeout: float, /) -> Any: ...
 
 
-def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> None:
+def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> KafkaError | None:
     """Fetches the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
+
+    Returns the error of a topic that may not even be described: an assignment would only wait for it.
 
     A call that finds no connected broker waits until librdkafka next looks for one: an assignment up to a second, the
     first call of a transactional producer half a second.
     """
     try:
-        client.list_topics(topic, timeout_s)
-    except KafkaException as error:
-        log.debug("the leaders of %s are not known yet: %s", topic, said(error.args[0]))
+        about = client.list_topics(topic, timeout_s).topics.get(topic)
+    except KafkaException as failed:
+        log.debug("the leaders of %s are not known yet: %s", topic, said(failed.args[0]))
+        return None
+    error: KafkaError | None = None if about is None else about.error
+    return error if error is not None and lacks_acl(error.code()) else None
 
 
 def producer(

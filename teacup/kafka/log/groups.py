@@ -113,9 +113,9 @@ def committed(consumer: _HasGroup, asked: Sequence[TopicPartition]) -> list[Topi
             event = consumer.poll(0)
             if event is not None and (why := event.error()) is not None and client.is_about_its_group(why):
                 raise KafkaException(why) from error
-            if time.monotonic() > deadline:
+            if (left_s := deadline - time.monotonic()) <= 0:
                 raise
-            within_s *= 2
+            within_s = min(2 * within_s, left_s)
 
 
 class GroupOffsets:
