@@ -14,7 +14,7 @@ import polars as pl
 
 from deploy.explain.as_json import ranked
 from deploy.explain.inputs import NoRecord
-from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RowsFound, Written, limit_of
+from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RowsFound, Written, limit_of, outcome_of_dead
 from deploy.explain.remedy import passed, reaching_back, remedy
 from deploy.explain.sources import Sources
 from deploy.explain.stored import StoredNow, stored_now
@@ -130,7 +130,7 @@ class LeftAnswers:
         if read.batches.unread:
             return Outcome.HELD, record.dead
         if dead is not None:
-            return Outcome.DEAD_LETTER, dead
+            return outcome_of_dead(self._spec.left, dead), dead
         if read.batches.skipped:
             return Outcome.SKIPPED, None
         if read.plan is not None and read.after is None:

@@ -136,6 +136,8 @@ class Words:
                 return "not decided yet: no batch has read it"
             case Outcome.UNDER_WAY:
                 return f"not decided yet: batch {answer.read.plan.number if answer.read.plan else ''} is under way"
+            case Outcome.SKIPPED if answer.reason is not None:
+                return f"{answer.outcome}{_because(answer.reason)}"
             case Outcome.SKIPPED if answer.moved_from is not None:
                 return f"joined before `teacup move`, by checkpoint {answer.moved_from}; nothing of it was found"
             case Outcome.SKIPPED:
@@ -386,6 +388,8 @@ class Words:
             case Outcome.JOINED:
                 rows = [row for left, c in answer.lefts if c.ruling is Ruling.WON for row in left.rows.found]
                 mine = [row for row in rows if row.right == answer.record.position]
+                if not mine:  # a dead letter about the left record is in place of the row
+                    return "joined: its row could not be written, see its left record below"
                 return f"joined: it is in {', '.join(_at(row.topic, (row.partition, row.offset)) for row in mine)}"
             case Outcome.UNJOINED if answer.copies:
                 return f"unjoined{_because(answer.reason)}: it is in no row, and never will be"
@@ -397,7 +401,7 @@ class Words:
                 return f"in the window, in no row yet: a left record of its key up to {iso(last)} may still match it"
             case Outcome.UNREAD:
                 return "no batch has read it yet"
-            case Outcome.SKIPPED:
+            case Outcome.SKIPPED if answer.reason is None:
                 return "never read: it lies before the offset at which the join began to read right"
             case Outcome.UNKNOWN:
                 return "in no row that was found"

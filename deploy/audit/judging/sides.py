@@ -111,7 +111,7 @@ def _side(
 
 
 def _dead_letters(db: AuditTables, terms: Terms) -> None:
-    refused = "(c.reason IN ('too_large', 'select_failed'))"
+    refused = "coalesce(c.reason IN ('too_large', 'select_failed'), false)"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
     left, right = (
         f"(r.dead IS NOT NULL AND r.dead <> '{TOMBSTONE}')" if name in terms.skips else "(r.dead IS NOT NULL)"
@@ -177,7 +177,7 @@ def _unmatched(db: AuditTables, terms: Terms) -> None:
         """
         INSERT INTO faults SELECT 'altered', 'unmatched', c.spot, r.pos, NULL, NULL, r.t,
             'it is not what the output says'
-        FROM unmatched_left r JOIN rows o ON o.spot = r.spot JOIN copies c ON c.role = 'unmatched' AND c.pos = r.pos
+        FROM unmatched_left r JOIN rows o ON o.spot = r.spot JOIN copies c ON c.role = 'unmatched' AND c.is_left AND c.pos = r.pos
         WHERE r.unmatched AND NOT c.shortened AND (c.h <> o.h OR c.len <> o.len OR c.kh IS DISTINCT FROM o.kh)
         """
     )

@@ -93,6 +93,50 @@ def test_rows_of_before_a_move_are_another_joins(kafka, window_job, here, audite
     assert (wrong.kind, wrong.left) == ("wrong right", position(rows[old]))
 
 
+def test_two_jobs_write_to_the_same_topics(kafka, job, here, audited, tmp_path):
+    """Each is clean, and misses its own rows only."""
+    one, two = job(), job()
+    two |= {"output": one["output"], "topics": one["topics"]}
+    two |= {name: f"{two[name]}-two" for name in ("name", "checkpoint", "window_folder")}
+    for content, count in ((one, 60), (two, 90)):
+        fill(kafka, content, count)
+        produce(kafka, content["left"]["topic"], [Put(0, b"4", START_MS + 10_000, b"\xff no text")])
+        assert here.run(content).code == ExitCode.DONE
+
+    rows = records(kafka, one["output"]["topic"])
+    at = first(rows, lambda row: one["left"]["topic"].encode() in row["value"])
+
+    for content, count in ((one, 60), (two, 90)):
+        found = clean(audited(content))
+        assert (found.checked, found.outcomes["dead_letter"]) == (count + 1, 1)
+        assert any("another job wrote them" in note for note in found.notes)
+    (missing,) = audited(one, without(at)).faults
+    assert (missing.kind, missing.left) == ("missing", position(rows[at]))
+    assert clean(audited(two, without(at)))
+
+
+def test_records_that_came_late_before_a_move_or_were_read_otherwise(kafka, job, here, audited, tmp_path):
+    """What their header says is believed; with another format nothing is known of their rows."""
+    content = job()
+    fill(kafka, content, 60)
+    late = [Put(0, b"4", START_MS + 10_000, b'{"late": 1}')]
+    produce(kafka, content["left"]["topic"], late)
+    assert here.run(content).code == ExitCode.DONE
+    produce(kafka, content["left"]["topic"], late)
+    assert here.run(content).code == ExitCode.DONE
+    longer = {**content, "join": {"before": "5s"}, "checkpoint": str(tmp_path / "longer")}
+    text = {**longer, "left": {**content["left"], "format": "text"}, "checkpoint": str(tmp_path / "text")}
+
+    for before, moved in ((content, longer), (longer, text)):
+        assert move_of(movedjob.file_of(tmp_path, moved), before["checkpoint"]) == ExitCode.DONE
+        fill(kafka, content, 20, START_MS + 200_000)
+        assert here.run(moved).code == ExitCode.DONE
+        found = clean(audited(moved))
+        assert found.side["late"] > 0
+
+    assert any("were read otherwise (left.format): they were left out" in note for note in found.notes)
+
+
 def test_rows_of_a_select_and_left_that_did_not_wait(kafka, job, here, audited):
     """`max_wait`: right stalls in one partition. `select`: rows are compared by the positions in their headers."""
     content = job(idle="hold", max_wait="1s")
