@@ -100,7 +100,10 @@ class LeftAnswers:
         moved = self._of.plans.moved
         if moved is None or record.offset >= moved.left.get(record.partition, 0):
             return None
-        self._of.note("before `teacup move` the join may have been another one: rulings are by the job file of now")
+        self._of.note(
+            "before `teacup move` or `teacup rewind` the join may have been another one: rulings are by the job file "
+            "of now"
+        )
         return moved.checkpoint
 
     def _rows(self, record: SideRecord, read: BatchRead) -> RowsFound:

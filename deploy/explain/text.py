@@ -139,7 +139,8 @@ class Words:
             case Outcome.SKIPPED if answer.reason is not None:
                 return f"{answer.outcome}{_because(answer.reason)}"
             case Outcome.SKIPPED if answer.moved_from is not None:
-                return f"joined before `teacup move`, by checkpoint {answer.moved_from}; nothing of it was found"
+                when = f"before `teacup move` or `teacup rewind`, by checkpoint {answer.moved_from}"
+                return f"joined {when}; nothing of it was found"
             case Outcome.SKIPPED:
                 return "never read: it lies before the offset at which this checkpoint began (`start`)"
             case Outcome.UNKNOWN:
@@ -158,7 +159,7 @@ class Words:
         what = "its row is" if len(rows) == 1 else f"its {len(rows)} rows are"
         others = "" if answer.ours else "; another checkpoint, or another job, wrote it"
         if answer.moved_from is not None:
-            others = f"; checkpoint {answer.moved_from} wrote it, before `teacup move`"
+            others = f"; checkpoint {answer.moved_from} wrote it, before `teacup move` or `teacup rewind`"
         copies = "".join(f"; copied to {_at(c.topic, (c.partition, c.offset))} ({c.outcome})" for c in answer.copies)
         return f": {what} {', '.join(where)}{repeated}{others}{copies}"
 
