@@ -8,7 +8,8 @@ records by arithmetic.
                     late, expiry, stalled (`deploy.audit.course`), doubt (a right record that its neighbours show to be
                     late, perhaps), kept (in the sample), h, len (its text in an envelope), vh (its value), okh (its
                     own key)
-    rows            spot, lpos, rpos, ts, kh, late, h, len: spot is its position in the output
+    rows            spot, lpos, rpos, ts, kh, late, before (an earlier checkpoint than this rewound one wrote it), h,
+                    len: spot is its position in the output
     copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len
 """
 
@@ -27,6 +28,7 @@ import pyarrow.compute as pc
 from deploy.audit.course import Stretch
 from deploy.audit.digests import of_column
 from deploy.audit.texts import json_string, json_strings, value_texts
+from deploy.output.ours import rows_before
 from joins.read.parse import RAW, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
@@ -67,6 +69,7 @@ ROWS = pa.schema(
         ("ts", pa.int64()),
         ("kh", pa.uint64()),
         ("late", pa.bool_()),
+        ("before", pa.bool_()),
         ("h", pa.uint64()),
         ("len", pa.int64()),
     ]
@@ -282,8 +285,21 @@ class SideTable:
         return text.to_arrow()
 
 
-def rows_of(batch: pa.RecordBatch, *, texts: bool = True) -> pa.Table:
-    """Returns the columns of rows; texts: values are envelopes."""
+def written_again(batch: pa.RecordBatch, origin: str, since: Mapping[int, int]) -> pa.Array:
+    """Returns which rows of other generations are about left records from these offsets on."""
+    lefts = _position(last_header(batch.column("headers"), LEFT))
+    again = pl.Series([False]).new_from_index(0, len(lefts))
+    for p, offset in since.items():
+        again |= lefts.is_between(position_of(p, offset), position_of(p + 1, 0), closed="left").fill_null(value=False)
+    return pc.and_(rows_before(batch, origin), again.to_arrow())
+
+
+def rows_of(batch: pa.RecordBatch, *, texts: bool = True, origin: str | None = None) -> pa.Table:
+    """Returns the columns of rows.
+
+    texts    values are envelopes
+    origin   of the rows of this checkpoint; None: those of others are not told from them
+    """
     headers = batch.column("headers")
     digests = of_column(batch.column("value")) if texts else None
     count = batch.num_rows
@@ -295,6 +311,7 @@ def rows_of(batch: pa.RecordBatch, *, texts: bool = True) -> pa.Table:
         "ts": pl.select(pl.coalesce(_number(moved), pl.Series(batch.column("timestamp").to_numpy()))).to_series(),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
         "late": _said(last_header(headers, LATE)),
+        "before": np.zeros(count, np.bool_) if origin is None else pl.Series(rows_before(batch, origin)),
         "h": np.zeros(count, np.uint64) if digests is None else digests.value,
         "len": np.zeros(count, np.int64) if digests is None else digests.size,
     }

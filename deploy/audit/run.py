@@ -13,7 +13,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,20 +21,21 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
+from dedup.identity import BatchTag
 from deploy.audit.course import Course, course_of
+from deploy.audit.earlier import Earlier, earlier_than
 from deploy.audit.findings import Fault, Findings
 from deploy.audit.judging.compare import Judgement, compare
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import LeftSpan, RightSpan, Terms
 from deploy.audit.records import SAMPLES, TABLES
-from deploy.audit.scan import Plan, Tables, plan, side_topics
-from deploy.errors import CheckpointUnusable, DeployError
+from deploy.audit.scan import Plan, Tables, Writers, plan, side_topics
+from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import current
 from deploy.output.ours import origins_of
-from joins.errors import JoinError
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
 from joins.plan.start.handover import Handover
@@ -49,9 +50,6 @@ MEMORY = "800MB"
 THREADS = 2
 MOST = 20
 """Faults of each kind that are named."""
-
-MATCHING = ("before_ms", "after_ms", "policy", "outliers", "left.disorder_ms", "right.disorder_ms")
-"""What may differ between two joins that read records alike."""
 
 Tell = Callable[[str, int, int], None]
 
@@ -78,18 +76,19 @@ def audit(
     job = current(job)
     checkpoint = Checkpoint(job.checkpoint)
     course, handover, direct, generation = _course(job, checkpoint)
-    moved = {} if handover is None else handover.left
-    unlike = () if handover is None else _read_otherwise(job, handover)
+    earlier = earlier_than(job.spec, handover)
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
         origins = origins_of(job.spec.name, generation, handover)
-        tables = Tables(job, course, origins, inside, now_ms, sample, tell)
+        origin = BatchTag.of(job.spec.name, generation, 0).origin if earlier.rewound else None
+        rewritten = earlier.left if earlier.again else {}
+        tables = Tables(job, course, Writers(origins, origin, rewritten), inside, now_ms, sample, tell)
         tables.read(found)
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
-            terms = terms_of(job, course, found, moved, from_ms, to_ms, older=not unlike)
+            terms = terms_of(job, course, found, earlier, from_ms, to_ms)
             terms = replace(terms, all_named=not left_out, direct=direct)
             verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
@@ -108,7 +107,7 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, course, found, handover, unlike, verdicts, left_out, tables.of_others)],
+        notes=[*_notes(job, course, found, earlier, verdicts, left_out, tables)],
     )
 
 
@@ -129,48 +128,22 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | No
     return course, handover, not lookup and plans[-1].parts is None, plans[-1].generation
 
 
-def _read_otherwise(job: JoinJob, handover: Handover | None) -> tuple[str, ...]:
-    """Returns in what the checkpoints before this one read records otherwise: then nothing is known of their rows."""
-    now, differing = job.spec.identity(), []
-    while handover is not None:
-        before = Checkpoint(handover.checkpoint)
-        try:
-            newest, handover = before.newest(), before.moved()
-        except (DeployError, JoinError):
-            newest, handover = None, None
-        if newest is None and handover is None:
-            return ("its checkpoint cannot be read",)
-        was = now if newest is None else newest.identity  # one without a batch has written nothing
-        differing += [name for name in {**now, **was} if name not in MATCHING and now.get(name) != was.get(name)]
-    return tuple(dict.fromkeys(differing))
-
-
-def terms_of(
-    job: JoinJob,
-    course: Course,
-    found: Plan,
-    moved: Mapping[int, int],
-    from_ms: int,
-    to_ms: int,
-    *,
-    older: bool = True,
-) -> Terms:
-    """Returns what is compared, and where.
-
-    older   left records that another checkpoint has written are judged
-    """
+def terms_of(job: JoinJob, course: Course, found: Plan, earlier: Earlier, from_ms: int, to_ms: int) -> Terms:
+    """Returns what is compared, and where."""
     spec, output = job.spec, job.output
+    moved = earlier.left
     begins = None if moved else course.begins
     left = {}
     for p, (begin, end) in found.left.spans.items():
         due = None if spec.start == "latest" else 0
         if begins is not None:
             due = begins.get(p, 0)
-        if not older:
+        if earlier.unlike:
             due = max(due or 0, moved.get(p, 0))
         ends = found.left.ends[p]
         kept_from = found.left.kept_from(p)
-        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high)
+        twice = earlier.twice("left", p, moved.get(p, 0))
+        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high, *twice)
     right = {}
     for p, (begin, end) in found.right.spans.items():
         first = 0 if spec.start == "earliest" else None
@@ -179,7 +152,8 @@ def terms_of(
         ends = found.right.ends[p]
         done = course.right[p].end if p in course.right else end
         over_ms, kept_from = course.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
-        right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high)
+        twice = earlier.twice("right", p, first or 0)
+        right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
     lookup = isinstance(spec, LookupSpec)
     return Terms(
         policy=str(spec.policy),
@@ -287,11 +261,10 @@ def _notes(
     job: JoinJob,
     course: Course,
     found: Plan,
-    moved: Handover | None,
-    unlike: Sequence[str],
+    earlier: Earlier,
     verdicts: Judgement,
     left_out: int,
-    of_others: int,
+    tables: Tables,
 ) -> Iterator[str]:
     spec = job.spec
     if job.output.select is not None:
@@ -308,8 +281,8 @@ def _notes(
             )
         else:
             yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
-    if of_others:
-        yield f"{of_others:,} rows and copies say that another job wrote them: they were left out"
+    if tables.of_others:
+        yield f"{tables.of_others:,} rows and copies say that another job wrote them: they were left out"
     if verdicts.unread:
         yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
     if verdicts.elsewhere:
@@ -326,13 +299,14 @@ def _notes(
             "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
             "in reach were checked against all results that are possible"
         )
-    how = "teacup rewind" if moved is not None and moved.rewound is not None else "teacup move"
-    if unlike:
-        yield f"left records of before `{how}` were read otherwise ({', '.join(unlike)}): they were left out"
-    elif moved is not None:
-        yield f"left records of before `{how}` were joined by another job file: only their keys are equal for sure"
-    if moved is not None and moved.rewound is not None and moved.rewound.kept is None:
-        yield "the job was rewound: rows that were written again (`--written again`) are repeated, or differ"
+    if earlier.unlike:
+        how = f"left records of before `{earlier.command}` were read otherwise ({', '.join(earlier.unlike)})"
+        yield f"{how}: they were left out"
+    elif earlier.command is not None:
+        how = f"left records of before `{earlier.command}`{' and rows that it kept' if earlier.rewound else ''}"
+        yield f"{how} were joined by another job file, perhaps: only their keys are equal for sure"
+    if tables.rewritten:
+        yield f"{tables.rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
     if isinstance(spec, LookupSpec):
         yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
         if job.output.unjoined is not None:

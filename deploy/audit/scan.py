@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from deploy.audit.course import Course
 from deploy.audit.judging.terms import SIDE_TOPICS
-from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of
+from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of, written_again
 from deploy.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_of_others
 from joins.plan.log_checks import is_compacted
@@ -160,25 +160,46 @@ def _read(
     return Topic(side.topic, ends, spans, compacted)
 
 
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Whose rows there are.
+
+    origins     of this checkpoint, and of those before it
+    origin      of this one, if the others' rows are to be told from its own; None: they are not
+    rewritten   it has written the rows again about left records from these offsets on
+    """
+
+    origins: Collection[str]
+    origin: str | None = None
+    rewritten: Mapping[int, int] = field(default_factory=dict)
+
+    def once(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows without those that were written again later."""
+        if self.origin is None or not self.rewritten:
+            return rows
+        return rows.filter(pc.invert(written_again(rows, self.origin, self.rewritten)))
+
+
 class Tables:
     """Reads topics into Parquet files in a folder.
 
-    origins   of the rows that this checkpoint, and those before it, have written
-    tell      is called as it goes
+    writers     whose rows there are
+    of_others, rewritten   how many rows and copies were left out: another job's, and those that were written again
+    tell        is called as it goes
     """
 
     def __init__(
         self,
         job: JoinJob,
         course: Course,
-        origins: Collection[str],
+        writers: Writers,
         folder: Path,
         now_ms: int,
         sample: int | None,
         tell: Tell | None = None,
     ) -> None:
         self._job, self._course, self._folder, self._now_ms = job, course, folder, now_ms
-        self._origins, self.of_others = origins, 0
+        self._writers, self.of_others, self.rewritten = writers, 0, 0
         self._sample, self._tell = sample, tell or (lambda *_: None)
         self._lock, self._done, self._all = threading.Lock(), 0, 0
         self._files = 0
@@ -193,9 +214,12 @@ class Tables:
                 (end - start, partial(self._side, name, p, [(start, end)])) for p, (start, end) in topic.spans.items()
             ]
         spec = self._job.spec
-        of_rows = partial(rows_of_others, origins=self._origins, left_topic=spec.left.topic if envelopes else None)
+        of_rows = partial(
+            rows_of_others, origins=self._writers.origins, left_topic=spec.left.topic if envelopes else None
+        )
         of_copies = partial(copies_of_others, topics=(spec.left.topic, spec.right.topic))
-        written = [("rows", found.output, partial(rows_of, texts=envelopes), of_rows)]
+        make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin)
+        written = [("rows", found.output, make_rows, of_rows)]
         written += [
             ("copies", topic, partial(copies_of, role=role), of_rows if role == "unmatched" else of_copies)
             for role, topic in found.copies.items()
@@ -275,9 +299,13 @@ class Tables:
             for batch in open_reader(topic, kafka).read(partition, *span):
                 others = of_others(batch)
                 ours = batch if others is None else batch.filter(pc.invert(others))
-                if ours.num_rows:
-                    yield make(ours)
-                self._progress(topic, batch.num_rows, batch.num_rows - ours.num_rows)
+                once = self._writers.once(ours)
+                if once.num_rows:
+                    yield make(once)
+                self._progress(topic, batch.num_rows)
+                with self._lock:
+                    self.of_others += batch.num_rows - ours.num_rows
+                    self.rewritten += ours.num_rows - once.num_rows if table == "rows" else 0
 
         self._save(table, tables())
 
@@ -296,8 +324,7 @@ class Tables:
             if writer is not None:
                 writer.close()
 
-    def _progress(self, topic: str, count: int, of_others: int = 0) -> None:
+    def _progress(self, topic: str, count: int) -> None:
         with self._lock:
             self._done += count
-            self.of_others += of_others
             self._tell(topic, self._done, self._all)

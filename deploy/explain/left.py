@@ -14,7 +14,7 @@ import polars as pl
 
 from deploy.explain.as_json import ranked
 from deploy.explain.inputs import NoRecord
-from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RowsFound, Written, limit_of
+from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RowsFound, Written, limit_of, outcome_of_dead
 from deploy.explain.remedy import passed, reaching_back, remedy
 from deploy.explain.sources import Sources
 from deploy.explain.stored import StoredNow, stored_now
@@ -100,7 +100,10 @@ class LeftAnswers:
         moved = self._of.plans.moved
         if moved is None or record.offset >= moved.left.get(record.partition, 0):
             return None
-        self._of.note("before `teacup move` the join may have been another one: rulings are by the job file of now")
+        self._of.note(
+            "before `teacup move` or `teacup rewind` the join may have been another one: rulings are by the job file "
+            "of now"
+        )
         return moved.checkpoint
 
     def _rows(self, record: SideRecord, read: BatchRead) -> RowsFound:
@@ -130,7 +133,7 @@ class LeftAnswers:
         if read.batches.unread:
             return Outcome.HELD, record.dead
         if dead is not None:
-            return Outcome.DEAD_LETTER, dead
+            return outcome_of_dead(self._spec.left, dead), dead
         if read.batches.skipped:
             return Outcome.SKIPPED, None
         if read.plan is not None and read.after is None:

@@ -31,6 +31,13 @@ def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[
     return frozenset(BatchTag.of(name, one, 0).origin for one in (generation, *before))
 
 
+def rows_before(batch: pa.RecordBatch, origin: str) -> pa.Array:
+    """Returns which rows say that another generation than this one has written them."""
+    tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
+    before = [(tag := BatchTag.parse(value)) is not None and tag.origin != origin for value in _texts(tags)]
+    return pc.fill_null(pa.array(before, pa.bool_()).take(tags.indices), False)
+
+
 def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: str | None) -> pa.Array | None:
     """Returns which rows another job has written; None: none.
 

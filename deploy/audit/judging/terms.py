@@ -23,6 +23,7 @@ class LeftSpan:
     due          from here on every record has a row; None: from the first one that has one
     moved        records before it were written by another checkpoint, as another join perhaps
     log_start, log_end   of the topic; before log_start a record that is not there may have been deleted
+    again, until         an earlier checkpoint has read these offsets, too
     """
 
     begin: int
@@ -32,6 +33,8 @@ class LeftSpan:
     moved: int = 0
     log_start: int = 0
     log_end: int = 0
+    again: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class RightSpan:
     begins       where the run began; None: with the first one that a row or copy names
     done         where the run goes on
     over_ms      records below it have expired
-    log_start, log_end   as of left
+    log_start, log_end, again, until   as of left
     """
 
     begin: int
@@ -52,6 +55,8 @@ class RightSpan:
     over_ms: int = -LATEST_MS
     log_start: int = 0
     log_end: int = 0
+    again: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from deploy.audit.course import BEFORE, UNREAD, course_of
 from deploy.audit.findings import ALTERED, DOUBLED, MISSING, WRONG_RIGHT
 from deploy.audit.judging.terms import RightSpan
 from tests.deploy.audit.test_compare import joined
@@ -57,6 +61,20 @@ def test_faults_beside_what_is_gone_are_found():
     found = WithoutRight([simulation]).verdicts()
 
     assert {fault.kind for fault in found.faults if fault.topic == "output"} == {DOUBLED, WRONG_RIGHT, ALTERED}
+
+
+def test_left_records_of_before_a_move_are_of_no_known_batch():
+    """Those before the first batch of all are of none."""
+    simulation = joined()
+    plans = [replace(plan, buckets=_from(plan.buckets, 3)) for plan in simulation.plans[:1]]
+
+    for moved, number in ((False, UNREAD), (True, BEFORE)):
+        course = course_of(plans, simulation.between(), 0, moved=moved)
+        assert course.of("left", 0).at(np.arange(4))["number"].tolist() == [number] * 3 + [1]
+
+
+def _from(buckets, offset):
+    return {n: replace(b, left={p: replace(r, start=offset) for p, r in b.left.items()}) for n, b in buckets.items()}
 
 
 @pytest.mark.parametrize("complete", [True, False])
