@@ -299,7 +299,7 @@ class Rewound:
 
     def look(self) -> None:
         """Takes from the output how often each left record is there: a batch may be there in part."""
-        found = Counter(left for left, _ in pairs(self.kafka, self.topics["out"]))
+        found = Counter(left for left, _ in pairs(self.kafka, self.topics["out"]).elements())
         many = self.many()
         passes = Counter({left: -(-count // many.get(left, 1)) for left, count in found.items()})
         if not self.dirty:
