@@ -233,13 +233,14 @@ def test_a_batch_that_was_not_completed_is_neither_lost_nor_doubled(kafka, conte
 
 
 @pytest.mark.slow
-def test_what_a_killed_batch_wrote_of_before_the_time_is_not_written_again(kafka, content, here, tmp_path):
+def test_what_a_killed_batch_wrote_of_before_the_time_is_not_written_again(kafka, content, here, tmp_path, capsys):
     """Only rows from the time on are asked for again, though the batch begins before it."""
     fill(kafka, content, 0, 60)
     assert here.run({**content, "start": at(20)}).code == ExitCode.DONE
     forget_last_commit(Path(content["checkpoint"]))
 
     assert rewind(tmp_path, content, to=at(40), written="again") == ExitCode.DONE
+    assert "but 20 left records of before that time keep theirs" in capsys.readouterr().out
     assert here.run(content).code == ExitCode.DONE
 
     assert rows(kafka, content) == expected(20, 40, "matched") + twice(40, 60)
