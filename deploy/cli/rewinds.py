@@ -130,6 +130,9 @@ def _in_place(job: JoinJob, asked: RewindRequest) -> Iterator[str]:
         yield f"  rows that stay   {done.kept} left records from there on have a row; only the others are written"
     elif not asked.undo:
         yield "  rows             all from there on are written again, also those that are in the output"
+        if done.before:
+            but = f"but {done.before} left records of before that time keep theirs: their batch was killed"
+            yield f"                   {but}"
     for lost in done.lost:
         yield f"  lost             {lost}"
 

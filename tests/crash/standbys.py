@@ -83,9 +83,12 @@ class StandbyRun(Run):
     @property
     def _job(self) -> JobProcess:
         """The process that has the lease, as long as it lives."""
+        holders = [one for one in self._all if self._holds(one)]
+        return (holders or self._all or self._ever)[0]
+
+    def _holds(self, process: JobProcess) -> bool:
         lease = found_lease(CheckpointFile(str(self._place().folder), LEASE))
-        holders = [one for one in self._all if lease is not None and one.process.pid == lease.process]
-        return (holders or self._all)[0]
+        return lease is not None and lease.process == process.process.pid
 
     def _gone(self) -> list[JobProcess]:
         gone = [one for one in self._all if one.process.poll() is not None]
@@ -113,7 +116,8 @@ class StandbyRun(Run):
         """First the one that runs the job: the other one may take it over, and has nothing to do."""
         active = self._job
         for process in sorted(self._all, key=lambda one: one is not active):
-            self._until(lambda one=process: bool(one.lines) or "standby" in one.logged(), "it does not start")
+            self._until(lambda one=process: self._holds(one) or "standby" in one.logged(), "it does not start")
+            self._take_away(process, replaced=False)
             code = process.stop()
             if code != ExitCode.DONE:
                 raise self._violation(f"it ended with {code}: {process.logged()}")

@@ -56,6 +56,7 @@ class Rewinding:
     was, left   by left partition, how far it was read, and where it goes on
     right    where right is read from; empty: that follows at the start
     kept     how many left records have rows that stay; None: not looked at
+    before   of all rows that are written again: how many left records of before the time keep theirs
     lost     what retention has deleted
     """
 
@@ -64,6 +65,7 @@ class Rewinding:
     left: Mapping[int, int]
     right: Mapping[int, int]
     kept: int | None = None
+    before: int = 0
     lost: tuple[str, ...] = ()
 
 
@@ -111,6 +113,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
         left=begins.left,
         right=begins.right,
         kept=None if kept is None else kept.count,
+        before=0 if stay is None else stay.count,
         lost=begins.lost,
     )
 

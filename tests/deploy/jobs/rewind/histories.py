@@ -29,6 +29,7 @@ from deploy.load import load_job
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
 from teacup.base.errors import ExitCode
+from teacup.base.times import iso
 from tests.crash.run import environment
 from tests.crash.traffic import BEFORE_MS, PARTITIONS, START_MS, Traffic
 from tests.support.jobhere import JobsHere
@@ -56,6 +57,7 @@ class Frame:
     next: Mapping[int, int]
     was: Mapping[int, int]
     kept: frozenset[Position]
+    since: str
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Rewound:
     dead     by left record that is no JSON, how often it has been sent to the dead letters
     again    whether rows have been written again
     dirty    at least once: a batch may have been written twice
-    begun    whether the job has run since it was rewound
+    since    "rewind" or "undo" if the job has not run since; else empty
     """
 
     kafka: dict[str, str]
@@ -82,7 +84,7 @@ class Rewound:
     dead: Counter[Position] = field(default_factory=Counter)
     again: bool = False
     dirty: bool = False
-    begun: bool = False
+    since: str = ""
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -129,7 +131,7 @@ class Rewound:
 
     def started(self) -> dict[str, Any]:
         """The job file of the first start: it begins at a time."""
-        return {**self.content, **({"start": self.begins_ms} if self.begins_ms else {})}
+        return {**self.content, **({"start": iso(self.begins_ms)} if self.begins_ms else {})}
 
     def job(self, **changes: Any) -> JoinJob:
         file = self.folder / "rewound.yaml"
@@ -160,15 +162,19 @@ class Rewound:
         self.has_run()
 
     def has_run(self) -> None:
-        for p, end in self.first_at(1 << 60).items():
-            for position in (f"{p}:{at}" for at in range(self.next[p], end)):
-                if position in self.traffic.dead:
-                    self.dead[position] += 1
-                elif position not in self.kept:
-                    self.passes[position] += 1
-            self.next[p] = end
-        self.begun = True
+        ends = self.first_at(1 << 60)
+        self.passes.update(self.due())
+        self.dead.update(position for position in self.between(self.next, ends) if position in self.traffic.dead)
+        self.next, self.since = ends, ""
         self.check()
+
+    def due(self) -> list[Position]:
+        """The left records whose rows a run to the end writes."""
+        found = self.between(self.next, self.first_at(1 << 60))
+        return [position for position in found if position not in self.traffic.dead | self.kept]
+
+    def between(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Position]:
+        return [f"{p}:{at}" for p in starts for at in range(starts[p], ends[p])]
 
     def forget(self) -> None:
         """As if the job had been killed before the commit of its last batch: all of it is in the output."""
@@ -196,29 +202,30 @@ class Rewound:
             self.has_run()
             return
         process.kill()
-        self.begun = True
+        self.since = ""
         self.dirty |= not self.once
 
-    def rewind(self, written: WrittenRows, *, killed: int = 0) -> None:
+    def rewind(self, written: WrittenRows, *, killed: int = 0, time_ms: int | None = None) -> None:
         """The command, after it was killed so many times."""
-        time_ms = self.some_time_ms()
+        time_ms = self.some_time_ms() if time_ms is None else time_ms
         self.say(f"rewind to {time_ms - START_MS} {written}, killed {killed} times")
         if not self.would_go_back(time_ms):
             return
         for _ in range(killed):
             self.kill_command(lambda: rewind(self.job(), time_ms, written))
-        begun, before = self.begun, dict(self.next)
+        before = dict(self.next)
         done = rewind(self.job(), time_ms, written)
         self.look()
         first = self.first_at(time_ms)
         assert done.left == {p: min(first[p], was) for p, was in done.was.items()}, self.said
-        self.check_was(done, before)
-        if begun:  # else it is as if the one before had not been asked for
-            self.frames.append(Frame(before, done.was, self.kept))
+        if not self.since:
+            self.check_was(done, before)
+        if self.since != "rewind":  # else it is as if the one before had not been asked for
+            self.frames.append(Frame(before, done.was, self.kept, self.since))
         stays = {p: 1 << 60 if written is WrittenRows.KEEP else offset for p, offset in first.items()}
         self.goes_on(done.left, stays)
         self.again |= written is WrittenRows.AGAIN
-        self.begun = False
+        self.since = "rewind"
 
     def would_go_back(self, time_ms: int) -> bool:
         """Whether a rewind to a time finds something to go back to: a job that has read so far."""
@@ -237,12 +244,13 @@ class Rewound:
         frame = self.frames.pop()
         done = undo(self.job())
         self.look()
-        if not self.begun:
+        if self.since == "rewind":
             assert done.left == done.was, self.said
-            self.next, self.kept, self.begun = dict(frame.next), frame.kept, True
+            self.next, self.kept, self.since = dict(frame.next), frame.kept, frame.since
             return
         assert done.left == {p: max(frame.was[p], was) for p, was in done.was.items()}, self.said
         self.goes_on(done.left, dict.fromkeys(done.left, 0 if done.kept is None else 1 << 60))
+        self.since = "undo"
 
     def goes_on(self, left: Mapping[int, int], stays: Mapping[int, int]) -> None:
         """From these offsets of left; rows of the records before others stay."""
@@ -284,21 +292,21 @@ class Rewound:
         if self.once and self.numbers.random() < 0.5:
             forget_last_commit(Path(found.job.checkpoint))
             assert self.here.run_job(backfill(self.job(), begin_ms, end_ms, topic).job).code == ExitCode.DONE
-        due = {f"{p}:{at}": 1 for p in first for at in range(first[p], end[p])}
-        passes = Counter({position: n for position, n in due.items() if position not in self.traffic.dead})
+        passes = Counter(position for position in self.between(first, end) if position not in self.traffic.dead)
         self.check_rows(pairs(self.kafka, topic), passes)
 
     # What must hold.
 
     def look(self) -> None:
         """Takes from the output how often each left record is there: a batch may be there in part."""
-        found = Counter(left for left, _ in pairs(self.kafka, self.topics["out"]))
+        found = Counter(left for left, _ in pairs(self.kafka, self.topics["out"]).elements())
         many = self.many()
         passes = Counter({left: -(-count // many.get(left, 1)) for left, count in found.items()})
         if not self.dirty:
             for left in passes.keys() | self.passes.keys():
                 more = offset(left) >= self.next[part(left)] and left not in self.kept
-                assert 0 <= passes[left] - self.passes[left] <= more, (left, self.said)
+                now, before = passes[left], self.passes[left]
+                assert 0 <= now - before <= more, (left, before, now, self.said)
         self.passes = passes
         self.dead = Counter(lefts(self.kafka, self.topics["dead_letter"]))
 
@@ -309,7 +317,7 @@ class Rewound:
     def check_was(self, done: Rewinding, before: Mapping[int, int]) -> None:
         """What lies before the place where a job is said to have got was written."""
         for p, was in done.was.items():
-            for position in (f"{p}:{at}" for at in range(before[p], was)):
+            for position in self.between({p: before[p]}, {p: was}):
                 assert position in self.traffic.dead or self.passes[position], (position, self.said)
 
     def check(self) -> None:
