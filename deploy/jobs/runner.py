@@ -219,7 +219,7 @@ def run(
     """
 
     def work() -> ExitCode:
-        return _Run(kind, listener, stop, host or Alone()).whole(turn)
+        return _RunOfJob(kind, listener, stop, host or Alone()).whole(turn)
 
     code = with_lock(kind.common.checkpoint, work) if turn is None else ended(work)
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
@@ -314,7 +314,7 @@ def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stop
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _RunOfJob:
     """One run of a job in this process."""
 
     kind: JobKind
