@@ -44,6 +44,7 @@ from joins.spec import JoinSpec, Policy
 from joins.window.match import NONE, pick
 from joins.window.slices import Slice
 from teacup.base.times import EARLIEST_MS
+from teacup.kafka.records.json_fields import text_of
 
 Position = tuple[int, int]
 """Partition and offset."""
@@ -357,8 +358,10 @@ def numbers(key: bytes) -> set[bytes]:
 
 def alike(keys: pl.Series, key: bytes) -> np.typing.NDArray[np.bool_]:
     """Returns which keys (binary) are the same, or may mean the same: those with a `resemblance`, or more."""
-    text = keys.cast(pl.String, strict=False).str.strip_chars(_AROUND.decode()).str.replace_all("-", "", literal=True)
-    same = text.str.to_lowercase().str.strip_chars_start("0") == (_plain(key).decode(errors="replace") or None)
+    text = pl.Series(text_of(keys.to_arrow(compat_level=pl.CompatLevel.oldest())), dtype=pl.String)
+    shown = text.str.strip_chars(_AROUND.decode()).str.replace_all("-", "", literal=True).str.to_lowercase()
+    plain = _plain(key).decode(errors="replace")
+    same = (shown.str.strip_chars_start("0") == plain) & bool(plain)
     others = [*numbers(key), key]
     if len(key) in (4, 8):
         others += [b"%d" % int.from_bytes(key, order) for order in ("big", "little")]

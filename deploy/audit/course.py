@@ -96,13 +96,16 @@ class Course:
         return (self.left if side == "left" else self.right).get(partition, _NOTHING)
 
 
-def course_of(plans: Sequence[BatchPlan], after: BatchPlan, after_ms: int, *, lookup: bool = False) -> Course:
+def course_of(
+    plans: Sequence[BatchPlan], after: BatchPlan, after_ms: int, *, lookup: bool = False, moved: bool = False
+) -> Course:
     """Returns what the plans of committed batches say.
 
     plans     in their order
     after     the state that the last one left
     after_ms  the join's `after`
     lookup    a lookup join: its plans say nothing about right
+    moved     another checkpoint has written the left records before the first plan
     """
     plans = _without_gaps(plans)
     found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
@@ -125,7 +128,7 @@ def course_of(plans: Sequence[BatchPlan], after: BatchPlan, after_ms: int, *, lo
     first = bool(plans) and plans[0].number <= 1
     for (side, p), rows in found.items():
         starts, *columns = np.array(rows, np.int64).T
-        before = UNREAD if first else BEFORE
+        before = UNREAD if first and not (moved and side == "left") else BEFORE
         stretches[side][p] = Stretch(starts, ends[side, p], dict(zip(FIELDS, columns, strict=True)), before)
     return Course(
         left=stretches["left"],

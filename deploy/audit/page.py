@@ -47,8 +47,9 @@ td { overflow-wrap: break-word; } td.key { overflow-wrap: anywhere; min-width: 6
   td { display: flex; gap: .75rem; border: 0; padding: .15rem .6rem; overflow-wrap: anywhere; }
   td:empty { display: none; }
   td::before { content: attr(data-name); color: var(--soft); flex: 0 0 6rem; } }
-svg { display: block; width: 100%; height: auto; } .strict { fill: var(--strict); } .allowed { fill: var(--allowed); }
-.fault { fill: var(--fault); } .axis { stroke: var(--line); } text { fill: var(--soft); font-size: 12px; }
+svg { display: block; width: 100%; height: 10rem; } .strict { fill: var(--strict); } .allowed { fill: var(--allowed); }
+.fault { fill: var(--fault); } .axis { stroke: var(--line); }
+.ends { display: flex; justify-content: space-between; font-size: .75rem; }
 .key i { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 1em; }
 """
 
@@ -161,7 +162,8 @@ def _chart(minutes: Sequence[Minute], to_ms: int) -> Iterator[str]:
     length = min(length, last - first)
     most = max(strict + allowed for _, strict, allowed, _ in pieces) or 1
     width = max(_WIDTH * length / (last - first) - 0.5, 0.8)
-    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + 24}" role="img" aria-label="left records checked over time">'
+    yield f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" role="img"'
+    yield ' aria-label="left records checked over time">'
     for start, strict, allowed, faults in pieces:
         x = _WIDTH * (start - first) / (last - first)
         y = float(_HEIGHT)
@@ -175,9 +177,8 @@ def _chart(minutes: Sequence[Minute], to_ms: int) -> Iterator[str]:
                 f'<rect class="fault" x="{x:.1f}" y="{y - 12:.1f}" width="{max(width, 3):.1f}" height="10">'
                 f"<title>{iso(start)}: {faults:,} differences</title></rect>"
             )
-    yield f'<line class="axis" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
-    yield f'<text x="0" y="{_HEIGHT + 16}">{iso(first)[:16]}Z</text>'
-    yield f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{iso(last)[:16]}Z</text></svg>'
+    yield f'<line class="axis" x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/></svg>'
+    yield f'<p class="soft ends"><span>{iso(first)[:16]}Z</span><span>{iso(last)[:16]}Z</span></p>'
     yield f'<p class="soft key">at most {most:,} left records<i style="background:var(--strict)"></i>strictly'
     yield '<i style="background:var(--allowed)"></i>as allowed<i style="background:var(--fault)"></i>differences</p>'
 

@@ -8,7 +8,8 @@ records by arithmetic.
                     late, expiry, stalled (`deploy.audit.course`), doubt (a right record that its neighbours show to be
                     late, perhaps), kept (in the sample), h, len (its text in an envelope), vh (its value), okh (its
                     own key)
-    rows            spot, lpos, rpos, ts, kh, late, h, len: spot is its position in the output
+    rows            spot, lpos, rpos, ts, kh, late, before (an earlier checkpoint than this rewound one wrote it), h,
+                    len: spot is its position in the output
     copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len
 """
 
@@ -27,15 +28,18 @@ import pyarrow.compute as pc
 from deploy.audit.course import Stretch
 from deploy.audit.digests import of_column
 from deploy.audit.texts import json_string, json_strings, value_texts
+from deploy.output.ours import rows_before
 from joins.read.parse import RAW, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
-from teacup.kafka.headers import FUTURE_TIME, INVALID_KEY, LATE, LEFT, NO_TIME, OMITTED, REASON, RIGHT, TIME
+from teacup.kafka.headers import FUTURE_TIME, INVALID_KEY, LATE, LEFT, NO_TIME, OMITTED, REASON, RIGHT, TIME, TOMBSTONE
+from teacup.kafka.records.json_fields import text_of
 from teacup.kafka.records.record import LOG_APPEND_TIME, last_header
 
 I64 = npt.NDArray[np.int64]
 
 SHIFT = 44
+MOST_PARTITIONS = 1 << 18
 SEED = 29
 SAMPLES = 1_000_000
 
@@ -65,6 +69,7 @@ ROWS = pa.schema(
         ("ts", pa.int64()),
         ("kh", pa.uint64()),
         ("late", pa.bool_()),
+        ("before", pa.bool_()),
         ("h", pa.uint64()),
         ("len", pa.int64()),
     ]
@@ -220,7 +225,9 @@ class SideTable:
         why = pl.Series([None], dtype=pl.String).new_from_index(0, count) if unusable is None else unusable
         frame = pl.DataFrame({"t": ms, "limit": limit, "why": why})
         return frame.select(
-            dead=pl.when(pl.col("t").is_null() & (pl.col("why").is_null() | (pl.col("why") == INVALID_KEY)))
+            dead=pl.when(pl.col("why") == TOMBSTONE)
+            .then(pl.lit(TOMBSTONE))
+            .when(pl.col("t").is_null() & (pl.col("why").is_null() | (pl.col("why") == INVALID_KEY)))
             .then(pl.lit(NO_TIME))
             .when(pl.col("t") > pl.col("limit"))
             .then(pl.lit(FUTURE_TIME))
@@ -251,8 +258,7 @@ class SideTable:
                 "shown": shown,
             }
         )
-        none = pl.when("shown").then
-        frame = frame.with_columns(*(none(pl.col(name)).alias(name) for name in ("join", "own", "value")))
+        frame = frame.filter("shown")  # the bytes of dead letters are no text, and stay in a column of nulls
         strings = {"own": json_strings(frame["own"]), "value": value_texts(frame["value"], side.format)}
         head = ""
         if self.name == "left":
@@ -272,11 +278,28 @@ class SideTable:
             pl.col("offset").cast(pl.String),
             pl.lit("}}"),
         ]
-        return frame.select(text=none(pl.concat_str(pieces)))["text"].to_arrow()
+        text = frame.select(text=pl.concat_str(pieces))["text"]
+        if len(text) < len(shown):
+            at = pl.select(pl.when(pl.Series(shown)).then(pl.Series(np.cumsum(shown) - 1))).to_series()
+            text = text.gather(at) if len(text) else pl.Series([None], dtype=pl.String).new_from_index(0, len(shown))
+        return text.to_arrow()
 
 
-def rows_of(batch: pa.RecordBatch, *, texts: bool = True) -> pa.Table:
-    """Returns the columns of rows; texts: values are envelopes."""
+def written_again(batch: pa.RecordBatch, origin: str, since: Mapping[int, int]) -> pa.Array:
+    """Returns which rows of other generations are about left records from these offsets on."""
+    lefts = _position(last_header(batch.column("headers"), LEFT))
+    again = pl.Series([False]).new_from_index(0, len(lefts))
+    for p, offset in since.items():
+        again |= lefts.is_between(position_of(p, offset), position_of(p + 1, 0), closed="left").fill_null(value=False)
+    return pc.and_(rows_before(batch, origin), again.to_arrow())
+
+
+def rows_of(batch: pa.RecordBatch, *, texts: bool = True, origin: str | None = None) -> pa.Table:
+    """Returns the columns of rows.
+
+    texts    values are envelopes
+    origin   of the rows of this checkpoint; None: those of others are not told from them
+    """
     headers = batch.column("headers")
     digests = of_column(batch.column("value")) if texts else None
     count = batch.num_rows
@@ -288,6 +311,7 @@ def rows_of(batch: pa.RecordBatch, *, texts: bool = True) -> pa.Table:
         "ts": pl.select(pl.coalesce(_number(moved), pl.Series(batch.column("timestamp").to_numpy()))).to_series(),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
         "late": _said(last_header(headers, LATE)),
+        "before": np.zeros(count, np.bool_) if origin is None else pl.Series(rows_before(batch, origin)),
         "h": np.zeros(count, np.uint64) if digests is None else digests.value,
         "len": np.zeros(count, np.int64) if digests is None else digests.size,
     }
@@ -298,7 +322,7 @@ def copies_of(batch: pa.RecordBatch, role: str) -> pa.Table:
     """Returns the columns of what is in the side topic of this role: `late`, `unmatched`, `unjoined`, `dead_letter`."""
     headers = batch.column("headers")
     left, right = _position(last_header(headers, LEFT)), _position(last_header(headers, RIGHT))
-    reason = pl.Series(last_header(headers, REASON)).cast(pl.String, strict=False)
+    reason = pl.Series(text_of(last_header(headers, REASON)))
     values = pl.Series(batch.column("value")).cast(pl.Binary)
     text = of_column(batch.column("value")) if role == "unmatched" else None
     about_left = left.is_not_null().to_numpy()
@@ -338,14 +362,15 @@ def _positions(batch: pa.RecordBatch) -> I64:
 
 def _position(values: pa.Array) -> pl.Series:
     """Reads `partition:offset`; null for anything else."""
-    text = pl.Series(values).cast(pl.String, strict=False)
-    parts = text.str.split_exact(":", 1).struct.unnest()
-    numbers = [parts[name].cast(pl.Int64, strict=False) for name in parts.columns]
-    return pl.select(numbers[0] * (1 << SHIFT) + numbers[1]).to_series()
+    parts = pl.Series(text_of(values)).str.split_exact(":", 2).struct.unnest()
+    partition, offset = (parts[name].cast(pl.Int64, strict=False) for name in parts.columns[:2])
+    in_range = partition.is_between(0, MOST_PARTITIONS - 1) & offset.is_between(0, (1 << SHIFT) - 1)
+    whole = in_range & parts[parts.columns[2]].is_null()
+    return pl.select(pl.when(whole).then(partition * (1 << SHIFT) + offset)).to_series()
 
 
 def _number(values: pa.Array) -> pl.Series:
-    return pl.Series(values).cast(pl.String, strict=False).cast(pl.Int64, strict=False)
+    return pl.Series(text_of(values)).cast(pl.Int64, strict=False)
 
 
 def _said(values: pa.Array) -> npt.NDArray[np.bool_]:

@@ -13,7 +13,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,18 +21,21 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
+from dedup.identity import BatchTag
 from deploy.audit.course import Course, course_of
+from deploy.audit.earlier import Earlier, earlier_than
 from deploy.audit.findings import Fault, Findings
 from deploy.audit.judging.compare import Judgement, compare
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import LeftSpan, RightSpan, Terms
 from deploy.audit.records import SAMPLES, TABLES
-from deploy.audit.scan import Plan, Tables, plan, side_topics
+from deploy.audit.scan import Plan, Tables, Writers, plan, side_topics
 from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import current
+from deploy.output.ours import origins_of
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
 from joins.plan.start.handover import Handover
@@ -72,17 +75,20 @@ def audit(
     began_s, now_ms = time.monotonic(), wall_ms()
     job = current(job)
     checkpoint = Checkpoint(job.checkpoint)
-    course, handover, direct = _course(job, checkpoint)
-    moved = {} if handover is None else handover.left
+    course, handover, direct, generation = _course(job, checkpoint)
+    earlier = earlier_than(job.spec, handover)
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
-        tables = Tables(job, course, inside, now_ms, sample, tell)
+        origins = origins_of(job.spec.name, generation, handover)
+        origin = BatchTag.of(job.spec.name, generation, 0).origin if earlier.rewound else None
+        rewritten = earlier.left if earlier.again else {}
+        tables = Tables(job, course, Writers(origins, origin, rewritten), inside, now_ms, sample, tell)
         tables.read(found)
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
-            terms = terms_of(job, course, found, moved, from_ms, to_ms)
+            terms = terms_of(job, course, found, earlier, from_ms, to_ms)
             terms = replace(terms, all_named=not left_out, direct=direct)
             verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
@@ -101,13 +107,13 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, course, found, handover, verdicts, left_out)],
+        notes=[*_notes(job, course, found, earlier, verdicts, left_out, tables)],
     )
 
 
-def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None, bool]:
+def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None, bool, str]:
     """Returns what is known of the run; after which other checkpoint this one goes on, if after any; whether it took
-    the direct path."""
+    the direct path; its generation."""
     plans = [*checkpoint.committed_plans()]
     if not plans:
         raise CheckpointUnusable(
@@ -117,27 +123,37 @@ def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | No
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
     lookup = isinstance(job.spec, LookupSpec)
-    course = course_of(plans, after, job.spec.after_ms, lookup=lookup)
-    return course, checkpoint.moved(), not lookup and plans[-1].parts is None
+    handover = checkpoint.moved()
+    course = course_of(plans, after, job.spec.after_ms, lookup=lookup, moved=handover is not None)
+    return course, handover, not lookup and plans[-1].parts is None, plans[-1].generation
 
 
-def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int], from_ms: int, to_ms: int) -> Terms:
+def terms_of(job: JoinJob, course: Course, found: Plan, earlier: Earlier, from_ms: int, to_ms: int) -> Terms:
     """Returns what is compared, and where."""
     spec, output = job.spec, job.output
+    moved = earlier.left
     begins = None if moved else course.begins
     left = {}
     for p, (begin, end) in found.left.spans.items():
         due = None if spec.start == "latest" else 0
         if begins is not None:
             due = begins.get(p, 0)
+        if earlier.unlike:
+            due = max(due or 0, moved.get(p, 0))
         ends = found.left.ends[p]
-        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), ends.start, ends.high)
+        kept_from = found.left.kept_from(p)
+        twice = earlier.twice("left", p, moved.get(p, 0))
+        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high, *twice)
     right = {}
     for p, (begin, end) in found.right.spans.items():
-        first = None if course.right_begins is None else course.right_begins.get(p, 0)
+        first = 0 if spec.start == "earliest" else None
+        if course.right_begins is not None:
+            first = course.right_begins.get(p, 0)
         ends = found.right.ends[p]
         done = course.right[p].end if p in course.right else end
-        right[p] = RightSpan(begin, end, first, done, course.over_ms.get(p, EARLIEST_MS), ends.start, ends.high)
+        over_ms, kept_from = course.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
+        twice = earlier.twice("right", p, first or 0)
+        right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
     lookup = isinstance(spec, LookupSpec)
     return Terms(
         policy=str(spec.policy),
@@ -155,7 +171,8 @@ def terms_of(job: JoinJob, course: Course, found: Plan, moved: Mapping[int, int]
         topics=side_topics(job),
         left=left,
         right=right,
-        complete={role: not topic.cut for role, topic in found.copies.items()},
+        complete={role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))},
+        skips=frozenset(name for name in ("left", "right") if spec.side(name).tombstones == "skip"),
         from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
     )
 
@@ -228,7 +245,8 @@ def _with_keys(job: JoinJob, found: Plan, faults: Sequence[Fault]) -> Iterator[F
                 keys = find(side, batch).keys
                 key = (batch.column("key") if keys is None else keys)[0].as_py()
         if key is None and fault.at is not None:
-            for batch in open_reader(fault.topic, kafka).read(fault.at[0], fault.at[1], fault.at[1] + 1):
+            written = committed_only(job.written_with)
+            for batch in open_reader(fault.topic, written).read(fault.at[0], fault.at[1], fault.at[1] + 1):
                 key = batch.column("key")[0].as_py()
         yield replace(fault, key=None if key is None else _shown(key))
 
@@ -240,14 +258,31 @@ def _shown(key: bytes) -> str:
 
 
 def _notes(
-    job: JoinJob, course: Course, found: Plan, moved: Handover | None, verdicts: Judgement, left_out: int
+    job: JoinJob,
+    course: Course,
+    found: Plan,
+    earlier: Earlier,
+    verdicts: Judgement,
+    left_out: int,
+    tables: Tables,
 ) -> Iterator[str]:
     spec = job.spec
     if job.output.select is not None:
         yield "output.select: keys, values and reasons of rows were not compared, only positions"
-    for topic in (found.left, found.right, found.output, *found.copies.values()):
+    written = (found.output, *found.copies.values())
+    for topic in (found.left, found.right, *written):
+        if topic.complete:
+            continue
+        unsaid = "; what is missing there was not looked for" if topic in written else ""
         if topic.cut:
-            yield f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
+            yield (
+                f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
+                f"{unsaid}"
+            )
+        else:
+            yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
+    if tables.of_others:
+        yield f"{tables.of_others:,} rows and copies say that another job wrote them: they were left out"
     if verdicts.unread:
         yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
     if verdicts.elsewhere:
@@ -264,11 +299,14 @@ def _notes(
             "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
             "in reach were checked against all results that are possible"
         )
-    if moved is not None:
-        how = "teacup move" if moved.rewound is None else "teacup rewind"
-        yield f"left records of before `{how}` were joined by another job file: only their keys are equal for sure"
-    if moved is not None and moved.rewound is not None and moved.rewound.kept is None:
-        yield "the job was rewound: rows that were written again (`--written again`) are repeated, or differ"
+    if earlier.unlike:
+        how = f"left records of before `{earlier.command}` were read otherwise ({', '.join(earlier.unlike)})"
+        yield f"{how}: they were left out"
+    elif earlier.command is not None:
+        how = f"left records of before `{earlier.command}`{' and rows that it kept' if earlier.rewound else ''}"
+        yield f"{how} were joined by another job file, perhaps: only their keys are equal for sure"
+    if tables.rewritten:
+        yield f"{tables.rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
     if isinstance(spec, LookupSpec):
         yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
         if job.output.unjoined is not None:

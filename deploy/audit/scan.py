@@ -13,26 +13,29 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deploy.audit.course import Course
 from deploy.audit.judging.terms import SIDE_TOPICS
-from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of
+from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of, written_again
 from deploy.job import JoinJob
+from deploy.output.ours import copies_of_others, rows_of_others
+from joins.plan.log_checks import is_compacted
 from joins.read.deserialize import SideReader, times_as_json
 from joins.spec import JoinSpec, Side
 from teacup.kafka.client import committed_only
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
-from teacup.kafka.log.topic_log import Ends, TimeQuery
+from teacup.kafka.log.topic_log import Ends, TimeQuery, begins_of
 from teacup.kafka.read.range_reader import open_reader
 
 OPEN_TRANSACTION_S = 60.0
@@ -47,11 +50,15 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the job, and which offsets of it are read: partition -> (start, end)."""
+    """A topic of the job, and which offsets of it are read: partition -> (start, end).
+
+    compacted   any of its records may be gone
+    """
 
     name: str
     ends: Mapping[int, Ends]
     spans: Mapping[int, tuple[int, int]]
+    compacted: bool = False
 
     @property
     def offsets(self) -> int:
@@ -62,6 +69,16 @@ class Topic:
     def cut(self) -> bool:
         """Whether retention has removed records where it is read from."""
         return any(0 < self.ends[p].start == start for p, (start, _) in self.spans.items())
+
+    @property
+    def complete(self) -> bool:
+        """Whether what is not there was never written."""
+        return not (self.cut or self.compacted)
+
+    def kept_from(self, partition: int) -> int:
+        """Returns the offset before which a record that is not there may have been deleted."""
+        ends = self.ends[partition]
+        return ends.high if self.compacted else ends.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +105,7 @@ def side_topics(job: JoinJob) -> dict[str, str]:
 def plan(job: JoinJob, course: Course, from_ms: int, to_ms: int, now_ms: int) -> Plan:
     """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
     spec = job.spec
-    kafka = committed_only(spec.kafka)
+    kafka = committed_only(job.written_with)
     early_ms = from_ms - spec.before_ms - spec.after_ms - spec.max_future_skew_ms
     output = _written(job.output.topic, kafka, early_ms)
     copies = {role: _written(topic, kafka, early_ms) for role, topic in side_topics(job).items()}
@@ -104,8 +121,10 @@ def _written(topic: str, kafka: Mapping[str, str], early_ms: int) -> Topic:
         listed = log.ends()
         first = log.estimate(dict.fromkeys(listed, max(early_ms, 0)))
         ends = wait_until_readable(log, listed, OPEN_TRANSACTION_S)
-    spans = {p: (min(max(first[p], found.start), found.stable), found.stable) for p, found in ends.items()}
-    return Topic(topic, ends, spans)
+        begins = begins_of(log, ends, early_ms, first)
+        compacted = is_compacted(log.config())
+    spans = {p: (begins[p], found.stable) for p, found in ends.items()}
+    return Topic(topic, ends, spans, compacted)
 
 
 def _read(
@@ -129,27 +148,58 @@ def _read(
             queries = {p: TimeQuery(max(time_ms, 0), found.start, found.stable, margin_ms) for p, found in ends.items()}
             return {p: answer.offset for p, answer in log.first_at_or_after(queries, ceiling_ms).items()}
 
-        begin = offsets(from_ms, side.disorder_ms)
+        begin = begins_of(log, ends, from_ms, offsets(from_ms, side.disorder_ms))
         # Once a timely record has reached this time, no later timely one is below `to`.
         end = offsets(to_ms + side.disorder_ms, 0)
+        compacted = is_compacted(log.config())
     spans = {}
     for p, found in ends.items():
         last = found.stable if until is None else min(until.get(p, 0), found.stable)
         start = min(begin[p], last)
         spans[p] = (start, max(min(end[p], last), start))
-    return Topic(side.topic, ends, spans)
+    return Topic(side.topic, ends, spans, compacted)
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Whose rows there are.
+
+    origins     of this checkpoint, and of those before it
+    origin      of this one, if the others' rows are to be told from its own; None: they are not
+    rewritten   it has written the rows again about left records from these offsets on
+    """
+
+    origins: Collection[str]
+    origin: str | None = None
+    rewritten: Mapping[int, int] = field(default_factory=dict)
+
+    def once(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows without those that were written again later."""
+        if self.origin is None or not self.rewritten:
+            return rows
+        return rows.filter(pc.invert(written_again(rows, self.origin, self.rewritten)))
 
 
 class Tables:
     """Reads topics into Parquet files in a folder.
 
-    tell   is called as it goes
+    writers     whose rows there are
+    of_others, rewritten   how many rows and copies were left out: another job's, and those that were written again
+    tell        is called as it goes
     """
 
     def __init__(
-        self, job: JoinJob, course: Course, folder: Path, now_ms: int, sample: int | None, tell: Tell | None = None
+        self,
+        job: JoinJob,
+        course: Course,
+        writers: Writers,
+        folder: Path,
+        now_ms: int,
+        sample: int | None,
+        tell: Tell | None = None,
     ) -> None:
         self._job, self._course, self._folder, self._now_ms = job, course, folder, now_ms
+        self._writers, self.of_others, self.rewritten = writers, 0, 0
         self._sample, self._tell = sample, tell or (lambda *_: None)
         self._lock, self._done, self._all = threading.Lock(), 0, 0
         self._files = 0
@@ -163,11 +213,20 @@ class Tables:
             work += [
                 (end - start, partial(self._side, name, p, [(start, end)])) for p, (start, end) in topic.spans.items()
             ]
-        written = [("rows", found.output, partial(rows_of, texts=envelopes))]
-        written += [("copies", topic, partial(copies_of, role=role)) for role, topic in found.copies.items()]
-        for table, topic, make in written:
+        spec = self._job.spec
+        of_rows = partial(
+            rows_of_others, origins=self._writers.origins, left_topic=spec.left.topic if envelopes else None
+        )
+        of_copies = partial(copies_of_others, topics=(spec.left.topic, spec.right.topic))
+        make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin)
+        written = [("rows", found.output, make_rows, of_rows)]
+        written += [
+            ("copies", topic, partial(copies_of, role=role), of_rows if role == "unmatched" else of_copies)
+            for role, topic in found.copies.items()
+        ]
+        for table, topic, make, others in written:
             work += [
-                (span[1] - span[0], partial(self._written, table, topic.name, p, span, make))
+                (span[1] - span[0], partial(self._written, table, topic.name, p, span, make, others))
                 for p, span in topic.spans.items()
             ]
         work.sort(key=lambda one: -one[0])
@@ -226,14 +285,27 @@ class Tables:
         self._save({"left": "lefts", "right": "rights"}[name], tables())
 
     def _written(
-        self, table: str, topic: str, partition: int, span: tuple[int, int], make: Callable[[pa.RecordBatch], pa.Table]
+        self,
+        table: str,
+        topic: str,
+        partition: int,
+        span: tuple[int, int],
+        make: Callable[[pa.RecordBatch], pa.Table],
+        of_others: Callable[[pa.RecordBatch], pa.Array | None],
     ) -> None:
-        kafka = committed_only(self._job.spec.kafka)
+        kafka = committed_only(self._job.written_with)
 
         def tables() -> Iterator[pa.Table]:
             for batch in open_reader(topic, kafka).read(partition, *span):
-                yield make(batch)
+                others = of_others(batch)
+                ours = batch if others is None else batch.filter(pc.invert(others))
+                once = self._writers.once(ours)
+                if once.num_rows:
+                    yield make(once)
                 self._progress(topic, batch.num_rows)
+                with self._lock:
+                    self.of_others += batch.num_rows - ours.num_rows
+                    self.rewritten += ours.num_rows - once.num_rows if table == "rows" else 0
 
         self._save(table, tables())
 

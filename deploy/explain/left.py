@@ -14,7 +14,7 @@ import polars as pl
 
 from deploy.explain.as_json import ranked
 from deploy.explain.inputs import NoRecord
-from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RowsFound, Written, limit_of
+from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RowsFound, Written, limit_of, outcome_of_dead
 from deploy.explain.remedy import passed, reaching_back, remedy
 from deploy.explain.sources import Sources
 from deploy.explain.stored import StoredNow, stored_now
@@ -30,7 +30,7 @@ from joins.spec import JoinPath
 from teacup.base.times import LATEST_MS
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import Receipt
-from teacup.kafka.errors import KafkaIOError, OffsetOutOfRange, TopicMissing
+from teacup.kafka.errors import AccessRefused, KafkaIOError, OffsetOutOfRange, TopicMissing
 
 NEAR_MS = 60_000
 """How far beside the interval other records of the key are looked for, at least; at most ten times the interval."""
@@ -100,7 +100,10 @@ class LeftAnswers:
         moved = self._of.plans.moved
         if moved is None or record.offset >= moved.left.get(record.partition, 0):
             return None
-        self._of.note("before `teacup move` the join may have been another one: rulings are by the job file of now")
+        self._of.note(
+            "before `teacup move` or `teacup rewind` the join may have been another one: rulings are by the job file "
+            "of now"
+        )
         return moved.checkpoint
 
     def _rows(self, record: SideRecord, read: BatchRead) -> RowsFound:
@@ -130,7 +133,7 @@ class LeftAnswers:
         if read.batches.unread:
             return Outcome.HELD, record.dead
         if dead is not None:
-            return Outcome.DEAD_LETTER, dead
+            return outcome_of_dead(self._spec.left, dead), dead
         if read.batches.skipped:
             return Outcome.SKIPPED, None
         if read.plan is not None and read.after is None:
@@ -153,11 +156,13 @@ class LeftAnswers:
         return _bucket_of(record, self._spec.buckets or 1)
 
     def _receipt(self, bucket: int) -> Receipt | None:
-        if not self._of.job.output.exactly_once:
+        job = self._of.job
+        if not job.output.exactly_once:
             return None
-        kafka = {**self._of.job.spec.kafka, **self._of.job.output.kafka}
         try:
-            return read_receipt(kafka, OutputBucket(self._of.job.spec.name, bucket, self._of.job.output.topic))[0]
+            return read_receipt(job.written_with, OutputBucket(job.spec.name, bucket, job.output.topic))[0]
+        except AccessRefused:
+            raise
         except KafkaIOError as error:
             self._of.note(f"the receipt of bucket {bucket} is not known: {error}")
             return None

@@ -11,8 +11,9 @@ from joins.batch.rules import Limit, left_limit
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.explain import BatchSpan, Candidate, Position, SideRecord
 from joins.plan.wait_reasons import LeftWaits
-from joins.spec import JoinSpec
+from joins.spec import JoinSpec, Side
 from teacup.kafka.delivery.receipt import Receipt
+from teacup.kafka.headers import TOMBSTONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,11 @@ class Outcome(StrEnum):
     UNJOINED = "unjoined"
     IN_WINDOW = "in_window"
     UNREAD = "unread"
+
+
+def outcome_of_dead(side: Side, reason: str) -> Outcome:
+    """Returns what becomes of a record that takes no part."""
+    return Outcome.SKIPPED if reason == TOMBSTONE and side.tombstones == "skip" else Outcome.DEAD_LETTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deploy.explain.left import NEAR_MS, LeftAnswers
-from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RightAnswer, Written
+from deploy.explain.model import BatchRead, LeftAnswer, Outcome, RightAnswer, RowsFound, Written, outcome_of_dead
 from deploy.explain.sources import Sources
 from deploy.jobs.unjoined.look import load
 from joins.batch.rules import earliest_left, latest_left
@@ -33,10 +33,17 @@ class RightAnswers:
     def _right(self, record: SideRecord, notes: list[str]) -> RightAnswer:
         read = self._of.inputs["right"].read(*record.position)
         lefts: list[tuple[LeftAnswer, Candidate]] = []
-        searched, more = (0, 0), 0
+        searched, more, unsure = (0, 0), 0, False
         if record.dead is None and record.key is not None and record.time_ms is not None:
             found, searched = self._lefts_of(record)
             more = max(len(found) - MOST_LEFTS, 0)
+            if more:  # those that it is joined with come first
+                rows = self._rows_with(record)
+                holders = {row.left for row in rows.found}
+                found.sort(key=lambda left: left.position not in holders)
+                unsure = not holders and (rows.unread > 0 or rows.gone)
+                if unsure:
+                    notes.append(f"whether it is in the row of one of {more:,} more left records is not known")
             for left in found[:MOST_LEFTS]:
                 answer = self._lefts.about(left, brief=True)
                 notes += [note for note in answer.notes if note not in notes]
@@ -44,7 +51,17 @@ class RightAnswers:
                 lefts.append((answer, candidate))
         copies = self._of.copies("right", record, self._copied_right(record, lefts), read)
         outcome, reason, expiry_ms = self._outcome_of_right(record, read, copies, lefts, notes)
+        if unsure and outcome in (Outcome.IN_WINDOW, Outcome.UNJOINED) and not copies:
+            outcome, reason = Outcome.UNKNOWN, None
         return RightAnswer(record, outcome, reason, copies, read, expiry_ms, tuple(lefts), more, searched, tuple(notes))
+
+    def _rows_with(self, record: SideRecord) -> RowsFound:
+        """Finds rows that hold a right record; `gone` if the output cannot be read."""
+        assert record.time_ms is not None
+        topic = self._of.topic(self._of.job.output.topic)
+        if topic is None:
+            return RowsFound(gone=True)
+        return topic.about("right", record.position, earliest_left(self._spec, record.time_ms))
 
     def _copied_right(self, record: SideRecord, lefts: Sequence[tuple[LeftAnswer, Candidate]]) -> list[str]:
         """Returns the side topics that may have a copy of a right record."""
@@ -92,7 +109,7 @@ class RightAnswers:
         if any(candidate.ruling is Ruling.WON for _, candidate in lefts):
             return Outcome.JOINED, None, None
         if dead is not None:
-            return Outcome.DEAD_LETTER, dead, None
+            return outcome_of_dead(self._spec.right, dead), dead, None
         if unjoined is not None:
             return Outcome.UNJOINED, unjoined, None
         if isinstance(self._spec, LookupSpec):

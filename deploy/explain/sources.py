@@ -11,9 +11,10 @@ from deploy.explain.model import BatchRead, Written
 from deploy.explain.plans import Plans
 from deploy.explain.written import WrittenTopic
 from deploy.job import JoinJob
+from deploy.output.ours import origins_of
 from joins.explain import SideRecord
 from teacup.base.times import LATEST_MS
-from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.errors import AccessRefused, KafkaIOError
 
 
 class Sources:
@@ -28,6 +29,9 @@ class Sources:
         self._budget = budget
         self._topics: dict[str, WrittenTopic] = {}
         self.origin = None if plans.generation is None else BatchTag.of(job.spec.name, plans.generation, 0).origin
+        self._known = (
+            frozenset() if plans.generation is None else origins_of(job.spec.name, plans.generation, plans.moved)
+        )
         self.notes: list[str] = []
 
     def close(self) -> None:
@@ -68,7 +72,9 @@ class Sources:
     def topic(self, name: str) -> WrittenTopic | None:
         if name not in self._topics:
             try:
-                self._topics[name] = WrittenTopic(self.job, name, self._budget)
+                self._topics[name] = WrittenTopic(self.job, name, self._budget, self._known)
+            except AccessRefused:
+                raise
             except KafkaIOError as error:
                 self.note(f"what is in {name} is not known: {error}")
                 return None

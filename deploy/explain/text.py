@@ -136,8 +136,11 @@ class Words:
                 return "not decided yet: no batch has read it"
             case Outcome.UNDER_WAY:
                 return f"not decided yet: batch {answer.read.plan.number if answer.read.plan else ''} is under way"
+            case Outcome.SKIPPED if answer.reason is not None:
+                return f"{answer.outcome}{_because(answer.reason)}"
             case Outcome.SKIPPED if answer.moved_from is not None:
-                return f"joined before `teacup move`, by checkpoint {answer.moved_from}; nothing of it was found"
+                when = f"before `teacup move` or `teacup rewind`, by checkpoint {answer.moved_from}"
+                return f"joined {when}; nothing of it was found"
             case Outcome.SKIPPED:
                 return "never read: it lies before the offset at which this checkpoint began (`start`)"
             case Outcome.UNKNOWN:
@@ -156,7 +159,7 @@ class Words:
         what = "its row is" if len(rows) == 1 else f"its {len(rows)} rows are"
         others = "" if answer.ours else "; another checkpoint, or another job, wrote it"
         if answer.moved_from is not None:
-            others = f"; checkpoint {answer.moved_from} wrote it, before `teacup move`"
+            others = f"; checkpoint {answer.moved_from} wrote it, before `teacup move` or `teacup rewind`"
         copies = "".join(f"; copied to {_at(c.topic, (c.partition, c.offset))} ({c.outcome})" for c in answer.copies)
         return f": {what} {', '.join(where)}{repeated}{others}{copies}"
 
@@ -386,6 +389,8 @@ class Words:
             case Outcome.JOINED:
                 rows = [row for left, c in answer.lefts if c.ruling is Ruling.WON for row in left.rows.found]
                 mine = [row for row in rows if row.right == answer.record.position]
+                if not mine:  # a dead letter about the left record is in place of the row
+                    return "joined: its row could not be written, see its left record below"
                 return f"joined: it is in {', '.join(_at(row.topic, (row.partition, row.offset)) for row in mine)}"
             case Outcome.UNJOINED if answer.copies:
                 return f"unjoined{_because(answer.reason)}: it is in no row, and never will be"
@@ -397,7 +402,7 @@ class Words:
                 return f"in the window, in no row yet: a left record of its key up to {iso(last)} may still match it"
             case Outcome.UNREAD:
                 return "no batch has read it yet"
-            case Outcome.SKIPPED:
+            case Outcome.SKIPPED if answer.reason is None:
                 return "never read: it lies before the offset at which the join began to read right"
             case Outcome.UNKNOWN:
                 return "in no row that was found"

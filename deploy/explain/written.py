@@ -8,7 +8,7 @@ behind the rows of the record's batch: the header `teacup.batch` numbers them. C
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -20,10 +20,12 @@ from dedup.identity import BatchTag
 from deploy.explain.inputs import CHUNK, Budget
 from deploy.explain.model import RowsFound, Written
 from deploy.job import JoinJob
+from deploy.output.ours import rows_of_others
 from joins.explain import Position
 from teacup.kafka.client import committed_only
 from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT, TOPIC
 from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.topic_log import begins_of
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.records.record import last_header
 
@@ -33,9 +35,10 @@ SIDES = {"left": LEFT, "right": RIGHT}
 class WrittenTopic:
     """The output, or a side topic."""
 
-    def __init__(self, job: JoinJob, topic: str, budget: Budget) -> None:
+    def __init__(self, job: JoinJob, topic: str, budget: Budget, origins: Collection[str]) -> None:
         self.topic, self._budget = topic, budget
-        kafka = committed_only({**job.spec.kafka, **job.output.kafka})
+        self._origins, self._left_topic = origins, None if job.output.select is not None else job.spec.left.topic
+        kafka = committed_only(job.written_with)
         self._log, self._reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
         self.ends = self._log.ends()
 
@@ -61,7 +64,8 @@ class WrittenTopic:
         source    the topic that copies name; None: rows, which name none
         first     the partitions to look at first; the others only if nothing is there
         """
-        starts = {p: min(max(at, self.ends[p].start), self.ends[p].stable) for p, at in self._begins(from_ms).items()}
+        found_at = self._log.estimate(dict.fromkeys(self.ends, max(from_ms, 0)))
+        starts = begins_of(self._log, self.ends, from_ms, found_at)
         gone = any(0 < self.ends[p].start == at for p, at in starts.items())
         found: list[Written] = []
         offsets = unread = 0
@@ -94,6 +98,8 @@ class WrittenTopic:
                 self._budget.spent(batch.num_rows, self.topic)
                 headers = batch.column("headers")
                 here = pc.fill_null(pc.equal(last_header(headers, SIDES[side]), wanted), False)
+                if source is None and (others := rows_of_others(batch, self._origins, self._left_topic)) is not None:
+                    here = pc.and_(here, pc.invert(others))
                 for row in np.flatnonzero(here.to_numpy(zero_copy_only=False)).tolist():
                     written = _written(self.topic, batch.slice(row, 1))
                     if source is None or _header(batch.slice(row, 1), TOPIC) == source:
@@ -102,9 +108,6 @@ class WrittenTopic:
                 if (found and (ends is None or ends.number is None)) or (ends is not None and ends.behind(headers)):
                     return found, last - start, True
         return found, end - start, end >= self.ends[partition].stable
-
-    def _begins(self, time_ms: int) -> dict[int, int]:
-        return self._log.estimate(dict.fromkeys(self.ends, max(time_ms, 0)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,9 +136,14 @@ def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> N
         )
 
 
+def is_compacted(config: Mapping[str, str]) -> bool:
+    """Returns whether compaction may remove any record of a topic."""
+    return "compact" in config.get("cleanup.policy", "delete").split(",")
+
+
 def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who: str, what: str) -> None:
     """Raises `DataLoss` if compaction may remove records of a topic within `needed_ms`."""
-    if "compact" not in config.get("cleanup.policy", "delete").split(","):
+    if not is_compacted(config):
         return
     lag_ms = int(config.get("min.compaction.lag.ms", "0"))
     if lag_ms < needed_ms:

@@ -120,8 +120,6 @@ def parse(
             columns[OWN_KEY] = constant(None, pl.Binary, len(frame))
         frame = frame_of(columns)
     reason = _why_dead(frame["time"], found.reasons, valid(found.times, ceiling))
-    if side.tombstones is not None:
-        reason = _with_tombstones(reason, batch)
     dead = empty_rows()
     proves = _proves(side, found.times, timestamps, kinds, listed_ms)
     if reason is not None:
@@ -166,25 +164,17 @@ def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array
     frame = pl.DataFrame(
         {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
     )
-    # Where there is no time because the value cannot be read, the value is the reason.
+    # Where there is no time because the value cannot be read, the value is the reason; so it is of a tombstone.
     unread = (pl.col("why") != INVALID_KEY).fill_null(value=False)
     return frame.select(
-        reason=pl.when(pl.col("time").is_null() & ~unread)
+        reason=pl.when(pl.col("why") == TOMBSTONE)
+        .then(pl.lit(TOMBSTONE))
+        .when(pl.col("time").is_null() & ~unread)
         .then(pl.lit(NO_TIME))
         .when(pl.col("time").is_not_null() & ~pl.col("valid"))
         .then(pl.lit(FUTURE_TIME))
         .otherwise(pl.col("why"))
     )["reason"]
-
-
-def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Series | None:
-    """Returns why records do not take part, with those that have no value; what else may be wrong with them is not."""
-    values = batch.column(RAW if RAW in batch.schema.names else "value")
-    if not values.null_count:
-        return reason
-    others = pl.repeat(None, len(values), dtype=pl.String, eager=True) if reason is None else reason
-    empty = pl.Series(pl.from_arrow(values.is_null()))
-    return pl.select(pl.when(empty).then(pl.lit(TOMBSTONE)).otherwise(others)).to_series()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +210,19 @@ def find(side: Side, batch: pa.RecordBatch) -> Found:
         reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
     if side.format is Format.TEXT:
         reasons = _worded({INVALID_TEXT: _not_text(values)})
+    if side.tombstones is not None:
+        reasons = _with_tombstones(reasons, batch)
     return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)
+
+
+def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Series | None:
+    """Returns why records do not take part, with those that have no value; what else may be wrong with them is not."""
+    values = batch.column(RAW if RAW in batch.schema.names else "value")
+    if not values.null_count:
+        return reason
+    others = pl.repeat(None, len(values), dtype=pl.String, eager=True) if reason is None else reason
+    empty = pl.Series(pl.from_arrow(values.is_null()))
+    return pl.select(pl.when(empty).then(pl.lit(TOMBSTONE)).otherwise(others)).to_series()
 
 
 def _why_unusable(values: pa.Array, fields: JsonFields) -> pl.Series | None:

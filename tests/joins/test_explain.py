@@ -269,6 +269,8 @@ ALIKE = [
     (b"ad-1", b"ad-2", None),
     (b"0", b"", None),
     (b"\xff", b"\xfe", None),
+    (b"", b" ", None),
+    (b"00", b"-", None),
 ]
 
 
@@ -283,3 +285,5 @@ def test_keys_that_may_mean_the_same_are_recognised(key, other, word):
     if word is not None:
         assert alike(pl.Series([other, None, b"else"], dtype=pl.Binary), key).tolist() == [True, False, False]
         assert alike(pl.Series([key], dtype=pl.Binary), other).tolist() == [True]
+    assert alike(pl.Series([key, None, b"\xff\xff"], dtype=pl.Binary), key).tolist() == [True, False, False]
+    assert not alike(pl.Series([], dtype=pl.Binary), key).size

@@ -24,6 +24,7 @@ from deploy.audit.judging.judged import judge_what
 from deploy.audit.judging.sides import judge_copies
 from deploy.audit.judging.terms import Terms
 from deploy.audit.records import spot_of
+from teacup.kafka.headers import TOMBSTONE
 
 MINUTE_MS = 60_000
 
@@ -95,6 +96,9 @@ def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int
         "unmatched": db.one("SELECT count(*) FROM judgements WHERE matched = 0"),
         "dead_letter": db.one("SELECT count(*) FROM judged WHERE dead IS NOT NULL OR pos IN (SELECT pos FROM refused)"),
     }
+    if "left" in terms.skips:
+        outcomes["skipped"] = db.one(f"SELECT count(*) FROM judged WHERE dead = '{TOMBSTONE}'")
+        outcomes["dead_letter"] -= outcomes["skipped"]
     return Judgement(
         strict=sum(one["strict"] for one in minutes.values()),
         allowed=sum(one["allowed"] for one in minutes.values()),

@@ -73,7 +73,7 @@ def _content(
         number = {reason: at for at, reason in enumerate(REASONS)}
         stalled = numbers("t") >= numbers("stalled")
         fits = np.where(null_key, said == number["null_key"], False)
-        early = stalled | (~known & terms.gives_up)
+        early = stalled | (~known & terms.gives_up) | numbers("older", bool)
         fits |= ~null_key & (said == number["right_stalled"]) & early
         fits |= ~null_key & (said == number["no_candidate"]) & ~(known & stalled)
         if terms.forgets:

@@ -91,15 +91,22 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
     db.run(
         """
         INSERT INTO faults SELECT 'wrong outcome', 'output', p.spot, j.pos, p.rpos, NULL, j.t,
-            'it has a row, and takes no part (' || j.dead || '): it belongs in the dead-letter topic'
+            'it has a row, and takes no part (' || j.dead || ')'
         FROM judged j JOIN per_left p ON p.lpos = j.pos WHERE j.dead IS NOT NULL
         """
     )
-    db.run(
-        """
-        INSERT INTO faults SELECT 'missing', 'output', NULL, j.pos, NULL, NULL, j.t, 'it has no row'
-        FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
-        WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
+    if terms.is_complete("output"):
+        db.run(
+            """
+            INSERT INTO faults SELECT 'missing', 'output', NULL, j.pos, NULL, NULL, j.t, 'it has no row'
+            FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
+            WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
+            """
+        )
+    db.run(  # the right record of their row has been deleted since
+        f"""
+        INSERT INTO forgotten SELECT r.lpos FROM rows r JOIN right_spans s ON s.p = r.rpos >> {SHIFT}
+            ANTI JOIN rights x ON x.pos = r.rpos WHERE (r.rpos & {OFFSET}) < s.log_start
         """
     )
     repeated = _doubled(db, terms)
@@ -118,7 +125,7 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
             j.late OR (j.number = {BEFORE} AND p.late) AS late, o.lpos IS NOT NULL AS forgotten,
             ({lenient}) AS lenient, s.pos IS NOT NULL AS special
         FROM judged j JOIN per_left p ON p.lpos = j.pos
-            LEFT JOIN special s ON s.pos = j.pos LEFT JOIN forgotten o ON o.lpos = j.pos
+            LEFT JOIN special s ON s.pos = j.pos LEFT JOIN (SELECT DISTINCT lpos FROM forgotten) o ON o.lpos = j.pos
         WHERE j.dead IS NULL
         """
     )

@@ -22,16 +22,27 @@ def judge_what(db: AuditTables, terms: Terms) -> None:
 
 
 def _spans(db: AuditTables, terms: Terms) -> None:
-    first = dict(db.all(f"SELECT lpos >> {SHIFT}, min(lpos & {OFFSET}) FROM rows WHERE lpos >= 0 GROUP BY 1"))
+    first = _first(db, "SELECT lpos AS pos FROM rows")
+    first_right = _first(db, "SELECT rpos AS pos FROM rows UNION ALL SELECT pos FROM copies WHERE NOT is_left")
     left = [
-        (p, s.begin, s.end, s.done, first.get(p, s.done) if s.due is None else s.due, s.moved, s.log_start, s.log_end)
+        (
+            *(p, s.begin, s.end, s.done, first.get(p, s.done) if s.due is None else s.due, s.moved),
+            *(s.log_start, s.log_end, s.again, s.until),
+        )
         for p, s in terms.left.items()
     ]
+    begins = {p: first_right.get(p, s.done) if s.begins is None else s.begins for p, s in terms.right.items()}
     right = [
-        (p, s.begin, s.end, s.begins or 0, s.done, s.over_ms, s.log_start, s.log_end) for p, s in terms.right.items()
+        (p, s.begin, s.end, begins[p], s.done, s.over_ms, s.log_start, s.log_end, s.again, s.until)
+        for p, s in terms.right.items()
     ]
-    db.integers("left_spans", "p begin_ end_ done due moved log_start log_end", left)
-    db.integers("right_spans", "p begin_ end_ begins done over_ms log_start log_end", right)
+    db.integers("left_spans", "p begin_ end_ done due moved log_start log_end again until", left)
+    db.integers("right_spans", "p begin_ end_ begins done over_ms log_start log_end again until", right)
+
+
+def _first(db: AuditTables, named: str) -> dict[int, int]:
+    """Returns the first offset of each partition that is named."""
+    return dict(db.all(f"SELECT pos >> {SHIFT}, min(pos & {OFFSET}) FROM ({named}) WHERE pos >= 0 GROUP BY 1"))
 
 
 def _judged(db: AuditTables, terms: Terms) -> None:
@@ -46,14 +57,17 @@ def _judged(db: AuditTables, terms: Terms) -> None:
         f"CREATE OR REPLACE TABLE inside AS SELECT pos >> {SHIFT} AS p, min(pos) AS a, max(pos) AS z "
         f"FROM lefts l WHERE {in_range} GROUP BY 1"
     )
+    db.run("CREATE OR REPLACE TABLE earlier AS SELECT DISTINCT lpos FROM rows WHERE before")
     db.run(
         f"""
         CREATE OR REPLACE TABLE judged AS
         SELECT l.pos, coalesce(l.t, {terms.from_ms}) AS t, l.kh, {terms.meets("l")} AS meets,
-            l.number, l.late, l.expiry, l.stalled, l.h, l.len,
-            coalesce(l.dead, d.reason) AS dead, l.vh, l.okh, (l.pos & {OFFSET}) < s.moved AS older
+            CASE WHEN e.lpos IS NULL THEN l.number ELSE {BEFORE} END AS number, l.late AND e.lpos IS NULL AS late,
+            l.expiry, l.stalled, l.h, l.len, coalesce(l.dead, d.reason) AS dead, l.vh, l.okh,
+            (l.pos & {OFFSET}) < s.moved OR e.lpos IS NOT NULL AS older,
+            (l.pos & {OFFSET}) >= s.again AND (l.pos & {OFFSET}) < s.until AS twice
         FROM lefts l JOIN left_spans s ON s.p = l.pos >> {SHIFT}
-            LEFT JOIN inside i ON i.p = s.p
+            LEFT JOIN inside i ON i.p = s.p LEFT JOIN earlier e ON e.lpos = l.pos
             LEFT JOIN dead_then d ON d.is_left AND d.pos = l.pos AND l.number = {BEFORE}
         WHERE l.kept AND (l.pos & {OFFSET}) >= s.due AND (l.pos & {OFFSET}) < s.done
             AND ({in_range} OR (l.t IS NULL AND l.pos BETWEEN i.a AND i.z))

@@ -6,6 +6,7 @@ from deploy.audit.course import BEFORE, UNREAD
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import OFFSET, Terms
 from deploy.audit.records import SHIFT
+from teacup.kafka.headers import TOMBSTONE
 
 
 def judge_copies(db: AuditTables, terms: Terms) -> None:
@@ -14,9 +15,10 @@ def judge_copies(db: AuditTables, terms: Terms) -> None:
         f"""
         CREATE OR REPLACE TABLE judged_right AS
         SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
-            s.over_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt
+            s.over_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt,
+            (r.pos & {OFFSET}) >= s.again AND (r.pos & {OFFSET}) < s.until AS twice
         FROM rights r JOIN right_spans s ON s.p = r.pos >> {SHIFT}
-            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
+            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number IN ({BEFORE}, {UNREAD})
         WHERE r.kept AND (r.pos & {OFFSET}) < s.done AND r.t >= {terms.from_ms} AND r.t < {terms.to_ms}
         """
     )
@@ -69,13 +71,13 @@ def _side(
 ) -> None:
     """Judges the copies of one side in one side topic.
 
-    records     the judged ones: pos, t, vh, okh, and what the next two say
-    expected    it must have a copy; unexpected: it must have none
+    records     the judged ones: pos, t, vh, okh, twice, and what the next two say
+    expected    it must have a copy; unexpected: it must have none, unless an earlier checkpoint has read it, too
     """
     side = "is_left" if is_left else "NOT is_left"
     lpos, rpos = ("r.pos", "NULL") if is_left else ("NULL", "r.pos")
     found = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
-    if terms.complete.get(role, True):
+    if terms.is_complete(role):
         db.run(
             f"""
             INSERT INTO faults SELECT 'missing', '{role}', NULL, {lpos}, {rpos}, NULL, r.t,
@@ -87,7 +89,7 @@ def _side(
         f"""
         INSERT INTO faults SELECT 'wrong side topic', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
             'a copy of it is there, and it is not ' || {why}
-        FROM {records} r JOIN {found} c ON c.pos = r.pos WHERE {unexpected}
+        FROM {records} r JOIN {found} c ON c.pos = r.pos WHERE ({unexpected}) AND NOT r.twice
         """
     )
     nth = f"row_number() OVER (PARTITION BY pos{', reason' if role == 'dead_letter' else ''} ORDER BY spot)"
@@ -95,7 +97,8 @@ def _side(
         db.run(
             f"""
             INSERT INTO faults SELECT 'doubled', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t, 'it has a copy before'
-            FROM {records} r JOIN (SELECT *, {nth} AS nth FROM {found}) c ON c.pos = r.pos WHERE c.nth > 1
+            FROM {records} r JOIN (SELECT *, {nth} AS nth FROM {found}) c ON c.pos = r.pos
+            WHERE c.nth > 1 AND NOT r.twice
             """
         )
     if role != "unmatched" and terms.kept_values:
@@ -110,9 +113,13 @@ def _side(
 
 
 def _dead_letters(db: AuditTables, terms: Terms) -> None:
-    refused = "(c.reason IN ('too_large', 'select_failed'))"
+    refused = "coalesce(c.reason IN ('too_large', 'select_failed'), false)"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
-    _side(db, terms, "dead_letter", True, "judged", "r.dead IS NOT NULL", f"r.dead IS NULL AND NOT {refused}", reason)
+    left, right = (
+        f"(r.dead IS NOT NULL AND r.dead <> '{TOMBSTONE}')" if name in terms.skips else "(r.dead IS NOT NULL)"
+        for name in ("left", "right")
+    )
+    _side(db, terms, "dead_letter", True, "judged", left, f"NOT {left} AND NOT {refused}", reason)
     db.run(
         """
         INSERT INTO faults SELECT 'wrong outcome', 'dead_letter', c.spot, r.pos, NULL, NULL, r.t,
@@ -137,8 +144,8 @@ def _dead_letters(db: AuditTables, terms: Terms) -> None:
             "dead_letter",
             False,
             "judged_right",
-            "r.dead IS NOT NULL AND NOT r.unread",
-            "r.dead IS NULL",
+            f"{right} AND NOT r.unread",
+            f"NOT {right}",
             reason,
         )
 
@@ -148,7 +155,7 @@ def _late(db: AuditTables, terms: Terms) -> None:
     db.run(
         f"""
         CREATE OR REPLACE TABLE late_left AS
-        SELECT j.pos, j.t, j.vh, j.okh, j.number,
+        SELECT j.pos, j.t, j.vh, j.okh, j.number, j.twice,
             CASE WHEN j.number = {BEFORE} THEN coalesce(p.late, false) ELSE j.late END AS late
         FROM judged j LEFT JOIN per_left p ON p.lpos = j.pos
         WHERE j.dead IS NULL AND (p.lpos IS NOT NULL OR j.number <> {BEFORE})
@@ -164,7 +171,7 @@ def _unmatched(db: AuditTables, terms: Terms) -> None:
     db.run(
         """
         CREATE OR REPLACE TABLE unmatched_left AS
-        SELECT j.pos, j.t, p.matched = 0 AS unmatched, p.spot FROM judged j JOIN per_left p ON p.lpos = j.pos
+        SELECT j.pos, j.t, p.matched = 0 AS unmatched, p.spot, j.twice FROM judged j JOIN per_left p ON p.lpos = j.pos
         """
     )
     _side(db, terms, "unmatched", True, "unmatched_left", "r.unmatched", "NOT r.unmatched", "'unmatched'")
@@ -172,7 +179,8 @@ def _unmatched(db: AuditTables, terms: Terms) -> None:
         """
         INSERT INTO faults SELECT 'altered', 'unmatched', c.spot, r.pos, NULL, NULL, r.t,
             'it is not what the output says'
-        FROM unmatched_left r JOIN rows o ON o.spot = r.spot JOIN copies c ON c.role = 'unmatched' AND c.pos = r.pos
+        FROM unmatched_left r JOIN rows o ON o.spot = r.spot
+            JOIN copies c ON c.role = 'unmatched' AND c.is_left AND c.pos = r.pos
         WHERE r.unmatched AND NOT c.shortened AND (c.h <> o.h OR c.len <> o.len OR c.kh IS DISTINCT FROM o.kh)
         """
     )
@@ -198,5 +206,6 @@ def _unjoined(db: AuditTables, terms: Terms) -> None:
         FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos
         """
     )
-    expected = "false" if terms.lookup else "r.ended AND NOT r.joined AND NOT r.unread"
+    known = not terms.lookup and terms.is_complete("output")
+    expected = "r.ended AND NOT r.joined AND NOT r.unread" if known else "false"
     _side(db, terms, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")

@@ -22,7 +22,8 @@ class LeftSpan:
     done         where the run goes on
     due          from here on every record has a row; None: from the first one that has one
     moved        records before it were written by another checkpoint, as another join perhaps
-    log_start, log_end   of the topic
+    log_start, log_end   of the topic; before log_start a record that is not there may have been deleted
+    again, until         an earlier checkpoint has read these offsets, too
     """
 
     begin: int
@@ -32,6 +33,8 @@ class LeftSpan:
     moved: int = 0
     log_start: int = 0
     log_end: int = 0
+    again: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +42,21 @@ class RightSpan:
     """The offsets of one right partition.
 
     begin, end   what was read of it
-    begins       where the run began; None: not known
+    begins       where the run began; None: with the first one that a row or copy names
     done         where the run goes on
     over_ms      records below it have expired
-    log_start    of the topic
+    log_start, log_end, again, until   as of left
     """
 
     begin: int
     end: int
-    begins: int | None = None
+    begins: int | None = 0
     done: int = 0
     over_ms: int = -LATEST_MS
     log_start: int = 0
     log_end: int = 0
+    again: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +71,8 @@ class Terms:
     direct           the direct path: partition n of left meets partition n of right only
     lookup           a lookup join; forgets: its store may have lost a match (`on_expired: unmatched`)
     topics           the side topics that there are, by role
-    complete         side topics from which retention has deleted nothing that is needed
+    complete         by role: what is not in the topic was never written
+    skips            the sides that skip tombstones
     kept_values      copies have the values of their records
     from_due_ms      left records before it may have been written, or not: the job began at a time
     all_named        all records that rows and copies name were read
@@ -89,6 +95,7 @@ class Terms:
     left: Mapping[int, LeftSpan] = field(default_factory=dict)
     right: Mapping[int, RightSpan] = field(default_factory=dict)
     complete: Mapping[str, bool] = field(default_factory=dict)
+    skips: frozenset[str] = frozenset()
     kept_values: bool = True
     from_due_ms: int = -LATEST_MS
     all_named: bool = True
@@ -96,6 +103,10 @@ class Terms:
     def meets(self, record: str) -> str:
         """Returns, in SQL, what two records that meet share: their key, and on the direct path the partition."""
         return f"hash({record}.kh, {record}.pos >> {SHIFT})" if self.direct else f"{record}.kh"
+
+    def is_complete(self, role: str) -> bool:
+        """Returns whether what is not in this topic was never written."""
+        return self.complete.get(role, True)
 
     @property
     def all_pairs(self) -> bool:

@@ -238,6 +238,8 @@ function showLate({ late, totals, job, last: batch }) {
     : `Disorder of left: ${short(left)} allowed${seen?.left !== undefined ? `, ${short(seen.left)} seen last` : ""}. Of right: ${short(right)} allowed${seen?.right !== undefined ? `, ${short(seen.right)} seen last` : ""}.`;
 }
 
+const NOTICED = 0.00005; // a smaller part of left is not worth a number
+const hardly = part => (part ? "hardly anything" : "nothing");
 const NAMED_MS = [500, 1000, 2000, 5000, 10000, 20000, 60000, 300000];
 
 function showWait({ wait_curve: curve, job, points }) {
@@ -261,11 +263,13 @@ function showWait({ wait_curve: curve, job, points }) {
   const less = curve.less.filter(([ms]) => ms >= apart)
     .map(([ms, waiting, after]) => [ms, least(ms, waiting, slack), least(ms, after, settings.after_ms ?? 0)])
     .filter(([, waiting, after]) => waiting !== null || after !== null);
-  const gain = curve.more.find(([, , after]) => after > 0 && after >= 0.9 * curve.more.at(-1)[2]);
+  const most = curve.more.at(-1)[2];
+  const gain = most < NOTICED ? null : curve.more.find(([, , after]) => after >= 0.9 * most);
   const loss = less.find(([ms]) => ms >= 2000) ?? less.at(-1);
+  const lost = loss && (loss[1] ?? loss[2]);
   put(".sentence", [
-    gain ? `${short(gain[0])} more would match about ${share(gain[2])} more of left` : "Waiting longer would match nothing more",
-    loss ? `${short(loss[0])} less would lose ${(loss[1] ?? loss[2]) ? `at most ${share(loss[1] ?? loss[2])}` : "nothing"}` : null,
+    gain ? `${short(gain[0])} more would match about ${share(gain[2])} more of left` : `Waiting longer would match ${hardly(most)} more`,
+    loss ? `${short(loss[0])} less would lose ${lost < NOTICED ? hardly(lost) : `at most ${share(lost)}`}` : null,
   ].filter(Boolean).join("; ") + ".");
   drawWait(parts.chart, { less, more: curve.more, label: `Wait curve. ${card.querySelector(".sentence").textContent}` });
   const rows = [...[...less].reverse().map(each => [-1, each]), ...curve.more.map(each => [1, each])].filter(([, [ms]]) => NAMED_MS.includes(ms));

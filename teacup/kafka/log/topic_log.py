@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
+from teacup.base.times import LATEST_MS
+
 
 @dataclass(frozen=True, slots=True)
 class Ends:
@@ -154,6 +156,20 @@ class TopicLog(Protocol):
 
         What was readable below `end` proves it: every timely record from `end` on is at most the disorder below it.
         """
+
+
+def begins_of(log: TopicLog, ends: Mapping[int, Ends], time_ms: int, found: Mapping[int, int]) -> dict[int, int]:
+    """Returns where a reader of everything from a time on begins, within the log.
+
+    found   what `estimate` or `first_at_or_after` has answered
+
+    For minutes after `DeleteRecords` a broker may still have the deleted records in its index, and then says that no
+    record reaches a time before those that are left. So this is believed only if the last record does not reach it.
+    """
+    doubtful = {p: end.stable for p, end in ends.items() if found[p] >= end.stable > end.start > 0}
+    last = log.last_times(doubtful, LATEST_MS, 1) if doubtful else {}
+    misled = {p for p, times in last.items() if times and times[-1][1] >= time_ms}
+    return {p: end.start if p in misled else min(max(found[p], end.start), end.stable) for p, end in ends.items()}
 
 
 def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:

@@ -299,18 +299,19 @@ def test_a_row_with_another_result_is_named(policy, known):
 
 @pytest.mark.parametrize("role", ["unmatched", "unjoined"])
 def test_copies_are_counted_and_compared(role):
-    """One dropped, one doubled, one altered, and one in another topic."""
-    simulations = [joined() for _ in range(4)]
-    dropped, doubled, altered, strayed = (simulation.written.topics for simulation in simulations)
+    """One dropped, one doubled, one altered, and one in another topic, or in a third."""
+    simulations = [joined() for _ in range(5)]
+    dropped, doubled, altered, strayed, dead = (simulation.written.topics for simulation in simulations)
     del dropped[role][0]
     doubled[role].append(dict(doubled[role][0]))
     altered[role][0]["value"] += b" "
     strayed.setdefault("late", []).append(strayed[role][0])
+    dead.setdefault("dead_letter", []).append({**dead[role][0], "value": b"x"})
 
     faults = by_simulation(Audited(simulations).verdicts())
 
-    kinds = [{fault.kind for fault in faults[number]} for number in range(4)]
-    assert kinds == [{MISSING}, {DOUBLED}, {ALTERED}, {WRONG_TOPIC}]
+    kinds = [{fault.kind for fault in faults[number]} for number in range(5)]
+    assert kinds == [{MISSING}, {DOUBLED}, {ALTERED}, {WRONG_TOPIC}, {WRONG_TOPIC}]
 
 
 def test_rows_that_at_least_once_repeats_are_counted():

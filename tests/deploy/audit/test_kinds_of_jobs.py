@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from typer.testing import CliRunner
 
 from deploy.audit.run import audit
-from deploy.cli.app import move_of
+from deploy.cli.app import app, move_of
 from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
@@ -91,6 +92,80 @@ def test_rows_of_before_a_move_are_another_joins(kafka, window_job, here, audite
         assert (doubled.kind, doubled.left) == ("doubled", position(rows[at]))
     (wrong,) = (fault for fault in audited(moved, other_right(old, "0:1")).faults if fault.kind != "altered")
     assert (wrong.kind, wrong.left) == ("wrong right", position(rows[old]))
+
+
+@pytest.mark.parametrize("written", ["keep", "again"])
+def test_what_a_rewound_job_has_read_twice_may_be_there_twice(kafka, job, here, audited, tmp_path, written):
+    """Dead letters and unjoined records are, and with `again` rows; missing rows and other right records are found."""
+    content = job(outliers=1)
+    fill(kafka, content, 100)
+    dead = [Put(p, b"4", START_MS + 95_000, b"\xff no text") for p in (0, 1)]
+    alone = [Put(p, b"zz", START_MS + 90_000 + i * 500, b"alone") for p in (0, 1) for i in range(20)]
+    produce(kafka, content["left"]["topic"], dead)
+    produce(kafka, content["right"]["topic"], [*dead, *alone])
+    assert here.run(content).code == ExitCode.DONE
+    asked = ["--to", iso(START_MS + 60_000), "--written", written]
+    ran = CliRunner().invoke(app, ["rewind", str(movedjob.file_of(tmp_path, content)), *asked])
+    assert ran.exit_code == ExitCode.DONE, ran.output
+    fill(kafka, content, 50, START_MS + 120_000)
+    assert here.run(content).code == ExitCode.DONE
+
+    found = clean(audited(content))
+    rows = records(kafka, content["output"]["topic"])
+    at = len(rows) - 1 - first(rows[::-1], lambda row: b'"matched"' in row["value"] and b'"n": 7' in row["value"])
+
+    assert found.checked == 152
+    assert found.side["dead_letter"] == 8
+    assert any("were written again by `teacup rewind`" in note for note in found.notes) == (written == "again")
+    (missing,) = audited(content, without(at)).faults
+    assert (missing.kind, missing.left) == ("missing", position(rows[at]))
+    (doubled,) = audited(content, twice(at)).faults
+    assert (doubled.kind, doubled.left) == ("doubled", position(rows[at]))
+    assert not audited(content, other_right(at, "0:1")).clean
+
+
+def test_two_jobs_write_to_the_same_topics(kafka, job, here, audited, tmp_path):
+    """Each is clean, and misses its own rows only."""
+    one, two = job(), job()
+    two |= {"output": one["output"], "topics": one["topics"]}
+    two |= {name: f"{two[name]}-two" for name in ("name", "checkpoint", "window_folder")}
+    for content, count in ((one, 60), (two, 90)):
+        fill(kafka, content, count)
+        produce(kafka, content["left"]["topic"], [Put(0, b"4", START_MS + 10_000, b"\xff no text")])
+        assert here.run(content).code == ExitCode.DONE
+
+    rows = records(kafka, one["output"]["topic"])
+    at = first(rows, lambda row: one["left"]["topic"].encode() in row["value"])
+
+    for content, count in ((one, 60), (two, 90)):
+        found = clean(audited(content))
+        assert (found.checked, found.outcomes["dead_letter"]) == (count + 1, 1)
+        assert any("another job wrote them" in note for note in found.notes)
+    (missing,) = audited(one, without(at)).faults
+    assert (missing.kind, missing.left) == ("missing", position(rows[at]))
+    assert clean(audited(two, without(at)))
+
+
+def test_records_that_came_late_before_a_move_or_were_read_otherwise(kafka, job, here, audited, tmp_path):
+    """What their header says is believed; with another format nothing is known of their rows."""
+    content = job()
+    fill(kafka, content, 60)
+    late = [Put(0, b"4", START_MS + 10_000, b'{"late": 1}')]
+    produce(kafka, content["left"]["topic"], late)
+    assert here.run(content).code == ExitCode.DONE
+    produce(kafka, content["left"]["topic"], late)
+    assert here.run(content).code == ExitCode.DONE
+    longer = {**content, "join": {"before": "5s"}, "checkpoint": str(tmp_path / "longer")}
+    text = {**longer, "left": {**content["left"], "format": "text"}, "checkpoint": str(tmp_path / "text")}
+
+    for before, moved in ((content, longer), (longer, text)):
+        assert move_of(movedjob.file_of(tmp_path, moved), before["checkpoint"]) == ExitCode.DONE
+        fill(kafka, content, 20, START_MS + 200_000)
+        assert here.run(moved).code == ExitCode.DONE
+        found = clean(audited(moved))
+        assert found.side["late"] > 0
+
+    assert any("were read otherwise (left.format): they were left out" in note for note in found.notes)
 
 
 def test_rows_of_a_select_and_left_that_did_not_wait(kafka, job, here, audited):

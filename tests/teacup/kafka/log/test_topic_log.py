@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from teacup.kafka.log.topic_log import Ends, ListedEnds, fair_shares
+from teacup.kafka.log.topic_log import Ends, ListedEnds, TopicLog, begins_of, fair_shares
 
 
 @given(st.dictionaries(st.integers(0, 20), st.integers(0, 300), max_size=9), st.integers(0, 400))
@@ -52,3 +55,22 @@ def test_an_empty_topic_is_listed_too() -> None:
 
     assert listed.cut({0: Ends(0, 0, 0)}) == {0: Ends(0, 0, 0)}
     assert listed.cut({0: Ends(0, 4, 4)}) == {0: Ends(0, 0, 4)}
+
+
+class LastTimes:
+    """A topic whose partitions end with records of these times."""
+
+    def __init__(self, times_ms: dict[int, int]) -> None:
+        self.times_ms = times_ms
+
+    def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[tuple[int, int]]]:
+        return {p: [(end - 1, self.times_ms[p])] for p, end in ends.items()}
+
+
+def test_that_no_record_reaches_a_time_is_believed_if_the_last_one_does_not() -> None:
+    """A broker may have an index of records that were deleted, and none of those that are left."""
+    log = cast(TopicLog, LastTimes({0: 500, 1: 99, 2: 500}))
+    ends = {0: Ends(20, 63, 63), 1: Ends(20, 63, 63), 2: Ends(0, 63, 63)}
+
+    assert begins_of(log, ends, 100, dict.fromkeys(ends, 1 << 62)) == {0: 20, 1: 63, 2: 63}
+    assert begins_of(log, ends, 100, {0: 3, 1: 30, 2: 63}) == {0: 20, 1: 30, 2: 63}
