@@ -39,6 +39,7 @@ _CONNECTIONS = 10
 _OPTIONS = {
     "connect_timeout": 5,  # s, for each host
     "tcp_user_timeout": 10_000,  # ms
+    "client_encoding": "utf8",  # of a database in SQL_ASCII, too: texts would be bytes
     "options": "-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s",
 }
 _MIGRATING = 0x7EAC0B

@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING
 
 from teacup.base.cache import cache_folders, cached
 from teacup.base.logs import logs_json
+from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, MissingTool
 
 if TYPE_CHECKING:
@@ -197,6 +198,7 @@ class Jvm:
             command += ["--conf", f"{key}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         env = {
+            **own_address(properties),
             **os.environ,
             "PYTHONSAFEPATH": "1",  # a folder `deploy` where the job was started is not ours
             "SPARK_CONNECT_MODE": "0",
@@ -285,6 +287,11 @@ class Jvm:
             else:
                 sys.stderr.write(text)
                 sys.stderr.flush()
+
+
+def own_address(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns by which variable a JVM on a local master looks up no host name, which a container may not resolve."""
+    return {"SPARK_LOCAL_IP": "127.0.0.1"} if conf.is_local(properties["spark.master"]) else {}
 
 
 @contextmanager

@@ -41,9 +41,11 @@ def job(folder: Path, content: Mapping[str, Any], **changes: Any) -> str:
 def test_a_user_without_a_home_runs_a_job(
     window_job: Any, tmp_path: Path, kafka: dict[str, str], plain_java: None
 ) -> None:
-    """Without a cache: Spark's home is made for this run, and nothing is left of it."""
+    """Without a cache: Spark's home is made for this run, and nothing is left of it. The host's name is nobody's."""
     (tmp_path / "tmp").mkdir()
-    file = job(tmp_path, window_job(1), wait_for_brokers="60s")
+    (tmp_path / "hosts").touch()
+    spark = {"master": "local[1]", "spark.driver.extraJavaOptions": f"-Djdk.net.hosts.file={tmp_path / 'hosts'}"}
+    file = job(tmp_path, window_job(1), wait_for_brokers="60s", spark=spark)
 
     done = teacup("run", file, TMPDIR=str(tmp_path / "tmp"), TEACUP_CACHE=NOWHERE)
 
