@@ -144,6 +144,11 @@ class JoinJob(CommonJob):
         return self.spec.name
 
     @property
+    def written_with(self) -> dict[str, str]:
+        """Returns the properties that the output and the side outputs are written with."""
+        return {**self.spec.kafka, **self.output.kafka}
+
+    @property
     def window_backup_folder(self) -> str | None:
         """Returns the folder or URL that slices are copied to; None: they are not copied."""
         folder = local_folder(self.checkpoint)

@@ -26,6 +26,7 @@ from teacup.base.config.keys import Problems, Where, meanings, most_similar, sho
 from teacup.base.errors import Invalid, SettingsInvalid
 from teacup.kafka import client
 from teacup.kafka.errors import ConfigError
+from teacup.kafka.rotation import TOKEN
 
 _silent = logging.getLogger("teacup.librdkafka")
 _silent.addHandler(logging.NullHandler())
@@ -162,7 +163,7 @@ def property_problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     connects.
     """
     for key, value in given.items():
-        if key == "bootstrap.servers":
+        if key in ("bootstrap.servers", TOKEN):
             continue
         try:
             client.validate({"bootstrap.servers": "one:9092", key: value})

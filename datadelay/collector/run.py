@@ -6,6 +6,7 @@
     9   some topic is unknown; its reason was submitted and logged
     10  another run holds the lock; nothing was done
     11  the deadline passed; topics not done by then were submitted as unknown
+    12  brokers refuse access to some topic or group; its reason names the ACLs that the collector needs for it
 
 Several threads look at topics, because most of the time is spent waiting. Only the main thread submits, so a thread
 that hangs in a call beyond the deadline can do no harm (the threads are daemons). The last part of the deadline is
@@ -56,7 +57,8 @@ from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
 from teacup.http.client.transport import cause
-from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.errors import AccessRefused, KafkaIOError, NotLetIn
+from teacup.kafka.grants import Grant, commands
 from teacup.kafka.log.broker_log import BrokerLog
 
 logger = logging.getLogger("teacup.datadelay.collector.run")
@@ -95,11 +97,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """The result of a task: a submission, or why there is none."""
+    """The result of a task: a submission, or why there is none. code: of a failure."""
 
     task: Task
     found: Submission | None
     failure: str | None = None
+    code: ExitCode = ExitCode.UNKNOWN
 
 
 def run(config: CollectorConfig) -> ExitCode:
@@ -119,7 +122,7 @@ def run(config: CollectorConfig) -> ExitCode:
                     outcome = outcomes.get(timeout=max(0.0, look_until - time.monotonic()))
                 except queue.Empty:
                     break
-                codes.add(_submit(api, outcome, begun_ms))
+                codes |= {_submit(api, outcome, begun_ms), *(() if outcome.failure is None else (outcome.code,))}
                 del waiting[outcome.task.name]
             for task in waiting.values():
                 late = TaskOutcome(task, None, _too_late(task, config))
@@ -212,12 +215,24 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
             partitions=seen.partitions,
             rules=task.topic.rules,
         )
+    except NotLetIn as error:
+        return TaskOutcome(task, None, str(error), error.exit_code)
+    except AccessRefused as error:
+        return TaskOutcome(task, None, f"{error}. {_needed(task, config)}", error.exit_code)
     except (KafkaIOError, DelayError) as error:
         return TaskOutcome(task, None, str(error))
     except Exception as error:
         logger.exception("%s: unexpected error", task.name)
         return TaskOutcome(task, None, f"{type(error).__name__}: {error}")
     return TaskOutcome(task, found)
+
+
+def _needed(task: Task, config: CollectorConfig) -> str:
+    """Says what must be granted to look at a topic."""
+    grants, kafka = [Grant("topic", task.topic.topic, ("Read",))], config.kafka_of(task.consumer)
+    if isinstance(task.consumer.positions, GroupSettings):
+        grants.append(Grant("group", task.consumer.positions.group, ("Describe",)))
+    return f"The collector needs {'; '.join(map(str, grants))}: {' && '.join(commands(grants, kafka))}"
 
 
 def _observe(task: Task, config: CollectorConfig) -> Observation:

@@ -245,7 +245,7 @@ def _with_keys(job: JoinJob, found: Plan, faults: Sequence[Fault]) -> Iterator[F
                 keys = find(side, batch).keys
                 key = (batch.column("key") if keys is None else keys)[0].as_py()
         if key is None and fault.at is not None:
-            written = committed_only({**job.spec.kafka, **job.output.kafka})
+            written = committed_only(job.written_with)
             for batch in open_reader(fault.topic, written).read(fault.at[0], fault.at[1], fault.at[1] + 1):
                 key = batch.column("key")[0].as_py()
         yield replace(fault, key=None if key is None else _shown(key))

@@ -105,7 +105,7 @@ def side_topics(job: JoinJob) -> dict[str, str]:
 def plan(job: JoinJob, course: Course, from_ms: int, to_ms: int, now_ms: int) -> Plan:
     """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
     spec = job.spec
-    kafka = committed_only({**spec.kafka, **job.output.kafka})
+    kafka = committed_only(job.written_with)
     early_ms = from_ms - spec.before_ms - spec.after_ms - spec.max_future_skew_ms
     output = _written(job.output.topic, kafka, early_ms)
     copies = {role: _written(topic, kafka, early_ms) for role, topic in side_topics(job).items()}
@@ -293,7 +293,7 @@ class Tables:
         make: Callable[[pa.RecordBatch], pa.Table],
         of_others: Callable[[pa.RecordBatch], pa.Array | None],
     ) -> None:
-        kafka = committed_only({**self._job.spec.kafka, **self._job.output.kafka})
+        kafka = committed_only(self._job.written_with)
 
         def tables() -> Iterator[pa.Table]:
             for batch in open_reader(topic, kafka).read(partition, *span):

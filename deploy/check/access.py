@@ -1,10 +1,11 @@
-"""What a job's user may do at the brokers: everything that is missing is named at once, with what grants it.
+"""What a user may do at the brokers: everything that is missing is named at once, with what grants it.
 
     topic_facts   each topic, with what the user may do with it
     check_topics  at the start of a job: its topics exist, and may be used
     check_group   at the start of a feeder: its positions can be committed
-    lacking       what a job needs, and the brokers do not grant: of topics, groups and transactional ids
-    explained     an error of a job that was refused something: with all that is missing, not only what it met first
+    to_run        what a job uses (`deploy.check.uses`); of commands that look at one, each says it there
+    lacking       what of a use the brokers do not grant: of topics, groups and transactional ids
+    explained     a refusal, with all that is missing, not only what was met first
 
 A topic for late records or dead letters may be written to for the first time weeks later, and a transaction that meets
 a missing topic fails with Kafka's own error: both are bad moments to learn of a mistyped name. So a missing topic is
@@ -17,14 +18,16 @@ it a week later (`transactional.id.expiration.ms`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from confluent_kafka import KafkaError
 
-from deploy.check.checks import Checkable, Checks, Named
+from deploy.check.checks import Checkable
 from deploy.check.findings import TopicFacts
+from deploy.check.uses import GroupUse, Named, Use
 from deploy.errors import TopicsMissing
 from teacup.base.errors import ExitCode
 from teacup.base.process import within
@@ -36,15 +39,18 @@ from teacup.kafka.log.admin import Described, describe
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import error_codes
 
+T = TypeVar("T")
+K = TypeVar("K")
+
 ANSWERED_WITHIN_S = 20.0
 _NO_BUCKET = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Something that a job needs, and its user may not use.
+    """Something that is needed, and that the user may not use.
 
-    key     where it is in the job file
+    key     where it is named
     kafka   the properties that the user reaches the brokers with
     """
 
@@ -57,8 +63,7 @@ class Lack:
 class GroupAnswer:
     """What the brokers say about a consumer group. code: librdkafka's; None: nobody has answered; 0: it may be used."""
 
-    group: str
-    what: str
+    use: GroupUse
     code: int | None
 
     @property
@@ -69,13 +74,24 @@ class GroupAnswer:
 
 def topic_facts(asked: Sequence[Named], *, config: bool = True) -> list[TopicFacts]:
     """Returns what the brokers say about each topic; config: also the configuration of those that are read."""
-    found: dict[tuple[bool, str], Described | KafkaIOError] = {}
-    for written in (False, True):  # those that are written may be on other brokers
-        some = [topic for topic in asked if topic.written is written]
-        if some:
-            described = describe(some[0].kafka, sorted({topic.topic for topic in some}))
-            found |= {(written, name): about for name, about in described.items()}
-    return [_facts(topic, found[topic.written, topic.topic], config=config) for topic in asked]
+    found: dict[str, Described | KafkaIOError] = {}
+    for kafka, some in _alike(asked, lambda topic: topic.kafka):  # those that are written may be on other brokers
+        described = describe(kafka, sorted({topic.topic for topic in some}))
+        found |= {topic.key: described[topic.topic] for topic in some}
+    return [_facts(topic, found[topic.key], config=config) for topic in asked]
+
+
+def _alike(items: Iterable[T], of: Callable[[T], K]) -> list[tuple[K, list[T]]]:
+    """Returns the items of which the same holds, together; in their order."""
+    found: list[tuple[K, list[T]]] = []
+    for item in items:
+        for same, some in found:
+            if same == of(item):
+                some.append(item)
+                break
+        else:
+            found.append((of(item), [item]))
+    return found
 
 
 def _facts(asked: Named, found: Described | KafkaIOError, *, config: bool) -> TopicFacts:
@@ -122,17 +138,25 @@ def check_topics(asked: Sequence[Named]) -> None:
 
 def check_group(kafka: Mapping[str, str], group: str) -> None:
     """Checks the group of positions that others rely on. Raises `AccessRefused`; not if the brokers do not say."""
-    if (error_codes(kafka, [group], reading=True) or {}).get(group) == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        raise refused([Lack("name", Grant("group", group, ("Read",)), kafka)])
+    if lacks := of_groups(group_answers([GroupUse.named(group, "positions", kafka)])):
+        raise refused(lacks)
 
 
-def lacking(kind: Checkable) -> list[Lack]:
-    """Returns everything that a job needs and the brokers do not grant, as far as they say it."""
-    topics, checks = kind.topics(), kind.checks()
+def to_run(kind: Checkable) -> Use:
+    """Returns what a job uses."""
+    checks = kind.checks()
+    groups = [GroupUse.named(group, what, kind.kafka) for group, what in checks.groups.items()]
+    if checks.delivers is not None:
+        groups.append(GroupUse.receipts(*checks.delivers))
+    return Use(kind.topics(), groups, checks.delivers)
+
+
+def lacking(use: Use) -> list[Lack]:
+    """Returns everything that is used and the brokers do not grant, as far as they say it."""
     return [
-        *of_topics(topics, topic_facts(topics, config=False)),
-        *of_groups(kind, checks, group_answers(kind.kafka, checks)),
-        *of_transactions(topics, checks),
+        *of_topics(use.topics, topic_facts(use.topics, config=False)),
+        *of_groups(group_answers(use.groups)),
+        *of_transactions(use),
     ]
 
 
@@ -145,38 +169,30 @@ def of_topics(asked: Sequence[Named], facts: Sequence[TopicFacts]) -> list[Lack]
     ]
 
 
-def group_answers(kafka: Mapping[str, str], checks: Checks) -> list[GroupAnswer]:
-    """Returns what the brokers say about each group that a job uses; of its receipts', the first."""
-    asked = dict(checks.groups)
-    if checks.delivers is not None:
-        asked[checks.delivers.group] = "receipts"
-    codes = error_codes(kafka, list(asked), reading=True) if asked else {}
-    if codes is None:
-        return [GroupAnswer(group, what, None) for group, what in asked.items()]
-    return [GroupAnswer(group, what, codes.get(group, 0)) for group, what in asked.items()]
+def group_answers(uses: Sequence[GroupUse]) -> list[GroupAnswer]:
+    """Returns what the brokers say about each group; of the receipts', the first."""
+    found = []
+    for (kafka, operations), some in _alike(uses, lambda use: (use.kafka, use.grant.operations)):
+        codes = error_codes(kafka, [use.group for use in some], reading="Read" in operations)
+        found += [GroupAnswer(use, None if codes is None else codes.get(use.group, 0)) for use in some]
+    return found
 
 
-def of_groups(kind: Checkable, checks: Checks, answers: Iterable[GroupAnswer]) -> list[Lack]:
+def of_groups(answers: Iterable[GroupAnswer]) -> list[Lack]:
     """Returns what is missing on groups."""
-    lacks = []
-    for answer in answers:
-        if answer.refused and checks.delivers is not None and answer.group == checks.delivers.group:
-            lacks.append(Lack("groups", checks.delivers.grants[0], kind.kafka))
-        elif answer.refused:
-            lacks.append(Lack("groups", Grant("group", answer.group, ("Read",)), kind.kafka))
-    return lacks
+    return [Lack("groups", answer.use.grant, answer.use.kafka) for answer in answers if answer.refused]
 
 
-def of_transactions(asked: Sequence[Named], checks: Checks) -> list[Lack]:
+def of_transactions(use: Use) -> list[Lack]:
     """Returns what is missing on transactional ids."""
-    if checks.delivers is None:
+    if use.transactions is None:
         return []
-    kafka = next(topic.kafka for topic in asked if topic.topic == checks.delivers.topic)
-    nobodys = replace(checks.delivers, number=_NO_BUCKET)
+    bucket, kafka = use.transactions
+    nobodys = replace(bucket, number=_NO_BUCKET)
     try:
         within(ANSWERED_WITHIN_S, lambda: FencedProducer(kafka, nobodys).close())
     except AccessRefused:
-        return [Lack("output.delivery", checks.delivers.grants[1], kafka)]
+        return [Lack("output.delivery", bucket.grants[1], kafka)]
     except (KafkaIOError, TimeoutError):
         pass  # whatever it is, it is not about access
     return []
@@ -184,25 +200,23 @@ def of_transactions(asked: Sequence[Named], checks: Checks) -> list[Lack]:
 
 def refused(lacks: Sequence[Lack]) -> AccessRefused:
     """Returns the error for what is missing: a sentence and commands for each user."""
-    users: list[Mapping[str, str]] = []
-    for lack in lacks:
-        if lack.kafka not in users:
-            users.append(lack.kafka)
-    return AccessRefused(
-        "; ".join(refusal([lack.grant for lack in lacks if lack.kafka == kafka], kafka) for kafka in users)
-    )
+    users = _alike(lacks, lambda lack: lack.kafka)
+    return AccessRefused("; ".join(refusal([lack.grant for lack in some], kafka) for kafka, some in users))
 
 
 @contextmanager
-def explained(kind: Checkable) -> Iterator[None]:
-    """Raises a refusal again with everything that is missing; as it is if nothing is, or if nobody is let in."""
+def explained(use: Callable[[], Use]) -> Iterator[None]:
+    """Raises a refusal again with everything that is missing; as it is if nothing is, or if nobody is let in.
+
+    use   what is done meanwhile
+    """
     try:
         yield
     except NotLetIn:
         raise
     except AccessRefused as first:
         try:
-            lacks = lacking(kind)
+            lacks = lacking(use())
         except KafkaIOError:
             raise first from None
         raise (refused(lacks) if lacks else first) from None

@@ -1,6 +1,6 @@
 """What a kind of job names outside of its file, for whoever looks at it before it runs.
 
-Named      a topic; Retention: how long it must keep records; Checks: everything else
+Retention  how long a topic must keep records; Checks: everything but the topics (`deploy.check.uses`)
 Checkable  whatever has them: a kind of job
 """
 
@@ -12,41 +12,12 @@ from pathlib import Path
 from typing import Protocol
 
 from deploy.check.findings import Finding, TopicFacts
+from deploy.check.uses import Named
 from deploy.job import CommonJob
 from teacup.kafka.delivery.fencing import OutputBucket
 
 POSITIONS = "positions for lag tools"
 """What the consumer group of a job's name is for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A topic that a job file names. key: where; kafka: the properties to reach it.
-
-    also_read   one that is written is read as well, or transactions commit offsets of it, for which Kafka asks the same
-    """
-
-    key: str
-    topic: str
-    kafka: Mapping[str, str]
-    written: bool = False
-    also_read: bool = False
-
-    @property
-    def operations(self) -> tuple[str, ...]:
-        """Returns what the user must be allowed to do with it, as `kafka-acls` spells it."""
-        if not self.written:
-            return ("Read", "DescribeConfigs")
-        return ("Read", "Write", "DescribeConfigs") if self.also_read else ("Write", "DescribeConfigs")
-
-
-def side_outputs(topics: Mapping[str, str | None], kafka: Mapping[str, str], *, also_read: bool = False) -> list[Named]:
-    """Returns the topics of the side outputs that have one. topics: by the name of their key."""
-    return [
-        Named(f"topics.{name}", topic, kafka, written=True, also_read=also_read)
-        for name, topic in topics.items()
-        if topic
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +37,7 @@ class Checks:
     retention  by the key of a topic
     records    looks at records of the topics that exist, by their keys; may raise `KafkaIOError` and `JoinError`
     groups     consumer groups: what for, by name
-    delivers   to which topic it delivers in transactions: the first bucket; None: without transactions
+    delivers   the first bucket of those it delivers to in transactions, and the properties; None: without transactions
     services   looks at APIs; of the topics that exist, by their keys
     folders    of this machine, by key
     """
@@ -75,7 +46,7 @@ class Checks:
     retention: Mapping[str, Retention] = field(default_factory=dict)
     records: Callable[[Mapping[str, TopicFacts]], Iterable[Finding]] = lambda topics: ()
     groups: Mapping[str, str] = field(default_factory=dict)
-    delivers: OutputBucket | None = None
+    delivers: tuple[OutputBucket, Mapping[str, str]] | None = None
     services: Callable[[Mapping[str, TopicFacts]], Iterable[Finding]] = lambda topics: ()
     folders: Mapping[str, Path] = field(default_factory=dict)
 

@@ -21,6 +21,7 @@ from deploy.check.access import (
     of_topics,
     of_transactions,
     refused,
+    to_run,
     topic_facts,
 )
 from deploy.check.checks import Checkable, Checks
@@ -73,13 +74,14 @@ def _of_kafka(
 ) -> Iterator[Finding]:
     for topic in topics:
         yield from of_topic(topic)
-    answers = group_answers(kind.kafka, checks)
+    use = to_run(kind)
+    answers = group_answers(use.groups)
     yield from _of_groups(answers)
-    lacks = [*of_topics(kind.topics(), topics), *of_groups(kind, checks, answers)]
-    if checks.delivers is not None:
-        transactions = of_transactions(kind.topics(), checks)
+    lacks = [*of_topics(use.topics, topics), *of_groups(answers)]
+    if use.transactions is not None:
+        transactions = of_transactions(use)
         lacks += transactions
-        yield from _of_transactions(checks.delivers, transactions)
+        yield from _of_transactions(use.transactions[0], transactions)
     if lacks:
         yield from_error("kafka", refused(lacks))
     for key, needed in checks.retention.items():
@@ -103,7 +105,7 @@ def _of_transactions(bucket: OutputBucket, lacks: Sequence[Lack]) -> Iterator[Fi
 def _of_groups(answers: Iterable[GroupAnswer]) -> Iterator[Finding]:
     """Says whether consumer groups may be used."""
     for answer in answers:
-        group, name = f"{answer.group!r} ({answer.what})", "groups"
+        group, name = f"{answer.use.group!r} ({answer.use.what})", "groups"
         if answer.refused:
             yield error(name, f"{group}: the user lacks Read", ExitCode.ACCESS)
         elif answer.code is None:

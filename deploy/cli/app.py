@@ -455,10 +455,13 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     if not isinstance(job, JoinJob):
         typer.echo(f"{job_file}: kind: only a join can be moved to a new checkpoint", err=True)
         return ExitCode.BAD_JOB_FILE
+    from deploy.check.access import explained
+    from deploy.check.uses import to_move
     from deploy.jobs.move import move
 
     try:
-        moved = move(job, other)
+        with explained(lambda: to_move(job)):
+            moved = move(job, other)
     except (DeployError, SparkError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
         return error.exit_code

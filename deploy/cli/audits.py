@@ -81,11 +81,13 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
     from duckdb import Error as DatabaseError
 
     from deploy.audit.run import audit
+    from deploy.check.access import explained
+    from deploy.check.uses import to_audit
     from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
 
     try:
         wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
-        with _progress() as tell:
+        with explained(lambda: to_audit(job)), _progress() as tell:
             found = audit(job, *times, percent=percent, folder=asked.folder, most=asked.most, tell=tell)
         if asked.report is not None:
             _report(asked.report, found)

@@ -63,10 +63,14 @@ def at_command(
     Exit code 9 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
     earlier, because a record may lie that far below a time before it.
     """
+    from deploy.check.access import explained
+    from deploy.check.uses import to_set_offsets
+
     log_each_line_once(logging.WARNING)
     try:
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
-        found = search.offsets_at(topic, time_text)
+        with explained(lambda: to_set_offsets(topic, search.kafka)):
+            found = search.offsets_at(topic, time_text)
     except (DelayError, SettingsInvalid, KafkaIOError) as error:
         raise _failed(error) from error
     Console(width=120).print(_found_table(topic, found))
@@ -108,12 +112,16 @@ def set_command(
     disorder_ms: Disorder = DISORDER_MS,
 ) -> None:
     """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes only with --apply."""
+    from deploy.check.access import explained
+    from deploy.check.uses import to_set_offsets
+
     log_each_line_once(logging.WARNING)
     goal = Goal(topic, time_text, undo_path, past_end)
     consumer = PositionsOwner(group, zookeeper, root, consumer_id, topic_folders)
     try:
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
-        saved = _set(consumer, goal, search, save_undo, apply=apply)
+        with explained(lambda: to_set_offsets(goal.named(), search.kafka, group)):
+            saved = _set(consumer, goal, search, save_undo, apply=apply)
     except (DelayError, SettingsInvalid, KafkaIOError) as error:
         raise _failed(error) from error
     if saved is not None:
@@ -184,6 +192,12 @@ class Goal:
     time_text: str | None
     undo_path: Path | None
     past_end: PastEnd
+
+    def named(self) -> str:
+        """Returns the topic. Raises `ConfigInvalid` for an undo file that names none."""
+        from datadelay.offsets import undo_topic
+
+        return undo_topic(self.undo_path) if self.undo_path is not None else self.topic or ""
 
     def plan(self, positions: WritablePositions, search: Search) -> PositionPlan:
         """Plans the change. Raises `ConfigInvalid` for options that contradict each other, `PositionsRefused`."""

@@ -85,6 +85,8 @@ def rewind_of(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name)
+    from deploy.check.access import explained
+    from deploy.check.uses import to_look_back, to_rewind
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
@@ -97,9 +99,10 @@ def rewind_of(
         )
         return ExitCode.BAD_JOB_FILE
     try:
-        if asked.into is not None:
-            return _backfill(job, asked, asked.into, run)
-        lines = [*_in_place(job, asked)]
+        with explained(lambda: to_look_back(job) if asked.into is not None else to_rewind(job)):
+            if asked.into is not None:
+                return _backfill(job, asked, asked.into, run)
+            lines = [*_in_place(job, asked)]
     except (DeployError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
         return error.exit_code
@@ -127,6 +130,9 @@ def _in_place(job: JoinJob, asked: RewindRequest) -> Iterator[str]:
         yield f"  rows that stay   {done.kept} left records from there on have a row; only the others are written"
     elif not asked.undo:
         yield "  rows             all from there on are written again, also those that are in the output"
+        if done.before:
+            but = f"but {done.before} left records of before that time keep theirs: their batch was killed"
+            yield f"                   {but}"
     for lost in done.lost:
         yield f"  lost             {lost}"
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import typer
 
+from deploy.check.access import explained
+from deploy.check.uses import to_explain
 from deploy.errors import DeployError, code_of_look
 from deploy.explain.answers import Explainer
 from deploy.explain.as_json import Answer, for_machines, read_key
@@ -88,7 +90,7 @@ def explain_of(
     logging.getLogger("teacup.kafka.librdkafka").setLevel(logging.CRITICAL)  # its errors become ours
     try:
         wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
-        with Explainer.opened(job, _progress, question.most) as explainer:
+        with explained(lambda: to_explain(job)), Explainer.opened(job, _progress, question.most) as explainer:
             answer = question.answered(explainer)
             stored = explainer.how_far_stored()
             words = Words(explainer.spec, job.output.topic, command, wall_ms(), stored)

@@ -30,7 +30,7 @@ from joins.spec import JoinPath
 from teacup.base.times import LATEST_MS
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import Receipt
-from teacup.kafka.errors import KafkaIOError, OffsetOutOfRange, TopicMissing
+from teacup.kafka.errors import AccessRefused, KafkaIOError, OffsetOutOfRange, TopicMissing
 
 NEAR_MS = 60_000
 """How far beside the interval other records of the key are looked for, at least; at most ten times the interval."""
@@ -156,11 +156,13 @@ class LeftAnswers:
         return _bucket_of(record, self._spec.buckets or 1)
 
     def _receipt(self, bucket: int) -> Receipt | None:
-        if not self._of.job.output.exactly_once:
+        job = self._of.job
+        if not job.output.exactly_once:
             return None
-        kafka = {**self._of.job.spec.kafka, **self._of.job.output.kafka}
         try:
-            return read_receipt(kafka, OutputBucket(self._of.job.spec.name, bucket, self._of.job.output.topic))[0]
+            return read_receipt(job.written_with, OutputBucket(job.spec.name, bucket, job.output.topic))[0]
+        except AccessRefused:
+            raise
         except KafkaIOError as error:
             self._of.note(f"the receipt of bucket {bucket} is not known: {error}")
             return None

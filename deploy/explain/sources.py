@@ -14,7 +14,7 @@ from deploy.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.explain import SideRecord
 from teacup.base.times import LATEST_MS
-from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.errors import AccessRefused, KafkaIOError
 
 
 class Sources:
@@ -73,6 +73,8 @@ class Sources:
         if name not in self._topics:
             try:
                 self._topics[name] = WrittenTopic(self.job, name, self._budget, self._known)
+            except AccessRefused:
+                raise
             except KafkaIOError as error:
                 self.note(f"what is in {name} is not known: {error}")
                 return None

@@ -38,7 +38,7 @@ class WrittenTopic:
     def __init__(self, job: JoinJob, topic: str, budget: Budget, origins: Collection[str]) -> None:
         self.topic, self._budget = topic, budget
         self._origins, self._left_topic = origins, None if job.output.select is not None else job.spec.left.topic
-        kafka = committed_only({**job.spec.kafka, **job.output.kafka})
+        kafka = committed_only(job.written_with)
         self._log, self._reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
         self.ends = self._log.ends()
 

@@ -13,8 +13,9 @@ from dedup.restart.worker import replay_of
 from dedup.topic import TopicJob
 from dedup.topic.source import Ranges, check_partitions, check_values, compare_partitions, range_source
 from dedup.topic.stage import TopicSummary, topic_stage
-from deploy.check.checks import Checks, Named
+from deploy.check.checks import Checks
 from deploy.check.findings import Finding, TopicFacts, from_error
+from deploy.check.uses import READ, WRITE_AND_READ, Named
 from deploy.job import DedupJob
 from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
@@ -52,8 +53,8 @@ class DedupJobKind(JobKind):
 
     def topics(self) -> list[Named]:
         job = self._job
-        output = Named("output.topic", job.output, {**job.kafka, **job.producer}, written=True, also_read=True)
-        return [Named("source.topic", job.source, job.kafka), output]
+        output = Named("output.topic", job.output, {**job.kafka, **job.producer}, WRITE_AND_READ)
+        return [Named("source.topic", job.source, job.kafka, READ), output]
 
     def checks(self) -> Checks:
         return Checks(content=self._content, records=self._of_partitions)

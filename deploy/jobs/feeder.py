@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from deploy.check import lookup_findings, samples
 from deploy.check.access import check_group
-from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.checks import POSITIONS, Checks, Retention
+from deploy.check.uses import Named, side_outputs
 from deploy.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind

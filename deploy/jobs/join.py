@@ -23,8 +23,9 @@ from dedup.identity import Identity, Within
 from dedup.restart.worker import Setup, replay_of
 from dedup.results import KafkaResults
 from deploy.check import samples
-from deploy.check.checks import POSITIONS, Checks, Named, Retention, side_outputs
+from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.findings import Finding, TopicFacts, from_error
+from deploy.check.uses import SIDE_TOPICS, WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
 from deploy.errors import CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
 from deploy.jobfile.join_keys import IN_FILE
@@ -56,7 +57,6 @@ from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Policy, Side
 from joins.streaming import LOOKUP, join_kind_of, stage_frame
 from joins.window.backup import forget_other_copies
-from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID, LEFT
 from teacup.kafka.log.topic_log import Ends
@@ -108,13 +108,13 @@ class JoinJobKind(JobKind):
 
     def topics(self) -> list[Named]:
         spec, output = self._job.spec, self._job.output
-        written = {**spec.kafka, **output.kafka}
+        written = self._job.written_with
         reads_back = output.exactly_once or output.deduplicate is not None
         read = [Named(f"{side}.topic", spec.side(side).topic, spec.kafka) for side in join_kind_of(spec).inputs]
-        side_topics = {name: getattr(output, name) for name in ("dead_letter", "late", "unmatched", "unjoined")}
+        side_topics = {name: getattr(output, name) for name in SIDE_TOPICS}
         return [
             *read,
-            Named("output.topic", output.topic, written, written=True, also_read=reads_back),
+            Named("output.topic", output.topic, written, WRITE_AND_READ if reads_back else WRITE),
             *side_outputs(side_topics, written),
         ]
 
@@ -136,7 +136,7 @@ class JoinJobKind(JobKind):
             },
             records=self._records,
             groups={self.name: POSITIONS},
-            delivers=OutputBucket(self.name, 0, job.output.topic) if self.exactly_once else None,
+            delivers=(first_bucket(job), job.written_with) if self.exactly_once else None,
         )
         if isinstance(spec, LookupSpec):
             return replace(checks, services=partial(self._services, spec))
@@ -309,7 +309,7 @@ def deduplication(job: JoinJob) -> Deduplication | None:
     asked = job.output.deduplicate
     if asked is None:
         return None
-    topic, kafka, identity = job.output.topic, {**job.spec.kafka, **job.output.kafka}, _identity(job.spec, asked)
+    topic, kafka, identity = job.output.topic, job.written_with, _identity(job.spec, asked)
     replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
     setup = Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
     return Deduplication(setup, topic, identity)

@@ -331,7 +331,7 @@ def _take_output(
             for ticket in whole.divided():
                 begun = Begin.of(ticket, job.spec)
                 planned[ticket.number_of_part] = Batch(generation, batch_plan.number, begun.digest, begun.first)
-    kafka = {**job.spec.kafka, **job.output.kafka}
+    kafka = job.written_with
     buckets = buckets_of(job, len(planned))
     rewound = None if moved is None else moved.rewound
     after = None if moved is None or rewound is not None else Batch(moved.generation, moved.number, "")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup")
 
 S = TypeVar("S")
+_PLANNER = "PythonStreamingSourceRunner"
+_TOO_SLOW = "Python worker failed to connect back"
 
 
 def summaries_of(frame: DataFrame, kind: type[S]) -> list[S]:
@@ -56,13 +58,23 @@ def failed(error: Exception) -> ExitCode:
     if failure is not None:
         log.error("%s", failure.text)
         return failure.exit_code
-    if isinstance(error, CapturedException) and _planner_is_gone(str(error), error._stackTrace):
+    if planner_was_too_slow(error):
+        log.error(
+            "the process that plans batches was not there within the 10 s that Spark waits: this machine is too busy, "
+            "or its disk too slow, to start Python. Nothing is lost: start the job again"
+        )
+    elif isinstance(error, CapturedException) and _planner_is_gone(str(error), error._stackTrace):
         log.error("the process that plans batches was killed, or ended by itself. %s", CONTINUES)
     elif isinstance(error, StreamingQueryException | Py4JJavaError):
         log.error("the query failed: %s", _without_java(f"{type(error).__name__}: {error}"))
     else:
         log.error("the job failed: %s: %s", type(error).__name__, error, exc_info=error)
     return ExitCode.FAILED
+
+
+def planner_was_too_slow(error: Exception) -> bool:
+    """Returns whether the planner was not there within the ten seconds that Spark waits for it."""
+    return isinstance(error, CapturedException) and _TOO_SLOW in str(error) and _PLANNER in (error._stackTrace or "")
 
 
 def _text(error: Exception) -> str:
@@ -75,7 +87,7 @@ def _text(error: Exception) -> str:
 
 def _planner_is_gone(message: str, java_stack: str) -> bool:
     """Returns whether the connection to the planner broke: what the planner raises comes with its traceback."""
-    return "PythonStreamingSourceRunner" in java_stack and "Traceback (most recent call last):" not in message
+    return _PLANNER in java_stack and "Traceback (most recent call last):" not in message
 
 
 def _without_java(text: str) -> str:

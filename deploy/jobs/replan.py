@@ -116,7 +116,7 @@ def _is_whole(job: JoinJob, planned: BatchPlan) -> bool:
 def _nothing_is_in(job: JoinJob, planned: BatchPlan) -> bool:
     parts = [part for ticket in Ticket.all_of(planned) for part in ticket.divided()]
     buckets = [OutputBucket(job.spec.name, part.number_of_part, job.output.topic) for part in parts]
-    kafka = {**job.spec.kafka, **job.output.kafka}
+    kafka = job.written_with
     return nothing_is_in(kafka, dict.fromkeys(buckets, planned.number), planned.generation)
 
 

@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from py4j.protocol import Py4JError
 
-from deploy.check.access import check_topics, explained
-from deploy.check.checks import Checks, Named
+from deploy.check.access import check_topics, explained, to_run
+from deploy.check.checks import Checks
+from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
-from deploy.jobs.query import failed, in_progress, summaries_of
+from deploy.jobs.query import failed, in_progress, planner_was_too_slow, summaries_of
 from deploy.jobs.run_record import recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup")
 
 POLL_S = 0.5
+PLANNER_STARTS = 5
+"""So often a planner is started that Spark does not wait for."""
 POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
 
 
@@ -216,7 +219,7 @@ def run(
     """
 
     def work() -> ExitCode:
-        return _run(kind, listener, stop, host or Alone(), turn)
+        return _RunOfJob(kind, listener, stop, host or Alone()).whole(turn)
 
     code = with_lock(kind.common.checkpoint, work) if turn is None else ended(work)
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
@@ -310,104 +313,115 @@ def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stop
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
 
 
-def _run(kind: JobKind, listener: Listener, stop: StopRequest, host: Host, turn: Turn | None) -> ExitCode:
-    use_arrow_without_pandas()
-    listener.opening(about(kind, in_detail=listener.wants_detail))
+@dataclass(frozen=True, slots=True)
+class _RunOfJob:
+    """One run of a job in this process."""
 
-    if turn is None:
-        kind.read_checkpoint()
-    with host.session(kind) as session:  # its JVM starts meanwhile
-        with explained(kind):
-            begins = ready(partial(connect, kind.wait, listener), kind.topics(), lambda: stop.asked)
-            if begins and turn is None:
-                kind.prepare()
-        if stop.asked:
-            return ExitCode.DONE
-        session.warm_up()
-        if turn is not None:
-            from teacup.spark.one_row import rehearse
+    kind: JobKind
+    listener: Listener
+    stop: StopRequest
+    host: Host
 
-            rehearse(session.spark)
-            return turn(lambda check: _taken_over(kind, session, listener, stop, host, check))
-        return _carried_out(kind, session, listener, stop, host, lambda: None)
+    def whole(self, turn: Turn | None) -> ExitCode:
+        """Runs from the start on. turn: as in `run`."""
+        use_arrow_without_pandas()
+        kind = self.kind
+        self.listener.opening(about(kind, in_detail=self.listener.wants_detail))
 
+        if turn is None:
+            kind.read_checkpoint()
+        with self.host.session(kind) as session:  # its JVM starts meanwhile
+            with explained(lambda: to_run(kind)):
+                begins = ready(partial(connect, kind.wait, self.listener), kind.topics(), lambda: self.stop.asked)
+                if begins and turn is None:
+                    kind.prepare()
+            if self.stop.asked:
+                return ExitCode.DONE
+            session.warm_up()
+            if turn is not None:
+                from teacup.spark.one_row import rehearse
 
-def _taken_over(
-    kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check
-) -> ExitCode:
-    """Runs the job in a session that is warm, and whose topics were there when it was started."""
-    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
-    kind.read_checkpoint()
-    with explained(kind):
-        kind.prepare()
-    check()
-    return _carried_out(kind, session, listener, stop, host, check)
+                rehearse(session.spark)
+                return turn(lambda check: self._taken_over(session, check))
+            return self._carried_out(session, lambda: None)
 
+    def _taken_over(self, session: SparkOfJob, check: Check) -> ExitCode:
+        """Runs the job in a session that is warm, and whose topics were there when it was started."""
+        self.listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
+        self.kind.read_checkpoint()
+        with explained(lambda: to_run(self.kind)):
+            self.kind.prepare()
+        check()
+        return self._carried_out(session, check)
 
-def _carried_out(
-    kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check
-) -> ExitCode:
-    if stop.asked:
+    def _carried_out(self, session: SparkOfJob, check: Check) -> ExitCode:
+        """Runs the query, again if its planner could not start: until then it has done nothing."""
+        again = PLANNER_STARTS
+        while not self.stop.asked:
+            again -= 1
+            try:
+                self._query(session, check)
+            except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+                if not again or not planner_was_too_slow(error):
+                    return failed(session.ended() or error)
+                log.warning("the process that plans batches was not there within 10 s: it is started again")
+            else:
+                break
         return ExitCode.DONE
-    try:
-        _query(kind, session, listener, stop, host, check)
-    except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-        return failed(session.ended() or error)
-    return ExitCode.DONE
 
+    def _query(self, session: SparkOfJob, check: Check) -> None:
+        kind, listener, stop, host = self.kind, self.listener, self.stop, self.host
+        job = job_here()
+        notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
 
-def _query(kind: JobKind, session: SparkOfJob, listener: Listener, stop: StopRequest, host: Host, check: Check) -> None:
-    job = job_here()
-    notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
+        def now() -> JobState:
+            phase = Phase.STOPPING if stop.asked else Phase.RUNNING
+            return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest())
 
-    def now() -> JobState:
-        phase = Phase.STOPPING if stop.asked else Phase.RUNNING
-        return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest())
+        def finish(frame: DataFrame, batch_id: int) -> None:
+            began = time.monotonic()
+            with of_job(job), crossing():
+                sync_plan(kind.common.checkpoint, batch_id)
+                summaries = summaries_of(frame, kind.summary)
+                if summaries:  # there are none if the job was stopped before anything was planned
+                    report = kind.report(summaries, time.monotonic() - began, wall_ms())
+                    kind.keep(summaries)
+                    listener.moment(now())
+                    listener.batch(report)
+                    session.end_planners()
+                check()
 
-    def finish(frame: DataFrame, batch_id: int) -> None:
-        began = time.monotonic()
-        with of_job(job), crossing():
-            sync_plan(kind.common.checkpoint, batch_id)
-            summaries = summaries_of(frame, kind.summary)
-            if summaries:  # there are none if the job was stopped before anything was planned
-                report = kind.report(summaries, time.monotonic() - began, wall_ms())
-                kind.keep(summaries)
+        backlog: Backlog | None = None
+        trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
+        if kind.common.trigger_ms is None:
+            trigger = {"availableNow": True}
+        with session.starting():
+            writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
+            query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
+        stop.at_once(query.stop)
+        positions = CommittedPositions(kind, query)
+        if listener.watches:
+            backlog = Backlog(positions.newest, kind.kafka, host.rests)
+            backlog.start()
+        asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
+        host.supervisor.ready()
+        try:
+            while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):  # type: ignore[arg-type]
+                host.supervisor.alive(stops=stop.asked)
+                check()
                 listener.moment(now())
-                listener.batch(report)
-                session.end_planners()
-            check()
-
-    backlog: Backlog | None = None
-    trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
-    if kind.common.trigger_ms is None:
-        trigger = {"availableNow": True}
-    with session.starting():
-        writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
-        query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
-    stop.at_once(query.stop)
-    positions = CommittedPositions(kind, query)
-    if listener.watches:
-        backlog = Backlog(positions.newest, kind.kafka, host.rests)
-        backlog.start()
-    asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
-    host.supervisor.ready()
-    try:
-        while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):  # type: ignore[arg-type]
-            host.supervisor.alive(stops=stop.asked)
-            check()
-            listener.moment(now())
-            if look.due():
-                positions.commit_when_idle()
-            if asked and not in_progress(query):
+                if look.due():
+                    positions.commit_when_idle()
+                if asked and not in_progress(query):
+                    query.stop()
+                asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
+        finally:
+            stop.at_once(None)
+            with suppress(Py4JError, OSError):  # Spark, or its JVM, may have ended
                 query.stop()
-            asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
-    finally:
-        stop.at_once(None)
-        with suppress(Py4JError, OSError):  # Spark, or its JVM, may have ended
-            query.stop()
-        if backlog is not None:
-            backlog.close()
-        positions.commit()
+            if backlog is not None:
+                backlog.close()
+            positions.commit()
 
 
 def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobState:

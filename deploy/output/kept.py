@@ -43,6 +43,14 @@ class KeptRows:
         """Returns how many left records have a row."""
         return sum(int(np.bitwise_count(bits).sum()) for _, bits in self.partitions.values())
 
+    def before(self, ends: Mapping[int, int]) -> KeptRows:
+        """Returns those before an offset of each left partition."""
+        partitions = {}
+        for p, (begin, bits) in self.partitions.items():
+            count = min(max(ends.get(p, begin) - begin, 0), 8 * len(bits))
+            partitions[p] = begin, np.packbits(np.unpackbits(bits)[:count])
+        return KeptRows(partitions)
+
     def without(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Returns the rows (`joins.rows.frames.ROW`) that are to be written: all but the results that stay."""
         results = rows["outcome"].is_in(["matched", "unmatched"]).to_numpy()

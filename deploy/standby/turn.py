@@ -42,6 +42,7 @@ LOOKS_AT_URL_EVERY_S = 0.5
 SETTLES_S = 0.5
 """Between the write of a lease and the look that shows whether another standby has written one, too."""
 MARKED_EVERY_S = 5.0
+NOBODY = "nobody, but looks whether there is a lease for some seconds more"
 TELLS_EVERY_S = 0.5
 
 
@@ -117,7 +118,9 @@ class StandbyTurn:
                     leave_mark(self._checkpoint, Mark(mark.process, mark.host, mark.since_ms, wall_ms()))
                 supervisor.alive()
                 time.sleep(LOOKS_AT_URL_EVERY_S if self._folder is None else LOOKS_EVERY_S)
-            if took is not None and said:
+            if took is not None and said == NOBODY:
+                log.info("standby: there is no lease, so nobody runs the job: this process does")
+            elif took is not None and said:
                 log.warning("standby: takes over from %s", said)
         finally:
             if said:
@@ -176,5 +179,5 @@ def _named(lease: Lease | None, holder: Holder | None) -> str:
     if holder is not None:
         return f"process {holder}"
     if lease is None:
-        return "nobody, but looks whether there is a lease for some seconds more"
+        return NOBODY
     return f"process {Holder(str(lease.process), lease.host)}"

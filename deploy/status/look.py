@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from datadelay.errors import DelayError
 from dedup.errors import DedupError
+from deploy.check.access import explained
+from deploy.check.uses import Named, to_see
 from deploy.checkpoint_file import CheckpointFile
 from deploy.checkpoint_lock import Holder, Lock, look_at_lock
 from deploy.errors import DeployError, code_of_look
@@ -111,8 +113,7 @@ def _with_batches(row: Row, kind: JobKind) -> Row:
     within(WITHIN_S, kind.find_checkpoint)
     end, row = within(WITHIN_S, lambda: _last_batch(row, kind.common))
     if not end:
-        topics = [named.topic for named in kind.topics() if not named.written]
-        within(WITHIN_S, lambda: ends_of(topics, kind.kafka))  # that they are there
+        within(WITHIN_S, lambda: ends_of(kind.topics()))  # that they are there
         return row
     found = _within_limits(row, kind, end)
     if not (found.standing.exact or found.problem):  # a running job removes the facts of a batch some batches later
@@ -141,7 +142,7 @@ def _last_batch(row: Row, job: CommonJob) -> tuple[dict[str, Any], Row]:
 
 def _with_topics(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
     read = {named.topic: named.key.removesuffix(".topic") for named in kind.topics() if not named.written}
-    ends = ends_of([*read], kind.kafka)
+    ends = ends_of(kind.topics())
     positions = kind.positions(end)
     lag = {side: sum(unread.values()) for side, unread in _by_side(read, ends, positions).items()}
     lost = dict.fromkeys(read.values(), 0)
@@ -150,7 +151,8 @@ def _with_topics(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
             lost[read[topic]] += max(ends[topic][p].start - position, 0)
     row = replace(row, lag=lag, lost={side: count for side, count in lost.items() if count})
     try:
-        return replace(row, standing=kind.standing(end, ends, wall_ms()))
+        with explained(lambda: to_see(kind.topics())):
+            return replace(row, standing=kind.standing(end, ends, wall_ms()))
     except OURS as error:
         return replace(row, problem=str(error), code=code_of_look(error))
 
@@ -165,11 +167,12 @@ def _by_side(
     }
 
 
-def ends_of(topics: Sequence[str], kafka: Mapping[str, str]) -> dict[str, Mapping[int, Ends]]:
-    """Returns where topics end. Raises `KafkaUnavailable` within seconds, `KafkaIOError`."""
-    wait_for_brokers(kafka, give_up_after_s=ANSWERED_WITHIN_S)
-    with ExitStack() as stack:
-        logs = {topic: stack.enter_context(closing(BrokerLog(topic, kafka))) for topic in topics}
+def ends_of(topics: Sequence[Named]) -> dict[str, Mapping[int, Ends]]:
+    """Returns where those topics end that are read. Raises `KafkaUnavailable` within seconds, `KafkaIOError`."""
+    seen = to_see(topics).topics
+    wait_for_brokers(seen[0].kafka, give_up_after_s=ANSWERED_WITHIN_S)
+    with explained(lambda: to_see(topics)), ExitStack() as stack:
+        logs = {named.topic: stack.enter_context(closing(BrokerLog(named.topic, named.kafka))) for named in seen}
         return {topic: log.ends() for topic, log in logs.items()}
 
 
@@ -182,7 +185,7 @@ def _of_unjoined(job: JoinJob, row: Row) -> list[Row]:
         if state is None:
             return found
         found = replace(found, batch=LastBatch(max(state.numbers.values(), default=0)))
-        ends = within(WITHIN_S, lambda: ends_of([spec.right.topic], spec.kafka))
+        ends = within(WITHIN_S, lambda: ends_of([Named("right.topic", spec.right.topic, spec.kafka)]))
         positions = {(spec.right.topic, p): at for p, at in state.positions.items()}
         (unread,) = _by_side({spec.right.topic: "right"}, ends, positions).values()
         return replace(found, lag={"right": sum(unread.values())})

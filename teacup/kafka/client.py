@@ -26,7 +26,7 @@ from teacup.base.config.secret_files import read_now
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
 from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
-from teacup.kafka.rotation import follow, rotates
+from teacup.kafka.rotation import TOKEN, follow, rotates, token_now, watch_certificate
 
 T = TypeVar("T")
 
@@ -158,6 +158,8 @@ def _with_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
     replaced is there again soon.
     """
     try:
+        if TOKEN in kafka:
+            token_now(kafka[TOKEN], time.time())  # with one that has expired librdkafka would wait for another
         return read_now(kafka)
     except ValueError as error:
         raise KafkaUnavailable(f"no client can be made: {error}") from None
@@ -169,16 +171,21 @@ class _KnowsLeaders(Protocol):
     def list_topics(self, topic: str, timeout: float, /) -> Any: ...
 
 
-def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> None:
+def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> KafkaError | None:
     """Fetches the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
+
+    Returns the error of a topic that may not even be described: an assignment would only wait for it.
 
     A call that finds no connected broker waits until librdkafka next looks for one: an assignment up to a second, the
     first call of a transactional producer half a second.
     """
     try:
-        client.list_topics(topic, timeout_s)
-    except KafkaException as error:
-        log.debug("the leaders of %s are not known yet: %s", topic, said(error.args[0]))
+        about = client.list_topics(topic, timeout_s).topics.get(topic)
+    except KafkaException as failed:
+        log.debug("the leaders of %s are not known yet: %s", topic, said(failed.args[0]))
+        return None
+    error: KafkaError | None = None if about is None else about.error
+    return error if error is not None and lacks_acl(error.code()) else None
 
 
 def producer(
@@ -216,6 +223,9 @@ def _make(
 ) -> T:
     validate(kafka)
     properties = {**_COMMON, **ours, **_with_secrets(kafka), **fixed}
+    if properties.pop(TOKEN, None) is not None:
+        properties["oauth_cb"] = lambda _: token_now(kafka[TOKEN], time.time())
+    watch_certificate(kafka)
     try:
         if not rotates(kafka):
             return kind(properties, logger=logger or librdkafka)
@@ -382,7 +392,7 @@ def failure(error: KafkaError, message: str) -> KafkaIOError:
     if is_not_let_in(error):
         return NotLetIn(message)
     if lacks_acl(error.code()):
-        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that is missing")
+        return AccessRefused(f"{message}; `teacup check --connect` names every ACL that a job lacks")
     return KafkaUnavailable(message) if is_transient(error) else KafkaIOError(message)
 
 

@@ -1,18 +1,27 @@
-"""Clients whose login is in files (`${file:PATH}`) get the new one when it changes: a thread looks every two seconds.
+"""Clients whose login is in files get the new one when it changes.
 
-librdkafka takes it for the next connection that it opens, or when brokers ask for the login again; connections that are
+    a password       as `${file:PATH}`: a thread looks every two seconds
+    a token          in the property `sasl.oauthbearer.token`, which is ours, as `${file:PATH}`: librdkafka asks for it
+                     again before it expires, and once a minute (`token_now`)
+    a certificate    the same thread warns that clients which live keep the old one: librdkafka takes no other
+
+librdkafka takes a login for the next connection that it opens, or when brokers ask for it again; connections that are
 open stay. So a password may be changed while jobs run, if its file and the brokers' own record change together.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
+import math
 import os
 import threading
 import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from teacup.base.config.secret_files import FORM, read_now
@@ -21,6 +30,9 @@ log = logging.getLogger("teacup.kafka.rotation")
 
 LOOK_EVERY_S = 2.0
 USER, PASSWORD = "sasl.username", "sasl.password"
+TOKEN = "sasl.oauthbearer.token"
+CERTIFICATE = "ssl.certificate.location"
+_ASKED_AGAIN_S = 60.0
 
 
 @dataclass(slots=True)
@@ -33,8 +45,56 @@ class _Followed:
 
 
 _followed: list[_Followed] = []
+_certificates: dict[str, float] = {}
+"""When each was last written."""
 _lock = threading.Lock()
 _threads: list[threading.Thread] = []
+
+
+def token_now(token: str, now_s: float) -> tuple[str, float]:
+    """Returns a token, and until when librdkafka is to use it: it asks again after four fifths of that.
+
+    token   as it is written in the properties. Raises ValueError if its file cannot be read, or has an expired token
+    """
+    found = read_now({TOKEN: token})[TOKEN]
+    expires_s = _expires_s(found)
+    if expires_s <= now_s:
+        raise ValueError(
+            f"{TOKEN}: the token has expired {now_s - expires_s:.0f} s ago; whoever writes it has to renew it"
+        )
+    return found, min(expires_s, now_s + _ASKED_AGAIN_S)
+
+
+def _expires_s(token: str) -> float:
+    """Returns when a token expires, if it says so as JSON Web Tokens do; who checks it are the brokers."""
+    try:
+        body = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        return float(claims["exp"])
+    except (IndexError, ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def watch_certificate(kafka: Mapping[str, str]) -> None:
+    """Warns once the client's certificate is replaced, from now on."""
+    path = kafka.get(CERTIFICATE)
+    if path is not None:
+        with _lock:
+            _certificates.setdefault(path, _written_s(path))
+            _begin()
+
+
+def _written_s(path: str) -> float:
+    try:
+        return Path(path).stat().st_mtime
+    except OSError:
+        return 0.0  # it is being replaced
+
+
+def _begin() -> None:
+    if not _threads:
+        _threads.append(threading.Thread(target=_look, name="rotation", daemon=True))
+        _threads[0].start()
 
 
 def rotates(kafka: Mapping[str, str]) -> bool:
@@ -50,15 +110,21 @@ def follow(client: Any, kafka: Mapping[str, str], made_with: Mapping[str, Any]) 
     known, has = ({name: given.get(name, "") for name in (USER, PASSWORD)} for given in (kafka, made_with))
     with _lock:
         _followed.append(_Followed(weakref.ref(client), known, has))
-        if not _threads:
-            _threads.append(threading.Thread(target=_look, name="rotation", daemon=True))
-            _threads[0].start()
+        _begin()
 
 
 def look() -> None:
     """Looks once."""
     with _lock:
         _followed[:] = [one for one in _followed if _up_to_date(one)]
+        for path, known_s in _certificates.items():
+            if (written_s := _written_s(path)) not in (0.0, known_s):
+                _certificates[path] = written_s
+                log.warning(
+                    "the certificate %s has changed: clients that live keep the one before. Restart the job before "
+                    "that one expires: brokers refuse it then (exit code 12)",
+                    path,
+                )
 
 
 def _up_to_date(one: _Followed) -> bool:
@@ -91,6 +157,7 @@ def _after_fork() -> None:
     """Threads and clients stay behind."""
     global _lock
     _followed.clear()
+    _certificates.clear()
     _threads.clear()
     _lock = threading.Lock()
 

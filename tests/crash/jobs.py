@@ -123,7 +123,7 @@ class WindowJob(_Join):
             "kafka": dict(self.traffic.kafka),
             "left": {"topic": self.topics["left"], "disorder": "0s", "format": "json"},
             "right": {"topic": self.topics["right"], "disorder": "0s"},
-            "join": {"before": f"{BEFORE_MS}ms", "after": "0s"},
+            "join": {"before": f"{BEFORE_MS}ms", "after": "0s", "path": "direct"},
             "idle": "hold",
             "outliers": 0,  # the last right record of each chunk admits its left records
             "records_per_batch": CHUNK,  # a chunk takes several batches
@@ -167,7 +167,10 @@ class ShuffledJob(WindowJob):
 
 
 class LookupWorld(_Join):
-    """The lookup join with its store, the Data Delay API, collector and feeder; faults hit one of the two jobs."""
+    """The lookup join with its store, the Data Delay API, collector and feeder; faults hit one of the two jobs.
+
+    struck   that one; empty: both are started elsewhere
+    """
 
     roles = ("left", "right", "out", *SIDES[:3])
     read = ("out", *SIDES[:3])
@@ -203,15 +206,18 @@ class LookupWorld(_Join):
         self._stack = ExitStack()
         try:
             self._parts = self._stack.enter_context(LookupParts(folder, plan))
-            other = {LOOKUP: FEEDER, FEEDER: LOOKUP}[struck]
-            self._parts.start(STORAGE, DELAY, other)
+            others = {LOOKUP: (FEEDER,), FEEDER: (LOOKUP,)}.get(struck, ())
+            self._parts.start(STORAGE, DELAY, *others)
             self._stack.enter_context(self._parts.collecting())
         except BaseException:
             self._stack.close()
             raise
 
     def document(self) -> dict[str, Any]:
-        document: dict[str, Any] = yaml.safe_load(self._parts.file(self._struck).read_text())
+        return self.document_of(self._struck)
+
+    def document_of(self, part: str) -> dict[str, Any]:
+        document: dict[str, Any] = yaml.safe_load(self._parts.file(part).read_text())
         return document
 
     def environment(self) -> Mapping[str, str]:

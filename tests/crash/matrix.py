@@ -1,6 +1,7 @@
 """The long crash matrix: many faults, drawn from a seed, and a table of the results.
 
-make crash [RUNS=200] [SEED=7] [JOBS=2] [KIND=feeder]    or    python -m tests.crash.matrix --runs 200 --seed 7 --jobs 2
+make crash [RUNS=200] [SEED=7] [JOBS=2] [KIND=feeder] [STANDBY=1]
+python -m tests.crash.matrix --runs 200 --seed 7 --jobs 2
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from rich.progress import track
 from deploy.dev.broker.broker import Broker
 from teacup.kafka.delivery.delivery import FAILPOINTS
 from tests.crash.run import Run
-from tests.crash.scenarios import JOBS, KINDS, Scenario, drawn
+from tests.crash.scenarios import JOBS, KINDS, STANDBY_TARGETS, Scenario, drawn, every, every_with_standby
+from tests.crash.standbys import StandbyRun
 from tests.support.leftovers import end_with_parent
 
 FAULTS = 10  # of one job, before it is stopped and checked
@@ -32,17 +34,20 @@ def _main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--jobs", type=int, default=1, help="run side by side, each with a broker of its own")
     parser.add_argument("--kind", choices=JOBS, help="only the faults of one kind of job, of those that are drawn")
+    parser.add_argument("--standby", action="store_true", help="the faults of jobs with a standby")
     asked = parser.parse_args()
-    print(f"seed {asked.seed}: repeat this run with --seed {asked.seed} --runs {asked.runs}", flush=True)
-    scenarios = [scenario for scenario in drawn(asked.seed, asked.runs) if asked.kind in (None, scenario.job)]
+    again = f"--seed {asked.seed} --runs {asked.runs}{' --standby' if asked.standby else ''}"
+    print(f"seed {asked.seed}: repeat this run with {again}", flush=True)
+    among = every_with_standby() if asked.standby else None
+    scenarios = [scenario for scenario in drawn(asked.seed, asked.runs, among) if asked.kind in (None, scenario.job)]
     # Only on a cluster is an executor a process of its own; the other targets are quicker without one.
-    groups: dict[tuple[str, bool], list[Scenario]] = {}
+    groups: dict[tuple[str, bool, str], list[Scenario]] = {}
     for scenario in scenarios:
-        groups.setdefault((scenario.job, scenario.target == "executor"), []).append(scenario)
+        groups.setdefault((scenario.job, scenario.target == "executor", scenario.place), []).append(scenario)
     slowest_first = sorted(groups.items(), key=lambda group: group[0][0] not in ("lookup-join", "feeder"))
     runs = [
         (job, "local-cluster[2,1,1024]" if on_cluster else "local[2]", some[at : at + FAULTS])
-        for (job, on_cluster), some in slowest_first
+        for (job, on_cluster, _), some in slowest_first
         for at in range(0, len(some), FAULTS)
     ]
     held: Counter[Scenario] = Counter()
@@ -78,7 +83,12 @@ def _main() -> int:
 def _run(seed: int, job: str, master: str, scenarios: list[Scenario]) -> list[str]:
     """After which faults the job ended by itself, with its exit codes. Raises `Violation`."""
     with tempfile.TemporaryDirectory(prefix="teacup-crash-") as folder, Broker() as broker:
-        run = Run(broker, Path(folder) / "job", seed, master, job)
+        where, place = Path(folder) / "job", scenarios[0].place
+        run = (
+            StandbyRun(broker, where, seed, master, job, place=place)
+            if place
+            else Run(broker, where, seed, master, job)
+        )
         for scenario in scenarios:
             run.run(scenario)
         run.finish()
@@ -88,12 +98,13 @@ def _run(seed: int, job: str, master: str, scenarios: list[Scenario]) -> list[st
 def _table(held: Counter[Scenario]) -> str:
     """Markdown: faults that held, by job, target, kind and point."""
     lines = [f"| job | target | kind | {' | '.join(FAILPOINTS)} |", "|---" * (3 + len(FAILPOINTS)) + "|"]
-    drawn = {scenario.job for scenario in held}
-    for job, (targets, points) in JOBS.items():
-        for target in targets if job in drawn else ():
+    for job, place in dict.fromkeys((one.job, one.place) for one in (*every(), *every_with_standby()) if held[one]):
+        points, targets = JOBS[job][1], STANDBY_TARGETS if place else JOBS[job][0]
+        for target in targets:
             for kind in KINDS:
-                counts = (str(held[Scenario(target, kind, one, job)]) if one in points else "" for one in FAILPOINTS)
-                lines.append(f"| {job} | {target} | {kind} | {' | '.join(counts)} |")
+                of = [held[Scenario(target, kind, one, job, place)] if one in points else "" for one in FAILPOINTS]
+                where = f", {place}" if place else ""
+                lines.append(f"| {job}{where} | {target} | {kind} | {' | '.join(map(str, of))} |")
     return "\n".join(lines)
 
 

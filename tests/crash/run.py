@@ -104,14 +104,17 @@ class Run:
     def finish(self) -> None:
         """Stop the job, and check all that must hold. Raises `Violation`."""
         try:
-            if self._job.process.poll() is None:
-                self._until(lambda: bool(self._job.lines), "the job does not start")  # no signal before it takes any
-                code = self._job.stop()
-                if code != ExitCode.DONE:
-                    raise self._violation(f"the job ended with {code}: {self._job.logged()}")
+            self._stop()
             self._check()
         finally:
             self.close()
+
+    def _stop(self) -> None:
+        if self._job.process.poll() is None:
+            self._until(lambda: bool(self._job.lines), "the job does not start")  # no signal before it takes any
+            code = self._job.stop()
+            if code != ExitCode.DONE:
+                raise self._violation(f"the job ended with {code}: {self._job.logged()}")
 
     def close(self) -> None:
         if self._process is not None and self._process.process.poll() is None:
@@ -247,12 +250,12 @@ class Run:
         deadline = time.monotonic() + DEADLINE_S
         restarts = 0
         while not condition():
-            if self._job.process.poll() is not None:
+            for process in self._gone():
                 if restarts == 3:
-                    raise self._violation(f"the job does not stay up ({what}): {self._job.logged()}")
+                    raise self._violation(f"the job does not stay up ({what}): {process.logged()}")
                 restarts += 1
-                self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {self._job.process.returncode}")
-                self._process = self._start()  # as whatever runs the job would
+                self.ended.append(f"{self.done[-1] if self.done else 'the start'}: {process.process.returncode}")
+                self._replace(process)
             if (why := self.job.ended()) is not None:
                 if restarts == 3:
                     raise self._violation(f"a process beside the job does not stay up ({what}): {why}")
@@ -261,6 +264,14 @@ class Run:
             if time.monotonic() > deadline:
                 raise self._violation(f"{what}: {self._written_so_far()}\n{self._job.logged()}\n{self.job.beside()}")
             time.sleep(0.02)
+
+    def _gone(self) -> list[JobProcess]:
+        """Processes of the job that have ended by themselves."""
+        return [self._job] if self._job.process.poll() is not None else []
+
+    def _replace(self, gone: JobProcess) -> None:
+        """Start it again, as whatever runs the job would."""
+        self._process = self._start()
 
     def _written_so_far(self) -> str:
         """How far reader and topics are, after a wait that was too long."""

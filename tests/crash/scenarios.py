@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from teacup.kafka.delivery.delivery import FAILPOINTS
+from tests.crash.places import PLACES
 
 JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "window-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
@@ -16,6 +17,15 @@ JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
 }
 """What is tested -> its targets and its points. The last two have no transactions, and so no commit of their own."""
+
+STANDBYS: Mapping[str, tuple[str, ...]] = {
+    "window-join": PLACES,
+    "shuffled-join": PLACES,
+    "lookup-join": PLACES,
+    "dedup": ("folder",),
+}
+"""Jobs with a standby -> where their checkpoint may lie."""
+STANDBY_TARGETS = ("active", "standby", "both", "broker", "worker", "planner")
 
 KINDS = ("kill", "pause", "stop")
 
@@ -28,15 +38,25 @@ class Scenario:
     kind    kill (-9; of jobs with transactions the worker at the point outlives its driver or executor, and continues
                as a zombie when another attempt has delivered) | pause (SIGSTOP for 10 s, then SIGCONT) | stop (SIGTERM)
     point   of the delivery (`teacup.kafka.delivery.delivery`) at which it happens
+    place   of the checkpoint (`tests.crash.places`), of a job with a standby; empty: it has none. Its targets are
+
+        active    the process that runs the job, with all or some of what it has started. A pause lasts until the
+                  standby has written everything
+        standby   the active one is killed, and the standby while it takes over
+        both      at once
+        broker    the active one is killed, and the broker while the standby takes over
+        worker, planner   one process of the active one's
     """
 
     target: str
     kind: str
     point: str
     job: str = "window-join"
+    place: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.target} of the {self.job} at {self.point}"
+        where = f" with a standby and its checkpoint in: {self.place}," if self.place else ""
+        return f"{self.kind} {self.target} of the {self.job}{where} at {self.point}"
 
 
 def every() -> list[Scenario]:
@@ -49,11 +69,22 @@ def every() -> list[Scenario]:
     ]
 
 
-def drawn(seed: int, count: int) -> Iterator[Scenario]:
+def every_with_standby() -> list[Scenario]:
+    return [
+        Scenario(target, kind, point, job, place)
+        for job, places in STANDBYS.items()
+        for place in places
+        for target in STANDBY_TARGETS
+        for kind in KINDS
+        for point in JOBS[job][1]
+    ]
+
+
+def drawn(seed: int, count: int, among: Sequence[Scenario] | None = None) -> Iterator[Scenario]:
     """`count` scenarios: the whole matrix in an order of the seed's, again and again."""
     numbers = random.Random(seed)
     while count > 0:
-        order = every()
+        order = every() if among is None else [*among]
         numbers.shuffle(order)
         yield from order[:count]
         count -= len(order)
@@ -80,4 +111,20 @@ SHORT_OF_OTHERS = {
     "lookup-join": (Scenario("driver", "kill", "before_commit", "lookup-join"),),
     "feeder": (Scenario("driver", "kill", "after_commit", "feeder"),),
     "dedup": (Scenario("worker", "kill", "producing", "dedup"),),
+}
+SHORT_WITH_STANDBY = {
+    "folder": (
+        Scenario("active", "kill", "before_commit", place="folder"),
+        Scenario("active", "pause", "producing", place="folder"),
+        Scenario("standby", "kill", "after_commit", place="folder"),
+        Scenario("both", "kill", "before_commit", place="folder"),
+        Scenario("broker", "kill", "before_commit", place="folder"),
+        Scenario("worker", "kill", "after_commit", place="folder"),
+        Scenario("planner", "kill", "before_produce", place="folder"),
+    ),
+    "shared": (Scenario("active", "pause", "after_commit", place="shared"),),
+    "url": (
+        Scenario("active", "kill", "producing", place="url"),
+        Scenario("active", "pause", "before_commit", place="url"),
+    ),
 }

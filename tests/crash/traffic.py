@@ -66,7 +66,10 @@ class Traffic:
                 time_ms = mine[at - 1].time_ms
                 self.dead.add(f"{p}:{known + at}")
                 self.late.add(f"{p}:{known + at + 1}")
-                mine[at:at] = [Put(p, b"bad", time_ms, b"{no json"), Put(p, mine[0].key, time_ms - LATE_MS, b"{}")]
+                mine[at:at] = [
+                    Put(p, b"bad-%d" % p, time_ms, b"{no json"),
+                    Put(p, mine[0].key, time_ms - LATE_MS, b"{}"),
+                ]
             puts += mine
         self.left += puts
         return puts

@@ -12,7 +12,8 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
-from deploy.check.checks import Checks, Named
+from deploy.check.checks import Checks
+from deploy.check.uses import Named
 from deploy.cli.app import app
 from deploy.job import CommonJob
 from deploy.jobfile.job_keys import JobKeys

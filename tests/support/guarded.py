@@ -8,17 +8,21 @@ mutual  SSL, with a client's certificate, whose common name is the user
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pytest
 import trustme
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -80,13 +84,19 @@ class Guarded:
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         given = UserScramCredentialUpsertion(name, credential, PASSWORD.encode())
         self.admin.alter_user_scram_credentials([given])[name].result(30)
-        wait_until(lambda: self.admin.describe_user_scram_credentials([name])[name].result(30))
+        wait_until(lambda: self._knows(name))
         return {
             **self._to(listener),
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": name,
             "sasl.password": PASSWORD,
         }
+
+    def _knows(self, name: str) -> bool:
+        """Whether the broker has read a new user in its log."""
+        with suppress(KafkaException):
+            return bool(self.admin.describe_user_scram_credentials([name])[name].result(30))
+        return False
 
     def bearer(self, listener: str = "secure") -> dict[str, str]:
         """Properties of a new user, who logs in with a token."""
@@ -97,9 +107,17 @@ class Guarded:
             "sasl.oauthbearer.config": f"principal=user-{uuid.uuid4().hex[:8]}",
         }
 
-    def certified(self) -> dict[str, str]:
-        """Properties of a new user, who logs in with a certificate."""
-        name = f"user-{uuid.uuid4().hex[:8]}"
+    def token_in(self, file: Path) -> dict[str, str]:
+        """Properties of a new user, who logs in with a token in a file, that `write_token` writes."""
+        return {
+            **self._to("secure"),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token": f"${{file:{file}}}",
+        }
+
+    def certified(self, name: str | None = None) -> dict[str, str]:
+        """Properties of a user, a new one without a name, who logs in with a new certificate."""
+        name = name or f"user-{uuid.uuid4().hex[:8]}"
         signer = trustme.CA.from_pem((self.folder / "ca.pem").read_bytes(), (self.folder / "ca.key").read_bytes())
         certificate = signer.issue_cert(f"{name}.example", common_name=name)
         files = {
@@ -137,12 +155,45 @@ class Guarded:
         )
         wait_until(lambda: set(bindings) <= set(self.admin.describe_acls(anything).result(30)))
 
+    def revoke(self, user: str, grant: Grant, operation: str) -> None:
+        """Takes one operation of a grant away, and waits until the broker has read it in its log."""
+        taken = AclBindingFilter(
+            *(_KINDS[grant.resource], grant.name, _pattern(grant), f"User:{user}", "*"),
+            *(_OPERATIONS[operation], _ALLOW),
+        )
+        self.admin.delete_acls([taken])[taken].result(30)
+        wait_until(lambda: not self.admin.describe_acls(taken).result(30))
+
+    def asked(self, user: str) -> Iterator[tuple[bool, str, str, str]]:
+        """Yields what the broker decided about a user: whether it allowed it, resource, name, operation."""
+        for decided in _DECIDED.finditer((self.folder / "data" / "broker.log").read_text(errors="replace")):
+            if decided["user"] == user:
+                resource = _LOGGED[decided["resource"]]
+                yield decided["answer"] == "Allowed", resource, decided["name"], decided["operation"].replace("_", "")
+
 
 _ALLOW = AclPermissionType.ALLOW
+_LOGGED = {"Topic": "topic", "Group": "group", "TransactionalId": "transactional-id", "Cluster": "cluster"}
+_DECIDED = re.compile(
+    r"Principal = User:(?P<user>\S+) is (?P<answer>Allowed|Denied) operation = (?P<operation>\S+) from host = \S+ "
+    r"on resource = (?P<resource>\w+):\w+:(?P<name>\S+) for"
+)
 
 
 def _pattern(grant: Grant) -> ResourcePatternType:
     return ResourcePatternType.PREFIXED if grant.prefixed else ResourcePatternType.LITERAL
+
+
+def write_token(file: Path, user: str, lives_s: float) -> None:
+    """Replaces the token of a user: not signed, as this broker takes them."""
+    now_s = time.time()
+    claims = {"sub": user, "iat": now_s, "exp": now_s + lives_s}
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
+    ]
+    new = file.with_suffix(".new")
+    new.write_text(".".join((*parts, "")) + "\n")
+    new.replace(file)
 
 
 def name_of(user: Mapping[str, str]) -> str:
@@ -173,10 +224,21 @@ def _started(folder: Path) -> Iterator[str]:
     Broker(folder / "data")  # chooses the ports
     plain, controller = (folder / "data" / "ports").read_text().split()
     ports = {"PLAINTEXT": plain, **{name.upper(): str(free_port()) for name in _PROTOCOLS}}
-    broker = Broker(folder / "data", _settings(folder, ports, controller))
-    with broker:
+    with _Witness(folder / "data", _settings(folder, ports, controller)):
         addresses = {"plain" if name == "PLAINTEXT" else name.lower(): f"127.0.0.1:{p}" for name, p in ports.items()}
         yield json.dumps({"addresses": addresses, "folder": str(folder)})
+
+
+class _Witness(Broker):
+    """A broker that also logs what its authorizer allows, not only what it denies."""
+
+    def _java_options(self, jars: Path) -> list[str]:
+        more = self.folder / "authorizer.properties"
+        more.write_text("logger.authorizer.name=kafka.authorizer.logger\nlogger.authorizer.level=debug\n")
+        return [
+            f"{option},{more}" if "log4j2.configurationFile" in option else option
+            for option in super()._java_options(jars)
+        ]
 
 
 def _settings(folder: Path, ports: Mapping[str, str], controller: str) -> dict[str, str]:
@@ -197,6 +259,7 @@ def _settings(folder: Path, ports: Mapping[str, str], controller: str) -> dict[s
             f"{begin}.sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
             f"{begin}.scram-sha-512.sasl.jaas.config": _SCRAM,
             f"{begin}.oauthbearer.sasl.jaas.config": f'{_TOKEN} unsecuredLoginStringClaim_sub="broker";',
+            f"{begin}.connections.max.reauth.ms": "3600000",  # a connection does not outlive the token of its login
         }
     for name in ("secure", "mutual"):
         begin = f"listener.name.{name}.ssl"

@@ -3,7 +3,7 @@
     SBOM        cyclonedx-bom writes dist/teacup-joins.cdx.json
     audit       pip-audit asks an index of advisories (`--index pypi` or `osv`). If it does not answer, or does not know
                 the packages (a mirror has no advisories), that is said, and counts as not done: exit code 2
-    licences    pip-licenses; each must be one of `ALLOWED`
+    licences    those that the packages' metadata name; each must be one of `ALLOWED` (`make test` looks at them, too)
 
 The tools run in an environment of their own; the packages that they look at are those of `--python`.
 """
@@ -51,15 +51,15 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
     asked = parser.parse_args()
     asked.to.mkdir(parents=True, exist_ok=True)
-    pinned = _printed([str(asked.python), "-m", "deploy.dev.release.shipped"])
-    print(f"shipped: {len(pinned.splitlines())} packages")
+    rows = [line.split("\t") for line in _printed([str(asked.python), "-m", "deploy.dev.release.shipped"]).splitlines()]
+    print(f"shipped: {len(rows)} packages")
     with tempfile.TemporaryDirectory() as folder:
         pins = Path(folder) / "shipped.txt"
-        pins.write_text(pinned)
+        pins.write_text("".join(f"{pin}\n" for pin, _ in rows))
         codes = [
             _sbom(pins, asked.to / "teacup-joins.cdx.json"),
             _audit(pins, asked.index),
-            _licences(pinned, asked.python),
+            _licences([(*pin.partition("==")[::2], licence) for pin, licence in rows]),
         ]
     return max(codes)
 
@@ -106,26 +106,12 @@ def _audit(pins: Path, index: str) -> int:
     return 1 if wrong else NOT_DONE * bool(unknown)
 
 
-def _licences(pinned: str, python: Path) -> int:
-    names = [line.partition("==")[0] for line in pinned.splitlines()]
-    command = [
-        str(BIN / "pip-licenses"),
-        "--python",
-        str(python),
-        "--format",
-        "json",
-        "--from",
-        "mixed",
-        "--packages",
-        *names,
-    ]
-    rows = json.loads(_printed(command))
-    found = [(row["Name"], row["Version"], row["License"]) for row in rows]
+def _licences(found: Sequence[tuple[str, str, str]]) -> int:
     wrong = list(refused(found))
-    print(f"licences: {len(found)} packages of {len(names)}, {len(wrong)} not allowed")
+    print(f"licences: {len(found)} packages, {len(wrong)} not allowed")
     for line in wrong:
         print(f"  {line}")
-    return int(bool(wrong) or len(found) != len(names))
+    return int(bool(wrong))
 
 
 def _printed(command: Sequence[str]) -> str:

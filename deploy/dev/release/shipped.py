@@ -1,4 +1,4 @@
-"""Which packages users install with Teacup and all its extras, in the versions that were tested here.
+"""Which packages users install with Teacup and all its extras, in the versions that were tested here; their licences.
 
 The environment of the developers has more; only what is reachable from `teacup-joins[...]` is shipped.
 """
@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, distribution
+from dataclasses import dataclass
+from importlib.metadata import PackageMetadata, PackageNotFoundError, distribution
 
 OURS = "teacup-joins"
 EXTRAS = ("testing", "serve", "postgresql", "redis", "registry", "otlp", "lineage")
 
 
-def shipped() -> Mapping[str, str]:
-    """Returns name -> version, sorted, without Teacup itself."""
-    found: dict[str, str] = {}
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """A package. licence: as its metadata says; empty if they do not."""
+
+    version: str
+    licence: str
+
+
+def shipped() -> Mapping[str, Shipped]:
+    """Returns the packages by name, sorted, without Teacup itself."""
+    found: dict[str, Shipped] = {}
     left: list[tuple[str, tuple[str, ...]]] = [(OURS, EXTRAS)]
     seen = set()
     while left:
@@ -28,7 +37,7 @@ def shipped() -> Mapping[str, str]:
         except PackageNotFoundError:
             continue  # for another platform, or another Python
         if name != OURS:
-            found[_normal(name)] = installed.version
+            found[_normal(name)] = Shipped(installed.version, _licence(installed.metadata))
         left += _needed(installed.requires or (), extras)
     return dict(sorted(found.items()))
 
@@ -45,10 +54,17 @@ def _needed(requirements: Sequence[str], extras: Sequence[str]) -> list[tuple[st
     return needed
 
 
+def _licence(about: PackageMetadata) -> str:
+    """Returns the SPDX expression, or what older metadata have: classifiers, or the first line of a text."""
+    classifiers = [text.rpartition(" :: ")[2] for text in about.get_all("Classifier", ()) if "License ::" in text]
+    expression, text = (str(about[key]) if key in about else "" for key in ("License-Expression", "License"))
+    return expression or "; ".join(classifiers) or text.partition("\n")[0]
+
+
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 if __name__ == "__main__":
-    for package, version in shipped().items():
-        print(f"{package}=={version}")
+    for name, package in shipped().items():
+        print(f"{name}=={package.version}\t{package.licence}")

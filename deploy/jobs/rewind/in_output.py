@@ -48,7 +48,7 @@ def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence
 
     Raises `ForeignRow`, `DataLoss` (the latter not if the join continues after a loss, `on_data_loss`), `KafkaIOError`.
     """
-    topic, kafka = job.output.topic, committed_only({**job.spec.kafka, **job.output.kafka})
+    topic, kafka = job.output.topic, committed_only(job.written_with)
     found = _Found(topic, first, [BatchTag.of(job.spec.name, generation, 0).origin for generation in generations])
     with closing(BrokerLog(topic, kafka)) as log, closing(RangeReader(topic, kafka)) as reader:
         if "compact" in log.config().get("cleanup.policy", ""):

@@ -34,6 +34,7 @@ class Past:
     """What a checkpoint has done.
 
     number       of its folder
+    after        of the folder that has its last batch: the same, unless a rewind was undone and nothing done since
     plan         of its last batch
     completed    whether that batch was
     left         the offset before which every left record of a partition was delivered
@@ -42,6 +43,7 @@ class Past:
     """
 
     number: int
+    after: int
     plan: BatchPlan
     completed: bool
     left: Mapping[int, int]
@@ -50,7 +52,10 @@ class Past:
 
 
 def past_of(job: JoinJob, number: int) -> Past:
-    """Returns what a folder of a job's checkpoint has done; one without any batch has done what is before it.
+    """Returns what a folder of a job's checkpoint has done.
+
+    One without any batch has done what the one before it has. If a rewind made it, it is as if that had not been asked
+    for; if an undo made it, left goes on where the undo has put it.
 
     Raises `CheckpointUnusable` if nothing was done, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
@@ -59,15 +64,20 @@ def past_of(job: JoinJob, number: int) -> Past:
     plan, note = checkpoint.newest(), checkpoint.moved()
     rewound = None if note is None else note.rewound
     if plan is None:
-        if rewound is None:
+        if note is None or rewound is None:
             raise CheckpointUnusable(f"checkpoint {here.checkpoint!r} has no batch of a join: there is no way back")
-        return past_of(job, rewound.after)
+        if rewound.to_ms is not None and rewound.before is not None:
+            return past_of(job, rewound.before)
+        past = past_of(job, rewound.after)
+        all_known = past.completed and rewound.kept is None
+        return replace(past, number=number, completed=all_known, left=note.left, before=rewound.before)
     checkpoint.check_name(job.spec.name)
     completed = checkpoint.is_committed()
     state = state_after(as_it_was(job.spec, plan), plan, here.facts_folders) if completed else plan
     before = () if note is None else (note.generation,)
     return Past(
         number=number,
+        after=number,
         plan=plan,
         completed=completed,
         left=Handover.of(state, here.checkpoint, job.spec, job.output.topic).left,
@@ -82,6 +92,7 @@ class Begins:
 
     spec      the join, with the path that it takes
     left, right   the offset of each partition; right: empty for a lookup join
+    reached       of left, where the time begins; a partition that was not read so far goes on before it
     lost      what retention has deleted, for people; empty: nothing
     """
 
@@ -90,6 +101,7 @@ class Begins:
     topic_id: str
     left: Mapping[int, int]
     right: Mapping[int, int]
+    reached: Mapping[int, int]
     lost: tuple[str, ...]
 
 
@@ -131,4 +143,4 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
             right_from = {p: r.start for bucket in first.buckets.values() for p, r in bucket.right.items()}
             if (count := first.skipped.get("left_without_right", 0)) > 0:
                 lost = (*lost, f"retention has deleted right records that about {count} left records may match")
-        return Begins(spec, listing, left.topic_id(), offsets, right_from, lost)
+        return Begins(spec, listing, left.topic_id(), offsets, right_from, found.offsets, lost)

@@ -14,6 +14,7 @@ they need. It claims the output if the receipts still say what was noted. The ol
 An undo before that start names the old folder again. After it, rows may have been written past where the old folder
 ended, so an undo is a rewind too: each left partition goes on where the old folder had got, or the new one if that is
 further, and no row follows twice. If a batch of either was not completed, the rows that it has written stay (`KEEP`).
+So do those of a batch that was not completed and begins before the time of a rewind with `AGAIN`, up to that time.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Rewinding:
     was, left   by left partition, how far it was read, and where it goes on
     right    where right is read from; empty: that follows at the start
     kept     how many left records have rows that stay; None: not looked at
+    before   of all rows that are written again: how many left records of before the time keep theirs
     lost     what retention has deleted
     """
 
@@ -63,6 +65,7 @@ class Rewinding:
     left: Mapping[int, int]
     right: Mapping[int, int]
     kept: int | None = None
+    before: int = 0
     lost: tuple[str, ...] = ()
 
 
@@ -89,18 +92,28 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
             raise CheckpointUnusable(f"the job has read nothing from {iso(time_ms)} on: there is nothing to go back to")
         here = replace(job, spec=begins.spec)
         receipts = {} if dry_run else _receipts(here, past.plan)
-        kept = None
+        kept = stay = None
         if written is WrittenRows.KEEP:
             kept = rows_in_output(here, begins.left, past.generations)
+        elif not past.completed and any(begins.left[p] < offset for p, offset in begins.reached.items()):
+            if job.spec.policy is Policy.ALL:
+                raise CheckpointUnusable(
+                    f"batch {past.plan.number} was not completed, and begins before {iso(time_ms)}: with the policy "
+                    "`all` it is not known which of its rows are missing. Start the job once, and stop it with Ctrl-C; "
+                    "or rewind to an earlier time"
+                )
+            stay = rows_in_output(here, begins.left, past.generations).before(begins.reached)
         number = place.newest + 1
         if not dry_run:
-            _go_on(job, number, past, begins.left, to_ms=time_ms, before=past.number, receipts=receipts, kept=kept)
+            stays = stay if kept is None else kept
+            _go_on(job, number, past, begins.left, to_ms=time_ms, before=past.number, receipts=receipts, kept=stays)
     return Rewinding(
         number=number,
         was=past.left,
         left=begins.left,
         right=begins.right,
         kept=None if kept is None else kept.count,
+        before=0 if stay is None else stay.count,
         lost=begins.lost,
     )
 
@@ -153,14 +166,14 @@ def _go_on(
     """Notes in a new folder how the job goes on after what `past` has done, and names that folder."""
     note = Rewound(
         to_ms=to_ms,
-        after=past.number,
+        after=past.after,
         before=before,
         completed=past.completed,
         generations=past.generations,
         receipts={n: receipt.to_text() for n, receipt in receipts.items()},
         kept=None if kept is None else kept.to_json(),
     )
-    handover = Handover.of(past.plan, folder(job.locked, past.number), job.spec, job.output.topic)
+    handover = Handover.of(past.plan, folder(job.locked, past.after), job.spec, job.output.topic)
     topic_id = past.plan.topics["left"][0]
     Checkpoint(folder(job.locked, number)).keep_moved(replace(handover, topic_id=topic_id, left=left, rewound=note))
     go_on_in(job.locked, Place(number, number))
@@ -170,5 +183,5 @@ def _receipts(job: JoinJob, plan: BatchPlan) -> dict[int, Receipt]:
     """Returns the receipts, and fences earlier writers; of a job without exactly once none."""
     if not job.output.exactly_once:
         return {}
-    kafka = {**job.spec.kafka, **job.output.kafka}
+    kafka = job.written_with
     return settled(kafka, buckets_of(job, plan.parts or 1))

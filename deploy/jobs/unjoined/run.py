@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from datadelay.watermark import UNKNOWN
-from deploy.check.checks import Named, side_outputs
+from deploy.check.access import explained
+from deploy.check.uses import Use, to_judge
 from deploy.job import JoinJob
 from deploy.jobs.query import failed
 from deploy.jobs.replan import nothing_is_in
@@ -95,7 +96,9 @@ def run_unjoined(
 
     def work() -> ExitCode:
         check_java()
-        if not ready(wait, _topics(job), lambda: stop.asked):
+        with explained(lambda: _use(job)):
+            begins = ready(wait, _use(job).topics, lambda: stop.asked)
+        if not begins:
             return ExitCode.DONE
         with closing(Logs.of(job)) as logs:
             return _run(job, logs, lines, stop, start, at_once)
@@ -103,13 +106,8 @@ def run_unjoined(
     return with_lock(folder_of(job.checkpoint), work)
 
 
-def _topics(job: JoinJob) -> list[Named]:
-    spec, output = job.spec, job.output
-    return [
-        Named("right.topic", spec.right.topic, spec.kafka),
-        Named("output.topic", output.topic, spec.kafka),
-        *side_outputs({"unjoined": output.unjoined}, {**spec.kafka, **output.kafka}, also_read=output.exactly_once),
-    ]
+def _use(job: JoinJob) -> Use:
+    return to_judge(job, _buckets(job, [0])[0], _kafka(job))
 
 
 def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | None, at_once: int) -> ExitCode:
@@ -123,7 +121,8 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 state = replace(state, under_way=None)
             left_behind = state is not None and state.under_way is not None
             if not left_behind:
-                state = _planned(job, logs, state, start, at_once)
+                with explained(lambda: _use(job)):
+                    state = _planned(job, logs, state, start, at_once)
             if state is None or state.under_way is None:
                 if session is None:
                     _nothing(job, state, lines)

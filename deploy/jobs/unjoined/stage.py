@@ -138,7 +138,8 @@ def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Delive
     """Judges one share of right and delivers its unjoined records."""
     topic = work.job.output.unjoined
     assert topic is not None
-    output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None, late=None)
+    output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None)
+    output = replace(output, dead_letter=None, late=None, unmatched=None)  # nothing goes there
     return deliver_stage(work.spec, output)(_items(work, partition, joined))
 
 

@@ -24,23 +24,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from confluent_kafka import KafkaError
-
 from teacup.base.now import wall_ms
-from teacup.base.process import within
 from teacup.kafka import client
 from teacup.kafka.delivery.delivery import TransactionalWriter
-from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, access_refused, read_receipt, settle
+from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, read_receipt, settle
 from teacup.kafka.delivery.receipt import Batch, Receipt, bare_claims, check_start, check_term, next_term
 from teacup.kafka.errors import Fenced
-from teacup.kafka.log.groups import error_codes
 from teacup.kafka.write.producer import Clients
 
 log = logging.getLogger("teacup.kafka.delivery.claim")
 
 CLAIMS = 10
 _PAUSE_S = 0.5
-ASK_AFTER_S = 3.0
 
 
 def begin(
@@ -70,7 +65,6 @@ def begin(
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
     """
-    _check_access(kafka, buckets, clients)
     if not planned:
         buckets = [*buckets, *_beyond(kafka, buckets[-1], clients)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -134,21 +128,6 @@ def settled(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         receipts = pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], found)
     return {bucket.number: receipt for bucket, receipt in zip(found, receipts, strict=True) if receipt is not None}
-
-
-def _check_access(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients) -> None:
-    """Finds out why, if the first receipt does not arrive; the read itself only learns that nobody answers.
-
-    Raises the `KafkaIOError` that names group and ACL if the broker refuses one; returns if nobody answers.
-    """
-    try:
-        within(ASK_AFTER_S, lambda: read_receipt(kafka, buckets[0], clients))
-    except TimeoutError:
-        by_group = {bucket.group: bucket for bucket in buckets}
-        for group, code in (error_codes(kafka, list(by_group)) or {}).items():
-            refused = access_refused(by_group[group], KafkaError(code))
-            if refused is not None:
-                raise refused from None
 
 
 def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> Iterator[OutputBucket]:

@@ -32,6 +32,7 @@ from teacup.kafka.errors import (
     TopicMissing,
 )
 from teacup.kafka.grants import Grant
+from teacup.kafka.log.groups import committed
 from teacup.kafka.write.producer import Clients
 from teacup.kafka.write.writer import TopicWriter
 
@@ -255,7 +256,7 @@ def read_receipt(
 
     def ask() -> TopicPartition:
         try:
-            found = consumer.committed([TopicPartition(bucket.topic, 0)], client.REQUEST_TIMEOUT_S)[0]
+            (found,) = committed(consumer, [TopicPartition(bucket.topic, 0)])
         except KafkaException as error:
             raise _translated(error.args[0], bucket) from error
         if found.error is not None:

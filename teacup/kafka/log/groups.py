@@ -7,9 +7,10 @@ call succeeds, so every answer is checked.
 Positions are read and written through a consumer that joins no group, not through the admin client's group calls:
 those end the process when the coordinator moves or its topic is just being created (librdkafka issue 5040).
 
-Such a consumer gets no error if the broker refuses it access: it looks for the coordinator until its time-out. The
-admin client gets the error at once, but a failed librdkafka assertion ends its process if a broker goes down during the
-call. So `error_codes` asks in a process of its own, and only if a group cannot be read.
+If the broker refuses such a consumer its group, the call looks for the coordinator until its time-out; the reason is
+given to whoever polls the consumer (`committed`). What a user may do with a group only the admin client learns, and a
+failed librdkafka assertion ends its process if a broker goes down during the call: `error_codes` asks in a process of
+its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
+from typing import Any, Protocol
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -57,6 +59,7 @@ _PASSING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 ANSWERED_WITHIN_S = 10.0
+_FIRST_TRY_S = 1.0
 _STARTED_WITHIN_S = 20.0
 _PAUSE_S = 0.5
 
@@ -90,6 +93,31 @@ class LatestOffsets:
                 group = None
 
 
+class _HasGroup(Protocol):
+    """Any consumer."""
+
+    def committed(self, partitions: list[TopicPartition], timeout: float, /) -> list[TopicPartition]: ...
+
+    def poll(self, timeout: float, /) -> Any: ...
+
+
+def committed(consumer: _HasGroup, asked: Sequence[TopicPartition]) -> list[TopicPartition]:
+    """Returns the committed offsets of a consumer's group. Raises `KafkaException`, soon if the group is refused."""
+    deadline, within_s = time.monotonic() + client.REQUEST_TIMEOUT_S, _FIRST_TRY_S
+    while True:
+        try:
+            return consumer.committed(list(asked), within_s)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT:
+                raise
+            event = consumer.poll(0)
+            if event is not None and (why := event.error()) is not None and client.is_about_its_group(why):
+                raise KafkaException(why) from error
+            if (left_s := deadline - time.monotonic()) <= 0:
+                raise
+            within_s = min(2 * within_s, left_s)
+
+
 class GroupOffsets:
     """Reads and writes the committed offsets of one group. Calls are retried, then raise `KafkaUnavailable`."""
 
@@ -111,7 +139,7 @@ class GroupOffsets:
 
         def ask() -> dict[Spot, tuple[int | None, str]]:
             try:
-                answers: list[TopicPartition] = self._own_consumer().committed(asked, client.REQUEST_TIMEOUT_S)
+                answers = committed(self._own_consumer(), asked)
             except KafkaException as error:
                 raise self._translated(error.args[0], _READ, None) from error
             self._check(answers, _READ)

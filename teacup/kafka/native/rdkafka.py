@@ -15,6 +15,7 @@ from confluent_kafka import cimpl
 
 from teacup.kafka.native import library
 from teacup.kafka.native.library import INT, INT32, INT64, POINTER, TEXT
+from teacup.kafka.rotation import TOKEN
 
 log = logging.getLogger("teacup.kafka.native")
 
@@ -101,7 +102,7 @@ def _bind(teacup: ctypes.CDLL) -> tuple[Functions | None, str | None]:
 
 
 def takes(kafka: Mapping[str, str]) -> bool:
-    """Returns whether librdkafka understands all properties; a few are confluent-kafka's own."""
-    return "plugin.library.paths" not in kafka and (
+    """Returns whether librdkafka understands all properties; a few are confluent-kafka's own, or ours."""
+    return not {"plugin.library.paths", TOKEN} & kafka.keys() and (
         kafka.get("sasl.oauthbearer.metadata.authentication.type", "").lower() != "aws_iam"
     )

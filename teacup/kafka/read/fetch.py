@@ -214,7 +214,9 @@ class MessageFetch(PartitionFetch):
         self._ahead: list[Any] = []  # fetched, at or beyond the position
         self._pieces: list[pa.RecordBatch] = []
         self._consumer: Consumer = client.consumer(kafka, TUNING, self._on_error)
-        client.learn(self._consumer, topic, timeout_s)
+        if (refused := client.learn(self._consumer, topic, timeout_s)) is not None:
+            self._consumer.close()
+            raise client.translate(refused, "read", topic)
 
     def _assign(self, partition: int, start: int) -> None:
         self._consumer.assign([TopicPartition(self.topic, partition, start)])

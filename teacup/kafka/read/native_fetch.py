@@ -33,6 +33,22 @@ _REASON_BYTES = 512
 _LEVELS = [logging.CRITICAL] * 3 + [logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG]
 """Of syslog's levels 0 to 7, as confluent-kafka translates them."""
 
+
+class _Topic(ctypes.Structure):
+    """`rd_kafka_metadata_topic`."""
+
+    _fields_ = (("topic", TEXT), ("partition_count", INT), ("partitions", POINTER), ("err", INT))
+
+
+class _Metadata(ctypes.Structure):
+    """The beginning of `rd_kafka_metadata`."""
+
+    _fields_ = (
+        *(("broker_count", INT), ("brokers", POINTER)),
+        *(("topic_count", INT), ("topics", ctypes.POINTER(_Topic))),
+    )
+
+
 _ErrorCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, POINTER)
 _LogCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, TEXT)
 
@@ -88,18 +104,22 @@ class OwnConsumer:
                     self._kafka.rd_kafka_error_destroy(error)
                     raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
-    def learn(self, topic: str, timeout_s: float) -> None:
+    def learn(self, topic: str, timeout_s: float) -> KafkaError | None:
         """Fetches the topic's leaders, as `client.learn`."""
         found = POINTER()
         name = self._kafka.rd_kafka_topic_new(self.handle, topic.encode(), None)
         if not name:
-            return  # not a name that a topic can have; assigning it will say so
+            return None  # not a name that a topic can have; assigning it will say so
         error = self._kafka.rd_kafka_metadata(self.handle, 0, name, ctypes.byref(found), int(1_000 * timeout_s))
+        code = 0
         if found:
+            about = ctypes.cast(found, ctypes.POINTER(_Metadata)).contents
+            code = about.topics[0].err if about.topic_count else 0
             self._kafka.rd_kafka_metadata_destroy(found)
         self._kafka.rd_kafka_topic_destroy(name)
         if error:
             client.log.debug("the leaders of %s are not known yet: %s", topic, KafkaError(error).str())
+        return KafkaError(code) if client.lacks_acl(code) else None
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
         """Fetches from an offset on, in place of what was assigned before. Raises `KafkaException`."""
@@ -190,7 +210,9 @@ class RecordFetch(PartitionFetch):
         self._taken = _Taken()
         self._before = Taken(0, 0, -1)
         self._consumer = OwnConsumer(functions, kafka, TUNING, self._on_error)
-        self._consumer.learn(topic, timeout_s)
+        if (refused := self._consumer.learn(topic, timeout_s)) is not None:
+            self._consumer.close()
+            raise client.translate(refused, "read", topic)
         self._fetch = self._teacup.tc_fetch_new(self._consumer.queue)
         if self._fetch is None:
             self._consumer.close()

@@ -107,3 +107,20 @@ def test_a_killed_planner_is_named(running: JobProcess) -> None:
     assert running.ended() == ExitCode.FAILED
     assert "the process that plans batches was killed" in logged(running)[-1]
     wait_until(lambda: not list(of_session(running.process.pid)))  # they notice that the JVM is gone
+
+
+@pytest.mark.slow
+def test_a_planner_that_is_there_too_late_is_started_again(window_job: Job, tmp_path: Path, plain_java: None) -> None:
+    """Spark waits for it for ten seconds, in which a busy machine may not even have imported what it needs."""
+    content = window_job()
+    fill(content["kafka"], content)
+    job = JobProcess(tmp_path, content)
+    try:
+        wait_until(lambda: processes(job, PLANNER))
+        os.kill(first(job, PLANNER), signal.SIGSTOP)
+        job.until(lambda: "it is started again" in job.logged(), "the warning")
+
+        assert job.ended() == ExitCode.DONE
+        assert job.lines
+    finally:
+        job.kill()

@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import StreamingQueryException as Captur
 from pyspark.sql import DataFrame, SparkSession
 
 from deploy.errors import AccountsDiffer
-from deploy.jobs.query import failed, in_progress, summaries_of
+from deploy.jobs.query import failed, in_progress, planner_was_too_slow, summaries_of
 from joins.errors import DelayUnreachable
 from teacup.base.errors import ExitCode
 from teacup.kafka.errors import OffsetOutOfRange
@@ -70,6 +70,19 @@ def test_a_planner_that_was_killed_is_named(spark: SparkSession, caplog: pytest.
     assert code == ExitCode.FAILED
     (message,) = caplog.messages
     assert message.startswith("the process that plans batches was killed")
+
+
+def test_a_planner_that_spark_did_not_wait_for_is_named(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """It was not killed: the machine was too busy to start it."""
+    stack = "\tat org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.init"
+    error = CapturedQueryException("[STREAM_FAILED] Python worker failed to connect back.", stack)
+
+    with caplog.at_level(logging.ERROR):
+        assert failed(error) == ExitCode.FAILED
+
+    assert planner_was_too_slow(error)
+    assert not planner_was_too_slow(CapturedQueryException("[STREAM_FAILED] null", stack))
+    assert "too busy" in caplog.messages[0]
 
 
 def test_an_error_raised_before_the_query_starts_has_the_same_code() -> None:

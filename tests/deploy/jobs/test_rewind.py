@@ -233,6 +233,41 @@ def test_a_batch_that_was_not_completed_is_neither_lost_nor_doubled(kafka, conte
 
 
 @pytest.mark.slow
+def test_what_a_killed_batch_wrote_of_before_the_time_is_not_written_again(kafka, content, here, tmp_path, capsys):
+    """Only rows from the time on are asked for again, though the batch begins before it."""
+    fill(kafka, content, 0, 60)
+    assert here.run({**content, "start": at(20)}).code == ExitCode.DONE
+    forget_last_commit(Path(content["checkpoint"]))
+
+    assert rewind(tmp_path, content, to=at(40), written="again") == ExitCode.DONE
+    assert "but 20 left records of before that time keep theirs" in capsys.readouterr().out
+    assert here.run(content).code == ExitCode.DONE
+
+    assert rows(kafka, content) == expected(20, 40, "matched") + twice(40, 60)
+
+
+@pytest.mark.slow
+def test_a_rewind_after_an_undo_goes_back_from_where_the_undo_went_on(kafka, content, here, tmp_path):
+    """And not from where the rewind that was undone had got; what that has written again is there twice."""
+    fill(kafka, content, 0, 60)
+    assert here.run(content).code == ExitCode.DONE
+    assert rewind(tmp_path, content, to=at(40), written="again") == ExitCode.DONE
+    assert here.run(content).code == ExitCode.DONE
+    forget_last_commit(Path(content["checkpoint"]) / "rewound" / "1")
+
+    assert rewind(tmp_path, content, undo=True) == ExitCode.DONE
+    assert rewind(tmp_path, content, to=at(50), written="again") == ExitCode.DONE
+    assert rewind(tmp_path, content, undo=True) == ExitCode.DONE
+    assert place_of(content["checkpoint"]).number == 2
+    assert rewind(tmp_path, content, to=at(50), written="again") == ExitCode.DONE
+    assert here.run(content).code == ExitCode.DONE
+
+    assert rows(kafka, content) == expected(0, 60, "matched") + expected(40, 60, "matched") + expected(
+        50, 60, "matched"
+    )
+
+
+@pytest.mark.slow
 def test_a_job_that_is_killed_and_rewound_again_and_again_writes_each_row_once(kafka, content, tmp_path):
     """kill -9 in the middle of each generation, of which every one goes back further."""
     content |= {"records_per_batch": 20}

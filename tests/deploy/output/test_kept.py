@@ -38,3 +38,19 @@ def test_what_has_a_row_from_the_first_offset_on_stays_and_nothing_else(written,
     assert [*zip(results["left_partition"], results["left_offset"], strict=True)] == fresh
     assert len(left) - len(results) == len(about) + 1
     assert kept.count == len(stays)
+
+
+@given(
+    POSITIONS,
+    st.dictionaries(st.integers(0, 2), st.integers(0, 40)),
+    st.dictionaries(st.integers(0, 2), st.integers(0, 45)),
+)
+def test_those_before_other_offsets_are_a_part(written, first, ends):
+    found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
+
+    kept = KeptRows.from_json(KeptRows.of(found, first).before(ends).to_json())
+
+    stays = {(p, at) for p, at in written if p in first and first[p] <= at < ends.get(p, 0)}
+    assert kept.count == len(stays)
+    results = kept.without(rows(sorted(written))).filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+    assert {*zip(results["left_partition"], results["left_offset"], strict=True)} == written - stays

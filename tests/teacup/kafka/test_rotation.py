@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import gc
+import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +118,52 @@ def test_without_its_file_a_client_cannot_be_made_for_now(kafka: dict[str, str],
     with pytest.raises(KafkaUnavailable, match=r"sasl.password: the file .*password cannot be read"):
         client.admin(kafka)
     del made
+
+
+NOW_S = 1_800_000_000.0
+
+
+def test_a_token_is_read_again_once_a_minute_and_before_it_expires(tmp_path: Path) -> None:
+    """Its own claim says when; one without is read again all the same."""
+    file = tmp_path / "token"
+    written = f"${{file:{file}}}"
+
+    def claimed(claims: object) -> str:
+        body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+        file.write_text(f"e30.{body}.c2lnbmVk\n")
+        return file.read_text().strip()
+
+    for claims, until_s in (({"exp": NOW_S + 20}, 20), ({"exp": NOW_S + 900}, 60), ({}, 60), (["exp"], 60)):
+        token = claimed(claims)
+        assert rotation.token_now(written, NOW_S) == (token, NOW_S + until_s)
+    file.write_text("opaque")
+    assert rotation.token_now(written, NOW_S) == ("opaque", NOW_S + 60)
+    claimed({"exp": NOW_S - 5})
+    with pytest.raises(ValueError, match="the token has expired 5 s ago"):
+        rotation.token_now(written, NOW_S)
+    file.unlink()
+    with pytest.raises(ValueError, match=r"the file .*token cannot be read"):
+        rotation.token_now(written, NOW_S)
+
+
+def test_a_certificate_that_is_replaced_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Clients that live keep the one before; while it is being replaced there may be none."""
+    file = tmp_path / "client.pem"
+    file.write_text("first")
+    rotation.watch_certificate({"ssl.certificate.location": str(file)})
+    rotation.look()
+    file.unlink()
+    rotation.look()
+    assert caplog.messages == []
+
+    file.write_text("second")
+    os.utime(file, (NOW_S, NOW_S))
+    rotation.look()
+    rotation.look()
+
+    (said,) = caplog.messages
+    assert f"the certificate {file} has changed" in said
+    assert "Restart the job" in said
 
 
 IDLE_S = 1.0

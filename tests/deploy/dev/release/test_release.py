@@ -97,6 +97,11 @@ def test_what_is_shipped_is_what_users_install() -> None:
     assert not {"pytest", "mypy", "selenium", "teacup-joins"} & found.keys()
 
 
+def test_the_licence_of_everything_that_is_shipped_is_allowed() -> None:
+    """As the metadata of what is installed here say."""
+    assert list(refused([(name, package.version, package.licence) for name, package in shipped().items()])) == []
+
+
 def test_a_licence_that_is_not_allowed_is_named() -> None:
     """So is none at all."""
     found = [("a", "1", "MIT License"), ("b", "2", "GNU Affero General Public License v3"), ("c", "3", "UNKNOWN")]

@@ -298,6 +298,9 @@ class SimulatedConsumer:
         offset, metadata = found
         return [TopicPartition(asked.topic, asked.partition, offset, metadata)]
 
+    def poll(self, timeout: float) -> None:
+        """It has no trouble to tell of."""
+
     def consumer_group_metadata(self) -> str:
         return self._group
 

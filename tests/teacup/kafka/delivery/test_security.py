@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from contextlib import closing
 
 import pytest
 
 from teacup.kafka.delivery.delivery import ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket, settle
 from teacup.kafka.delivery.receipt import Batch
-from teacup.kafka.errors import NotLetIn
+from teacup.kafka.errors import AccessRefused, NotLetIn
 from teacup.kafka.grants import Grant
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.broker_log import BrokerLog
@@ -104,4 +105,6 @@ def test_a_topic_that_a_user_may_not_use_is_not_retried(guarded: Guarded, monkey
 
         assert error.value.exit_code == 12
         log.close()
+    with closing(RangeReader(hidden, user)) as reader, pytest.raises(AccessRefused, match="TOPIC_AUTHORIZATION_FAILED"):
+        next(reader.read(0, 0, 1))
     assert time.monotonic() - began < 40

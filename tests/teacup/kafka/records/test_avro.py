@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from inspect import isfunction
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from teacup.base.process import no_garbage_collection
 from teacup.kafka.records.avro import AvroSchema, NotAvro, read_in_python
 from teacup.kafka.records.avro_schemas import INT32
 from tests.support.avrorecords import PLAIN, VALUES, read, record, shown, varint, written
@@ -75,6 +77,14 @@ def test_enums_inside_of_records_and_arrays() -> None:
     assert found == [value, nothing, None]
 
 
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Hypothesis is called by the garbage collector; at the deepest call there is no room for it."""
+    with no_garbage_collection():
+        yield
+
+
+@pytest.mark.usefixtures("uncollected")
 def test_a_value_nested_too_deep_is_null() -> None:
     """A list linked through 100,000 records of one byte each; its neighbour is read."""
     schema = record({"name": "next", "type": ["null", "Click"]})
@@ -82,6 +92,7 @@ def test_a_value_nested_too_deep_is_null() -> None:
     assert read(AvroSchema(json.dumps(schema)), [b"\x02" * 100_000 + b"\x00", b"\x00"]) == [None, {"next": None}]
 
 
+@pytest.mark.usefixtures("uncollected")
 def test_fastavros_reader_in_python_is_there_and_can_be_trusted() -> None:
     """It is private, so a new fastavro may drop or change it. The public one ends the process on such a record."""
     lacks = "fastavro._read_py.schemaless_reader has changed: see where teacup/kafka/records/avro.py imports it"

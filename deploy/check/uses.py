@@ -1,0 +1,162 @@
+"""What a job, or a command that looks at one, does at the brokers: the least that its user must be allowed.
+
+    Named     a topic; GroupUse: a consumer group; Use: all of it
+    to_audit, to_explain, to_move, to_rewind, ...   of the commands
+
+What it takes to run a job the kind of job says itself (`deploy.check.access.to_run`). A test compares the table in
+docs/operations.md with all of this, and grants it to users of a broker that grants nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deploy.job import JoinJob
+from joins.streaming import join_kind_of
+from teacup.kafka.client import committed_only
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.grants import Grant
+
+DESCRIBE = ("Describe",)
+READ = ("Read",)
+READ_CHECKED = ("Read", "DescribeConfigs")
+WRITE = ("Write", "DescribeConfigs")
+WRITE_AND_READ = ("Read", "Write", "DescribeConfigs")
+"""Also where transactions commit offsets of a topic, for which Kafka asks the same."""
+
+SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A topic that a job file names. key: where; kafka: the properties to reach it.
+
+    operations   what the user must be allowed to do with it, as `kafka-acls` spells it
+    """
+
+    key: str
+    topic: str
+    kafka: Mapping[str, str]
+    operations: tuple[str, ...] = READ_CHECKED
+
+    @property
+    def written(self) -> bool:
+        """Returns whether records are written to it."""
+        return "Write" in self.operations
+
+
+def side_outputs(
+    topics: Mapping[str, str | None], kafka: Mapping[str, str], operations: tuple[str, ...] = WRITE
+) -> list[Named]:
+    """Returns the topics of the side outputs that have one. topics: by the name of their key."""
+    return [Named(f"topics.{name}", topic, kafka, operations) for name, topic in topics.items() if topic]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupUse:
+    """A consumer group, or all whose names begin alike. group: the one to ask about; what: what it is for."""
+
+    group: str
+    what: str
+    grant: Grant
+    kafka: Mapping[str, str]
+
+    @classmethod
+    def named(cls, group: str, what: str, kafka: Mapping[str, str], operation: str = "Read") -> GroupUse:
+        """Returns the use of one group."""
+        return cls(group, what, Grant("group", group, (operation,)), kafka)
+
+    @classmethod
+    def receipts(cls, bucket: OutputBucket, kafka: Mapping[str, str], operation: str = "Read") -> GroupUse:
+        """Returns the use of the receipts of all buckets."""
+        return cls(bucket.group, "receipts", replace(bucket.grants[0], operations=(operation,)), kafka)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """All that is used. transactions: a bucket of those that are written to, and the properties to reach it."""
+
+    topics: Sequence[Named] = ()
+    groups: Sequence[GroupUse] = ()
+    transactions: tuple[OutputBucket, Mapping[str, str]] | None = None
+
+    @property
+    def grants(self) -> Iterator[Grant]:
+        """Yields what must be granted."""
+        for topic in self.topics:
+            yield Grant("topic", topic.topic, topic.operations)
+        for group in self.groups:
+            yield group.grant
+        if self.transactions is not None:
+            yield self.transactions[0].grants[1]
+
+
+def to_audit(job: JoinJob) -> Use:
+    """Returns what `teacup audit` uses."""
+    output, written = job.output, job.written_with
+    return Use(
+        [
+            *(Named(f"{side}.topic", job.spec.side(side).topic, job.spec.kafka, READ) for side in ("left", "right")),
+            Named("output.topic", output.topic, written, READ),
+            *side_outputs({name: getattr(output, name) for name in SIDE_TOPICS}, written, READ),
+        ]
+    )
+
+
+def to_explain(job: JoinJob) -> Use:
+    """Returns what `teacup explain` uses: what an audit reads, and the receipts."""
+    if not job.output.exactly_once:
+        return to_audit(job)
+    return replace(to_audit(job), groups=[GroupUse.receipts(first_bucket(job), job.written_with, "Describe")])
+
+
+def to_move(job: JoinJob) -> Use:
+    """Returns what `teacup move` uses: it reads the last batch again if what is known of it is lost."""
+    return Use(_inputs(job, READ))
+
+
+def to_rewind(job: JoinJob) -> Use:
+    """Returns what `teacup rewind` uses."""
+    kafka = job.written_with
+    topics = [*_inputs(job, READ_CHECKED), Named("output.topic", job.output.topic, kafka)]
+    if not job.output.exactly_once:
+        return Use(topics)
+    bucket = first_bucket(job)
+    return Use(topics, [GroupUse.receipts(bucket, kafka, "Describe")], (bucket, kafka))
+
+
+def to_look_back(job: JoinJob) -> Use:
+    """Returns what `teacup rewind --into` uses before it runs a job of its own."""
+    return Use(_inputs(job, READ_CHECKED))
+
+
+def to_judge(job: JoinJob, bucket: OutputBucket, kafka: Mapping[str, str]) -> Use:
+    """Returns what `teacup unjoined` uses. bucket: of its deliveries, which are always exactly once."""
+    reads = committed_only(job.spec.kafka)
+    right, output = Named("right.topic", job.spec.right.topic, reads), Named("output.topic", job.output.topic, reads)
+    written = Named("topics.unjoined", bucket.topic, kafka, WRITE_AND_READ)
+    return Use([right, output, written], [GroupUse.receipts(bucket, kafka)], (bucket, kafka))
+
+
+def to_see(topics: Sequence[Named]) -> Use:
+    """Returns what `teacup status` uses: where topics end; of left, or of a feeder's, also the first unread record."""
+    reads = {topic.key: topic for topic in topics if not topic.written}
+    timed = next((key for key in ("left.topic", "right.topic") if key in reads), None)
+    return Use([replace(topic, operations=READ if key == timed else DESCRIBE) for key, topic in reads.items()])
+
+
+def to_set_offsets(topic: str, kafka: Mapping[str, str], group: str | None = None) -> Use:
+    """Returns what `teacup offsets` uses; group: whose positions are set."""
+    groups = [] if group is None else [GroupUse.named(group, "positions", kafka)]
+    return Use([Named("--topic", topic, kafka, READ)], groups)
+
+
+def first_bucket(job: JoinJob) -> OutputBucket:
+    """Returns the first bucket of a join's output."""
+    return OutputBucket(job.spec.name, 0, job.output.topic)
+
+
+def _inputs(job: JoinJob, operations: tuple[str, ...]) -> list[Named]:
+    spec = job.spec
+    return [Named(f"{side}.topic", spec.side(side).topic, spec.kafka, operations) for side in join_kind_of(spec).inputs]
