@@ -63,6 +63,11 @@ def other_right(at, right):
     return change
 
 
+def named(found):
+    """The kind and the left record of each fault; a right record whose only row is missing is one, too."""
+    return [(fault.kind, fault.left) for fault in found.faults]
+
+
 def first(rows, what):
     """The number of the first row of which this holds."""
     return next(number for number, row in enumerate(rows) if what(row))
@@ -117,10 +122,8 @@ def test_what_a_rewound_job_has_read_twice_may_be_there_twice(kafka, job, here, 
     assert found.checked == 152
     assert found.side["dead_letter"] == 8
     assert any("were written again by `teacup rewind`" in note for note in found.notes) == (written == "again")
-    (missing,) = audited(content, without(at)).faults
-    assert (missing.kind, missing.left) == ("missing", position(rows[at]))
-    (doubled,) = audited(content, twice(at)).faults
-    assert (doubled.kind, doubled.left) == ("doubled", position(rows[at]))
+    assert ("missing", position(rows[at])) in named(audited(content, without(at)))
+    assert named(audited(content, twice(at))) == [("doubled", position(rows[at]))]
     assert not audited(content, other_right(at, "0:1")).clean
 
 
@@ -141,8 +144,7 @@ def test_two_jobs_write_to_the_same_topics(kafka, job, here, audited, tmp_path):
         found = clean(audited(content))
         assert (found.checked, found.outcomes["dead_letter"]) == (count + 1, 1)
         assert any("another job wrote them" in note for note in found.notes)
-    (missing,) = audited(one, without(at)).faults
-    assert (missing.kind, missing.left) == ("missing", position(rows[at]))
+    assert ("missing", position(rows[at])) in named(audited(one, without(at)))
     assert clean(audited(two, without(at)))
 
 
