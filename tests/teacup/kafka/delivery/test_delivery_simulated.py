@@ -34,7 +34,7 @@ from tests.teacup.kafka.delivery.simulatedhistory import play
 def _no_real_time() -> Iterator[None]:
     """Requests take virtual time only: code that waits for real time would give up while a history is paused."""
     with pytest.MonkeyPatch.context() as patched:
-        for module in (fencing, claim, writer):
+        for module in (fencing, writer):
             patched.setattr(module, "within", lambda timeout_s, call: call())
         patched.setattr(claim, "_PAUSE_S", 0.0)
         yield
