@@ -98,7 +98,8 @@ def check_user() -> None:
     except KeyError:
         raise MissingTool(
             f"user {os.getuid()} has no name on this machine, and Spark does not start without: add it to /etc/passwd, "
-            "or run as a user who is there (in a container: the image's own user)"
+            "or run as a user who is there (in a container: the image's own user; under systemd's DynamicUser install "
+            "libnss-systemd, or name a User)"
         ) from None
 
 
