@@ -294,6 +294,7 @@ class Rewound:
             assert self.here.run_job(backfill(self.job(), begin_ms, end_ms, topic).job).code == ExitCode.DONE
         passes = Counter(position for position in self.between(first, end) if position not in self.traffic.dead)
         self.check_rows(pairs(self.kafka, topic), passes)
+        self.dead = Counter(lefts(self.kafka, self.topics["dead_letter"]))  # it has the job's dead-letter topic
 
     # What must hold.
 

@@ -96,7 +96,7 @@ def test_right_records_that_retention_has_deleted_are_named(
         for p in range(PARTITIONS)
     ]
     for future in AdminClient(dict(kafka)).delete_records(deleted).values():
-        future.result(30)
+        future.result(120)
 
     with pytest.raises(DataLoss, match=f"retention of right topic '{job.topics['right']}' does not reach back"):
         command.rewind(job.job(), START_MS, WrittenRows.AGAIN)
