@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient
 from teacup.base.config.secret_files import read_now
 from teacup.base.fields import MASK, is_secret
 from teacup.base.logs import sparse
+from teacup.base.now import wall_ms
 from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
 from teacup.kafka.rotation import TOKEN, follow, rotates, token_now, watch_certificate
 
@@ -159,7 +160,7 @@ def _with_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
     """
     try:
         if TOKEN in kafka:
-            token_now(kafka[TOKEN], time.time())  # with one that has expired librdkafka would wait for another
+            token_now(kafka[TOKEN], wall_ms() / 1000)  # with one that has expired librdkafka would wait for another
         return read_now(kafka)
     except ValueError as error:
         raise KafkaUnavailable(f"no client can be made: {error}") from None
@@ -224,7 +225,7 @@ def _make(
     validate(kafka)
     properties = {**_COMMON, **ours, **_with_secrets(kafka), **fixed}
     if properties.pop(TOKEN, None) is not None:
-        properties["oauth_cb"] = lambda _: token_now(kafka[TOKEN], time.time())
+        properties["oauth_cb"] = lambda _: token_now(kafka[TOKEN], wall_ms() / 1000)
     watch_certificate(kafka)
     try:
         if not rotates(kafka):

@@ -120,7 +120,8 @@ def test_a_job_is_refused_for_what_was_taken_away_of_transactions_alone(
 def test_a_deduplication_and_a_feeder_say_what_they_lack(
     here: JobsHere, guarded: Guarded, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first runs with what is granted then; the second has its group checked, which joins go by."""
+    """The first runs with what is granted then; the second looks at its topic's configuration, too,
+    and has its group checked, which joins go by."""
     user = guarded.user()
     source, out = guarded.topics("source", "out")
     produce(guarded.plain, source, [Put(0, b"k", wall_ms()) for _ in range(2)])
@@ -140,7 +141,10 @@ def test_a_deduplication_and_a_feeder_say_what_they_lack(
         **{"right": {"topic": source}, "storage": {"url": "http://127.0.0.1:9", "namespace": "n"}},
     }
     assert here.run(feeder).code is ExitCode.ACCESS
-    assert [grant for _, grant in granted_by(caplog.messages[-1])] == [Grant("group", feeder["name"], ("Read",))]
+    assert {grant for _, grant in granted_by(caplog.messages[-1])} == {
+        Grant("topic", source, ("DescribeConfigs",)),
+        Grant("group", feeder["name"], ("Read",)),
+    }
 
 
 def test_check_lists_what_is_missing_and_one_line_grants_it(guarded: Guarded, tmp_path: Path) -> None:
