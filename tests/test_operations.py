@@ -1,4 +1,4 @@
-"""The page for operators names messages, errors and exit codes that exist."""
+"""The pages for operators name messages, errors and exit codes that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from teacup.base.errors import ExitCode
 from teacup.kafka.delivery.fencing import OutputBucket
 from tests.support.packages import modules, tree
 
-PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("deploy.md", "watch.md", "operations.md"))
 
 
 def quoted_messages() -> list[str]:

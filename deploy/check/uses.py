@@ -4,7 +4,7 @@
     to_audit, to_explain, to_move, to_rewind, ...   of the commands
 
 What it takes to run a job the kind of job says itself (`deploy.check.access.to_run`). A test compares the table in
-docs/operations.md with all of this, and grants it to users of a broker that grants nothing else.
+docs/deploy.md with all of this, and grants it to users of a broker that grants nothing else.
 """
 
 from __future__ import annotations

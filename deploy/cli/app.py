@@ -69,7 +69,7 @@ def run(
         list[Path],
         typer.Argument(
             metavar="JOB.yaml",
-            help="the job file; or several, or a folder of them: their jobs share a process (docs/operations.md)",
+            help="the job file; or several, or a folder of them: their jobs share a process (docs/deploy.md)",
             show_default=False,
         ),
     ],

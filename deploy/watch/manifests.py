@@ -2,7 +2,7 @@
 
 It writes `grafana-dashboard.json` and `prometheus-alerts.yaml` into deploy/manifests/. An expression names a metric by
 its declaration (`deploy.watch.measures`), so that none is about a metric that does not exist. The runbook of an alert
-is the section of its name in docs/operations.md.
+is the section of its name in docs/watch.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deploy.watch.measures import JOB_LABEL, Metric
 
 FOLDER = Path(__file__).parents[1] / "manifests"
 DASHBOARD, RULES = FOLDER / "grafana-dashboard.json", FOLDER / "prometheus-alerts.yaml"
-RUNBOOK = "docs/operations.md"
+RUNBOOK = "docs/watch.md"
 _BY_JOB = f"by ({JOB_LABEL})"
 
 

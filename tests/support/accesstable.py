@@ -1,4 +1,4 @@
-"""The table of docs/operations.md that says what a user must be granted, as grants."""
+"""The table of docs/deploy.md that says what a user must be granted, as grants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from teacup.kafka.grants import Grant
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
 RESOURCES = ("topic", "group", "transactional-id")
 
 

@@ -1,4 +1,4 @@
-"""What docs/operations.md says that brokers must grant, granted to users who log in by SASL_SSL: neither less nor more.
+"""What docs/deploy.md says that brokers must grant, granted to users who log in by SASL_SSL: neither less nor more.
 
 Of each kind of job and each command: without any one operation it ends with 12 and names it; with the row of the table
 it works, nothing else is denied, and all of it is asked for. What was asked the broker's authorizer logs. The APIs of

@@ -17,7 +17,7 @@ from tests.support.sparkjoin import Put, produce
 from tests.support.standalone import Standalone
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_strings_binary_and_null_are_written(spark):
 
 def test_a_trace_is_passed_on_and_linked_as_the_page_for_operators_says(spark):
     """Null where a record has no such header; the expressions are those of the page."""
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "watch.md").read_text(encoding="utf-8")
     headers = dict(re.findall(r'^      (traceparent|link): "(.+)"$', page, re.MULTILINE))
     kind = "array<struct<key:string,value:binary>>"
     schema = f"key binary, left_value binary, outcome string, left_headers {kind}, right_headers {kind}"
