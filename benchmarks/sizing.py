@@ -94,7 +94,9 @@ class FormulaLog:
         ends = self.written // self.partitions
         return {p: min(max((at - BEGIN_MS) // self.every_ms, 0), ends) for p, at in times_ms.items()}
 
-    def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
+    def first_at_or_after(
+        self, queries: Mapping[int, TimeQuery], ceiling_ms: int, *, sure: bool = False
+    ) -> dict[int, TimeAnswer]:
         self.calls += 1
         found = {p: max((q.time_ms - BEGIN_MS) // self.every_ms, q.lo) for p, q in queries.items()}
         return {p: TimeAnswer(min(found[p], q.hi), q.time_ms, found[p] < q.hi) for p, q in queries.items()}

@@ -95,7 +95,7 @@ def offsets_at(
     ceiling_ms = now_ms + max_future_skew_ms
     progress(f"{log.topic}: looking up the time")
     answers = log.first_at_or_after(
-        {p: TimeQuery(time_ms, e.start, e.stable, disorder_ms) for p, e in ends.items()}, ceiling_ms
+        {p: TimeQuery(time_ms, e.start, e.stable, disorder_ms) for p, e in ends.items()}, ceiling_ms, sure=True
     )
     offsets = {p: answer.offset for p, answer in answers.items()}
     progress(f"{log.topic}: reading the neighbours of {len(offsets)} offsets")

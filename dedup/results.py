@@ -38,7 +38,7 @@ from teacup.base.now import Every
 from teacup.kafka.client import committed_only
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
-from teacup.kafka.log.topic_log import Ends, fair_shares
+from teacup.kafka.log.topic_log import Ends, begins_of, fair_shares
 from teacup.kafka.read.range_reader import RangeReader
 
 log = logging.getLogger("teacup.dedup.results")
@@ -97,7 +97,9 @@ class KafkaResults:
     def _first_starts(self, ends: Mapping[int, Ends], bounds: LoadLimits) -> dict[int, int]:
         starts = {p: end.start for p, end in ends.items()}
         if bounds.since_ms is not None:
-            found = self._log.estimate(dict.fromkeys(ends, bounds.since_ms))
+            found = begins_of(
+                self._log, ends, bounds.since_ms, self._log.estimate(dict.fromkeys(ends, bounds.since_ms))
+            )
             tails = fair_shares({p: end.stable - end.start for p, end in ends.items()}, self._tail)
             starts = {p: max(min(found[p], end.stable - tails[p]), end.start) for p, end in ends.items()}
         sizes = {p: end.stable - starts[p] for p, end in ends.items()}

@@ -35,7 +35,7 @@ from teacup.kafka.client import committed_only
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
 from teacup.kafka.log.time_search import block_size
-from teacup.kafka.log.topic_log import Ends
+from teacup.kafka.log.topic_log import Ends, begins_of
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.records.record import OUTLIERS, typical
 
@@ -105,7 +105,7 @@ class OutputWindow:
         since_ms, kept_ms = min(typical([at for _, at in block]), now_ms) - window_ms, window_ms
         if self._since_ms is not None:
             since_ms, kept_ms = min(since_ms, self._since_ms - window_ms), UNLIMITED_MS
-        return min(max(self._log.estimate({p: since_ms})[p], ends.start), ends.stable), kept_ms
+        return begins_of(self._log, {p: ends}, since_ms, self._log.estimate({p: since_ms}))[p], kept_ms
 
     def close(self) -> None:
         """Closes the clients."""

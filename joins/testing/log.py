@@ -127,7 +127,9 @@ class SimulatedLog:
         self._answer()
         return {partition: self._index(partition, time_ms) for partition, time_ms in times_ms.items()}
 
-    def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
+    def first_at_or_after(
+        self, queries: Mapping[int, TimeQuery], ceiling_ms: int, *, sure: bool = False
+    ) -> dict[int, TimeAnswer]:
         self._answer()
         return {
             partition: self._by_index(partition, query, ceiling_ms) or self._by_search(partition, query, ceiling_ms)

@@ -69,7 +69,9 @@ class Wrong(SimulatedLog):
 
     off_by = 0
 
-    def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
+    def first_at_or_after(
+        self, queries: Mapping[int, TimeQuery], ceiling_ms: int, *, sure: bool = False
+    ) -> dict[int, TimeAnswer]:
         answers = SimulatedLog.first_at_or_after(self, queries, ceiling_ms)
         return {p: replace(answer, offset=answer.offset + self.off_by) for p, answer in answers.items()}
 

@@ -230,7 +230,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
     else:
         margin = spec.right.disorder_ms
         queries = {p: TimeQuery(int(spec.start), end.start, end.stable, margin) for p, end in ends.items()}
-        found = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms)
+        found = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms, sure=True)
         at = {p: answer.offset for p, answer in found.items()}
         for text in left_behind(right, at, queries, listed_ms + spec.max_future_skew_ms):
             log.warning(

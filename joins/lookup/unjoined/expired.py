@@ -35,7 +35,7 @@ from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.time_search import left_behind
-from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
+from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog, begins_of
 
 FORMAT = 2
 SNAPSHOTS = 200
@@ -212,13 +212,13 @@ def begin(
     if begin_ms > UNKNOWN:
         margin = spec.right.disorder_ms
         queries = {p: TimeQuery(begin_ms, e.start, e.stable, margin) for p, e in seen.right.items()}
-        found = right.first_at_or_after(queries, seen.listed_ms + spec.max_future_skew_ms)
+        found = right.first_at_or_after(queries, seen.listed_ms + spec.max_future_skew_ms, sure=True)
         start = {p: answer.offset for p, answer in found.items()}
         for text in left_behind(right, start, queries, seen.listed_ms + spec.max_future_skew_ms):
             say(f"{text}: these are never judged. `right.disorder` ({margin} ms) is too small for them")
         earliest_row_ms = earliest_left(spec, begin_ms) - spec.max_future_skew_ms
         index = output.estimate(dict.fromkeys(seen.output, earliest_row_ms))
-        low = {p: max(min(index[p], ends.high), ends.start) for p, ends in seen.output.items()}
+        low = begins_of(output, seen.output, earliest_row_ms, index)
     cut = [p for p, ends in seen.output.items() if 0 < ends.start == low[p]]
     if cut:
         raise DataLoss(

@@ -151,7 +151,7 @@ def left_start(beginning: Beginning, left: TopicLog) -> LeftStart:
     else:
         margin = spec.left.disorder_ms
         queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
-        start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms).items()}
+        start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms, sure=True).items()}
         beginning.warn("left", left, start, queries, "the join never reads these")
     spans = {p: (start[p], stable[p]) for p in start}
     blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
@@ -214,7 +214,9 @@ def _right_start(beginning: Beginning, right: TopicLog, start: LeftStart) -> dic
     spec, ends = beginning.spec, beginning.listing.right
     wanted = {p: max(earliest_right(spec, start.smallest_ms[p]), 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
-    starts = {p: answer.offset for p, answer in right.first_at_or_after(queries, beginning.ceiling_ms).items()}
+    starts = {
+        p: answer.offset for p, answer in right.first_at_or_after(queries, beginning.ceiling_ms, sure=True).items()
+    }
     beginning.warn("right", right, starts, queries, "left records that match these will be unmatched")
     return starts
 
@@ -239,7 +241,9 @@ def _never_readable(
     queries = {
         p: TimeQuery(t, start.offsets[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in of_left.items()
     }
-    affected = sum(a.offset - start.offsets[p] for p, a in left.first_at_or_after(queries, ceiling_ms).items())
+    affected = sum(
+        a.offset - start.offsets[p] for p, a in left.first_at_or_after(queries, ceiling_ms, sure=True).items()
+    )
     if affected == 0:
         return {}
     if spec.on_data_loss == "continue":

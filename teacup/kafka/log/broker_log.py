@@ -145,8 +145,12 @@ class BrokerLog:
         answers = self._search(queries, LATEST_MS, outliers=0)
         return {p: answer.offset if answer.reached else BEYOND_THE_LOG for p, answer in answers.items()}
 
-    def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
+    def first_at_or_after(
+        self, queries: Mapping[int, TimeQuery], ceiling_ms: int, *, sure: bool = False
+    ) -> dict[int, TimeAnswer]:
         answers = {} if self._time_of.in_payload else self._by_index(queries, ceiling_ms)
+        if sure:
+            answers = {p: answer for p, answer in answers.items() if answer.reached or queries[p].lo == 0}
         rest = {p: query for p, query in queries.items() if p not in answers}
         return answers | self._search(rest, ceiling_ms, self._outliers)
 

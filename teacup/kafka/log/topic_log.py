@@ -123,11 +123,16 @@ class TopicLog(Protocol):
         If no record reaches the time, the answer is the high watermark or above.
         """
 
-    def first_at_or_after(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
+    def first_at_or_after(
+        self, queries: Mapping[int, TimeQuery], ceiling_ms: int, *, sure: bool = False
+    ) -> dict[int, TimeAnswer]:
         """Finds where a time begins in each partition: a hint for what to read, which no single record can move.
 
         The index's answer counts if it says that no record reaches the time, or if it lies in [lo, hi) and the block of
         valid records that starts there confirms it (`teacup.kafka.log.time_search`). Otherwise blocks are searched.
+
+        sure   for whom it is more than a hint, as for a reader that begins there: the first is not believed, because
+               for minutes after `DeleteRecords` a broker may say it of a time before the records that are left
         """
 
     def valid_times(

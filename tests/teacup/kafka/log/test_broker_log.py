@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ from teacup.base.times import LATEST_MS
 from teacup.kafka import client
 from teacup.kafka.errors import TopicMissing
 from teacup.kafka.log.broker_log import BEYOND_THE_LOG, BrokerLog
-from teacup.kafka.log.topic_log import TimeAnswer, TimeQuery
+from teacup.kafka.log.topic_log import TimeAnswer, TimeQuery, begins_of
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.records.record import OUTLIERS, TimeOf, typical
 from teacup.kafka.write.writer import TopicWriter, open_writer
@@ -39,6 +39,23 @@ def write(kafka: dict[str, str], topic: str, times_ms: list[int], partition: int
     values = [json.dumps({"at": at}).encode() for at in times_ms]
     writer.write(topic, None, values, timestamps=times_ms, partitions=[partition] * len(times_ms))
     writer.flush()
+
+
+def test_a_reader_that_begins_at_a_time_is_not_misled_by_deleted_records(
+    kafka: dict[str, str], topic_factory: TopicFactory, admin: AdminClient
+) -> None:
+    """Whole segments of them may be in the broker's index for a while: it says that no record reaches their times."""
+    topic = topic_factory(1, config={"segment.bytes": str(1 << 20)})
+    writer = open_writer(kafka)
+    for offset in range(40):
+        writer.write(topic, None, [bytes(100_000)], timestamps=[BASE_MS + offset])
+        writer.flush()
+    for future in admin.delete_records([TopicPartition(topic, 0, 30)]).values():
+        future.result(60)
+    log = BrokerLog(topic, kafka)
+
+    assert log.first_at_or_after({0: TimeQuery(BASE_MS + 5, 30, 40)}, CEILING_MS, sure=True)[0].offset == 30
+    assert begins_of(log, log.ends(), BASE_MS + 5, log.estimate({0: BASE_MS + 5})) == {0: 30}
 
 
 def test_an_exact_answer_comes_from_the_index(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
