@@ -21,7 +21,8 @@ MANIFESTS = ROOT / "deploy" / "manifests"
 KUBERNETES = MANIFESTS / "kubernetes"
 KUSTOMIZATION = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
 COMPOSE = yaml.safe_load((MANIFESTS / "compose.yaml").read_text())
-SECRETS = ("KAFKA_USER", "KAFKA_PASSWORD", "TEACUP_STORAGE_TOKEN", "TEACUP_DELAY_TOKEN", "TEACUP_DELAY_WRITE_TOKEN")
+SECRETS = ("TEACUP_STORAGE_TOKEN", "TEACUP_DELAY_TOKEN", "TEACUP_DELAY_WRITE_TOKEN")
+MOUNTED = "/run/secrets"
 NOT_KUBERNETES = {"ServiceMonitor"}
 """Kinds of operators, whose schemas are not Kubernetes' own."""
 
@@ -49,6 +50,24 @@ def checked(path: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> No
         monkeypatch.setenv(name, value)
     done = CliRunner().invoke(app, ["check", str(path)])
     assert done.exit_code == 0, f"{path}: {done.output}"
+
+
+def secrets_in(pod: Mapping[str, Any], container: Mapping[str, Any]) -> set[str]:
+    """The files of secrets in a container: each is one that the header of the base creates."""
+    header = (KUBERNETES / "kustomization.yaml").read_text().partition("apiVersion")[0].replace("\\\n#", " ")
+    created = {
+        name: re.findall(r"--from-literal=([\w-]+)=", line)
+        for name, line in re.findall(r"create secret generic (\S+) (.*)", header)
+    }
+    of = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    found = set()
+    for mount in container["volumeMounts"]:
+        if mount["name"] in of:
+            keys = created[of[mount["name"]]["secretName"]]
+            asked = [item["key"] for item in of[mount["name"]].get("items", ())] or keys
+            assert set(asked) <= set(keys), mount
+            found |= {f"{mount['mountPath']}/{key}" for key in asked}
+    return found
 
 
 def accepted(command: list[str]) -> None:
@@ -79,9 +98,9 @@ def test_a_field_that_kubernetes_does_not_know_is_found() -> None:
 
 
 def test_pods_run_our_commands_with_little_rights_and_the_files_that_are_there(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No root, nothing writable but volumes, limits; each file is in the map that is mounted."""
+    """No root, nothing writable but volumes, limits; each file is in the map, and each secret in what is mounted."""
     maps = {one["name"]: [KUBERNETES / file for file in one["files"]] for one in KUSTOMIZATION["configMapGenerator"]}
     for name, pod in pods():
         (container,) = pod["containers"]
@@ -93,17 +112,25 @@ def test_pods_run_our_commands_with_little_rights_and_the_files_that_are_there(
             for mount in container["volumeMounts"]
             for file in maps.get(mounted.get(mount["name"], ""), ())
         }, name
+        file = KUBERNETES / "config" / Path(container["args"][-1]).name
+        assert set(re.findall(rf"file:({MOUNTED}/[\w/-]+)", file.read_text())) <= secrets_in(pod, container), name
         assert pod["securityContext"]["runAsNonRoot"], name
         assert container["securityContext"]["readOnlyRootFilesystem"], name
         assert "memory" in container["resources"]["limits"], name
         assert pod["automountServiceAccountToken"] is False, name
 
-    variables = {"KAFKA_BROKERS": "kafka:9093", "TEACUP_DELAY_DATABASE": "postgresql://a/b"}
+    variables = {"KAFKA_BROKERS": "kafka:9093"}
     variables |= {"TEACUP_DELAY_URL": "http://a:1", "TEACUP_RUN_DIR": "/run", "TEACUP_STORAGE_READ_TOKEN": "x" * 32}
     variables |= {"TEACUP_DELAY_READ_TOKEN": "y" * 32}
     for files in maps.values():
         for file in files:
-            checked(file, monkeypatch, **variables)
+            text = file.read_text()
+            for secret in re.findall(rf"file:({MOUNTED}/[\w/-]+)", text):
+                here = tmp_path / secret.removeprefix("/")
+                here.parent.mkdir(parents=True, exist_ok=True)
+                here.write_text("postgresql://a/b" if here.name == "database" else "a-token-of-this-test-alone")
+            (tmp_path / file.name).write_text(text.replace(MOUNTED, str(tmp_path / MOUNTED.removeprefix("/"))))
+            checked(tmp_path / file.name, monkeypatch, **variables)
 
 
 def test_compose_knows_every_field_and_its_files_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
