@@ -95,7 +95,8 @@ def test_right_records_that_retention_has_deleted_are_named(
         )
         for p in range(PARTITIONS)
     ]
-    for future in AdminClient(dict(kafka)).delete_records(deleted).values():
+    admin = AdminClient(dict(kafka))  # kept alive: its calls end with it
+    for future in admin.delete_records(deleted).values():
         future.result(120)
 
     with pytest.raises(DataLoss, match=f"retention of right topic '{job.topics['right']}' does not reach back"):
