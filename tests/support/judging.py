@@ -50,12 +50,19 @@ class OutputLog:
     def ends(self):
         return {p: Ends(self.start[p], len(self.rows(p)), len(self.rows(p))) for p in range(OUTPUTS)}
 
+    def times(self, partition):
+        return [self.run.left.history.partitions[r.left_partition][r.left_offset].time_ms for r in self.rows(partition)]
+
     def estimate(self, times_ms):
         def found(p, time_ms):
-            times = [self.run.left.history.partitions[r.left_partition][r.left_offset].time_ms for r in self.rows(p)]
-            return next((at for at, t in enumerate(times) if t >= time_ms and at >= self.start[p]), BEYOND_THE_LOG)
+            return next(
+                (at for at, t in enumerate(self.times(p)) if t >= time_ms and at >= self.start[p]), BEYOND_THE_LOG
+            )
 
         return {p: found(p, time_ms) for p, time_ms in times_ms.items()}
+
+    def last_times(self, ends, ceiling_ms, count):
+        return {p: [*enumerate(self.times(p)[:end])][self.start[p] :][-count:] for p, end in ends.items()}
 
     def right_positions(self, partition, start, end):
         assert start >= self.start[partition], "rows that retention has deleted"
