@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -92,6 +92,16 @@ class TopicHistory:
             tuple(
                 tuple(replace(event, kind=EventKind.GAP) if event.wrong_time else event for event in events)
                 for events in self.partitions
+            ),
+        )
+
+    def read_from(self, starts: Mapping[int, int]) -> TopicHistory:
+        """Returns the same topic, with gaps in place of what lies before these offsets."""
+        return TopicHistory(
+            self.topic,
+            tuple(
+                tuple(replace(event, kind=EventKind.GAP) if event.offset < starts[p] else event for event in events)
+                for p, events in enumerate(self.partitions)
             ),
         )
 

@@ -127,7 +127,8 @@ class Run:
 class Simulation(BothSides[SimulatedLog]):
     """One join over one history. `state` is the checkpoint, `run` the output so far.
 
-    now_ms   when the join starts; None: as the history says
+    now_ms     when the join starts; None: as the history says
+    warnings   what it said when it started
     """
 
     state: BatchPlan
@@ -149,7 +150,9 @@ class Simulation(BothSides[SimulatedLog]):
         )
         self.run = Run()
         self.stores: dict[tuple[str, str], MemoryStore] = {}
-        self.state = begin(spec, list_ends(self.left, self.right, self.clock.now_ms), self.left, self.right)
+        self.warnings: list[str] = []
+        listing = list_ends(self.left, self.right, self.clock.now_ms)
+        self.state = begin(spec, listing, self.left, self.right, self.warnings.append)
         self.started_at = {
             side: {p: r.start for b in self.state.buckets.values() for p, r in b.side(side).items()}
             for side in ("left", "right")

@@ -48,7 +48,11 @@ def soak(histories: int, number: int) -> None:
             wrong += sum(event.wrong_time for event in records)
             right += sum(not event.wrong_time for event in records)
 
-    holds()
+    try:
+        holds()
+    except BaseException:
+        print(f"seed {number}, after {done} histories")
+        raise
     print(
         f"{done} histories (seed {number}) with {right} records and {wrong} with wrong ones: no row of "
         f"the former is wrong, lost or a duplicate; {time.monotonic() - began:.0f} s"
