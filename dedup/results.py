@@ -97,9 +97,7 @@ class KafkaResults:
     def _first_starts(self, ends: Mapping[int, Ends], bounds: LoadLimits) -> dict[int, int]:
         starts = {p: end.start for p, end in ends.items()}
         if bounds.since_ms is not None:
-            found = begins_of(
-                self._log, ends, bounds.since_ms, self._log.estimate(dict.fromkeys(ends, bounds.since_ms))
-            )
+            found = begins_of(self._log, ends, bounds.since_ms)
             tails = fair_shares({p: end.stable - end.start for p, end in ends.items()}, self._tail)
             starts = {p: max(min(found[p], end.stable - tails[p]), end.start) for p, end in ends.items()}
         sizes = {p: end.stable - starts[p] for p, end in ends.items()}

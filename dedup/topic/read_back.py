@@ -105,7 +105,7 @@ class OutputWindow:
         since_ms, kept_ms = min(typical([at for _, at in block]), now_ms) - window_ms, window_ms
         if self._since_ms is not None:
             since_ms, kept_ms = min(since_ms, self._since_ms - window_ms), UNLIMITED_MS
-        return begins_of(self._log, {p: ends}, since_ms, self._log.estimate({p: since_ms}))[p], kept_ms
+        return begins_of(self._log, {p: ends}, since_ms)[p], kept_ms
 
     def close(self) -> None:
         """Closes the clients."""

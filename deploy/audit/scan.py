@@ -29,6 +29,7 @@ from deploy.audit.judging.terms import SIDE_TOPICS
 from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of, written_again
 from deploy.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_of_others
+from joins.lookup.spec import LookupSpec
 from joins.plan.log_checks import is_compacted
 from joins.read.deserialize import SideReader, times_as_json
 from joins.spec import JoinSpec, Side
@@ -119,9 +120,8 @@ def plan(job: JoinJob, course: Course, from_ms: int, to_ms: int, now_ms: int) ->
 def _written(topic: str, kafka: Mapping[str, str], early_ms: int) -> Topic:
     with closing(BrokerLog(topic, kafka)) as log:
         listed = log.ends()
-        first = log.estimate(dict.fromkeys(listed, max(early_ms, 0)))
         ends = wait_until_readable(log, listed, OPEN_TRANSACTION_S)
-        begins = begins_of(log, ends, early_ms, first)
+        begins = begins_of(log, ends, early_ms)
         compacted = is_compacted(log.config())
     spans = {p: (begins[p], found.stable) for p, found in ends.items()}
     return Topic(topic, ends, spans, compacted)
@@ -146,9 +146,9 @@ def _read(
 
         def offsets(time_ms: int, margin_ms: int) -> dict[int, int]:
             queries = {p: TimeQuery(max(time_ms, 0), found.start, found.stable, margin_ms) for p, found in ends.items()}
-            return {p: answer.offset for p, answer in log.first_at_or_after(queries, ceiling_ms).items()}
+            return {p: answer.offset for p, answer in log.first_at_or_after(queries, ceiling_ms, sure=True).items()}
 
-        begin = begins_of(log, ends, from_ms, offsets(from_ms, side.disorder_ms))
+        begin = offsets(from_ms, side.disorder_ms)
         # Once a timely record has reached this time, no later timely one is below `to`.
         end = offsets(to_ms + side.disorder_ms, 0)
         compacted = is_compacted(log.config())
@@ -217,11 +217,15 @@ class Tables:
         of_rows = partial(
             rows_of_others, origins=self._writers.origins, left_topic=spec.left.topic if envelopes else None
         )
-        of_copies = partial(copies_of_others, topics=(spec.left.topic, spec.right.topic))
+        topics = (spec.left.topic, spec.right.topic)
+        of_copies = partial(copies_of_others, origins=self._writers.origins, topics=topics)
+        of_whom = {"unmatched": of_rows}
+        if isinstance(spec, LookupSpec):
+            of_whom["unjoined"] = partial(copies_of_others, origins=None, topics=topics)
         make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin)
         written = [("rows", found.output, make_rows, of_rows)]
         written += [
-            ("copies", topic, partial(copies_of, role=role), of_rows if role == "unmatched" else of_copies)
+            ("copies", topic, partial(copies_of, role=role), of_whom.get(role, of_copies))
             for role, topic in found.copies.items()
         ]
         for table, topic, make, others in written:

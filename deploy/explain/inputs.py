@@ -28,7 +28,7 @@ from teacup.base.now import wall_ms
 from teacup.kafka.client import committed_only
 from teacup.kafka.errors import TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.kafka.log.topic_log import Ends, TimeQuery, begins_of
+from teacup.kafka.log.topic_log import Ends, TimeQuery
 
 CHUNK = 50_000
 BESIDE = 1_000
@@ -150,7 +150,7 @@ class Input:
         middle = self._offsets_of(center_ms, at)
         done: dict[int, list[Span]] = {p: [] for p in at}
         for rank, (from_ms, to_ms) in enumerate(zones):
-            starts = begins_of(self.log, at, from_ms, self._offsets_of(from_ms, at))
+            starts = self._offsets_of(from_ms, at)
             stops = self._offsets_of(to_ms + self.side.disorder_ms + 1, at, margin_ms=0)
             for p, ends in at.items():
                 around = (max(starts[p] - BESIDE, ends.start), min(stops[p] + BESIDE, ends.stable))
@@ -248,7 +248,7 @@ class Input:
         queries = {p: TimeQuery(max(time_ms, 0), ends.start, ends.stable, margin) for p, ends in at.items()}
         if not queries:
             return {}
-        found = self.log.first_at_or_after(queries, self.now_ms + self._spec.max_future_skew_ms)
+        found = self.log.first_at_or_after(queries, self.now_ms + self._spec.max_future_skew_ms, sure=True)
         return {p: answer.offset for p, answer in found.items()}
 
 

@@ -13,6 +13,7 @@ from deploy.explain.written import WrittenTopic
 from deploy.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.explain import SideRecord
+from joins.lookup.spec import LookupSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.errors import AccessRefused, KafkaIOError
 
@@ -72,7 +73,9 @@ class Sources:
     def topic(self, name: str) -> WrittenTopic | None:
         if name not in self._topics:
             try:
-                self._topics[name] = WrittenTopic(self.job, name, self._budget, self._known)
+                of_verdicts = isinstance(self.spec, LookupSpec) and name == self.job.output.unjoined
+                known = None if of_verdicts else self._known
+                self._topics[name] = WrittenTopic(self.job, name, self._budget, known)
             except AccessRefused:
                 raise
             except KafkaIOError as error:

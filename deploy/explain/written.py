@@ -20,10 +20,10 @@ from dedup.identity import BatchTag
 from deploy.explain.inputs import CHUNK, Budget
 from deploy.explain.model import RowsFound, Written
 from deploy.job import JoinJob
-from deploy.output.ours import rows_of_others
+from deploy.output.ours import copies_of_others, rows_of_others
 from joins.explain import Position
 from teacup.kafka.client import committed_only
-from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT, TOPIC
+from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import begins_of
 from teacup.kafka.read.range_reader import RangeReader
@@ -33,9 +33,12 @@ SIDES = {"left": LEFT, "right": RIGHT}
 
 
 class WrittenTopic:
-    """The output, or a side topic."""
+    """The output, or a side topic.
 
-    def __init__(self, job: JoinJob, topic: str, budget: Budget, origins: Collection[str]) -> None:
+    origins   of the job's rows and copies; None: those of copies are not known
+    """
+
+    def __init__(self, job: JoinJob, topic: str, budget: Budget, origins: Collection[str] | None) -> None:
         self.topic, self._budget = topic, budget
         self._origins, self._left_topic = origins, None if job.output.select is not None else job.spec.left.topic
         kafka = committed_only(job.written_with)
@@ -64,8 +67,7 @@ class WrittenTopic:
         source    the topic that copies name; None: rows, which name none
         first     the partitions to look at first; the others only if nothing is there
         """
-        found_at = self._log.estimate(dict.fromkeys(self.ends, max(from_ms, 0)))
-        starts = begins_of(self._log, self.ends, from_ms, found_at)
+        starts = begins_of(self._log, self.ends, from_ms)
         gone = any(0 < self.ends[p].start == at for p, at in starts.items())
         found: list[Written] = []
         offsets = unread = 0
@@ -98,12 +100,15 @@ class WrittenTopic:
                 self._budget.spent(batch.num_rows, self.topic)
                 headers = batch.column("headers")
                 here = pc.fill_null(pc.equal(last_header(headers, SIDES[side]), wanted), False)
-                if source is None and (others := rows_of_others(batch, self._origins, self._left_topic)) is not None:
+                others = (
+                    rows_of_others(batch, self._origins or (), self._left_topic)
+                    if source is None
+                    else copies_of_others(batch, self._origins, (source,))
+                )
+                if others is not None:
                     here = pc.and_(here, pc.invert(others))
                 for row in np.flatnonzero(here.to_numpy(zero_copy_only=False)).tolist():
-                    written = _written(self.topic, batch.slice(row, 1))
-                    if source is None or _header(batch.slice(row, 1), TOPIC) == source:
-                        found.append(written)
+                    found.append(_written(self.topic, batch.slice(row, 1)))
                 last = batch.column("offset")[-1].as_py() + 1
                 if (found and (ends is None or ends.number is None)) or (ends is not None and ends.behind(headers)):
                     return found, last - start, True

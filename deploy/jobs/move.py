@@ -48,7 +48,9 @@ def move(job: JoinJob, other: str) -> Handover:
             raise CheckpointUnusable(
                 f"checkpoint {job.checkpoint!r} has batches of its own already: give the job a new one (`checkpoint`)"
             )
-        moved = Handover.of(_ended(job, other), other, job.spec, job.output.topic)
+        before = Checkpoint(newest_folder(other)).moved()
+        earlier = () if before is None else before.generations
+        moved = Handover.of(_ended(job, other), other, job.spec, job.output.topic, earlier)
         new.keep_moved(moved)
     return moved
 

@@ -1,12 +1,12 @@
 """Which records of an output topic another job has written: several jobs may write to one. Pure.
 
-A row says in `teacup.batch` which generation of which job wrote it, and its envelope of which topic its left record is;
-a copy names its record's topic. A position alone says nothing: every topic has an offset 0.
+A row or copy says in `teacup.batch` which generation of which job wrote it. An envelope says of which topic its left
+record is, a copy of which topic its record is. A position alone says nothing: every topic has an offset 0.
 
     a generation of this checkpoint, or before it    ours
     no generation                                    ours, or foreign: no other job of ours wrote it
     another one, with an envelope                    ours if it is about our left topic: an earlier checkpoint wrote it
-    another one, made by `output.select`             another job's
+    another one: made by `output.select`, a copy     another job's
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from teacup.kafka.records.record import last_header
 
 def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[str]:
     """Returns the origins of rows that a checkpoint, and those before it as far as it knows, have written."""
-    before = [] if after is None else [after.generation, *(after.rewound.generations if after.rewound else ())]
+    before = () if after is None else after.generations
     return frozenset(BatchTag.of(name, one, 0).origin for one in (generation, *before))
 
 
@@ -35,7 +35,7 @@ def rows_before(batch: pa.RecordBatch, origin: str) -> pa.Array:
     """Returns which rows say that another generation than this one has written them."""
     tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
     before = [(tag := BatchTag.parse(value)) is not None and tag.origin != origin for value in _texts(tags)]
-    return pc.fill_null(pa.array(before, pa.bool_()).take(tags.indices), False)
+    return _where(before, tags)
 
 
 def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: str | None) -> pa.Array | None:
@@ -48,7 +48,7 @@ def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: 
     unknown = [(tag := BatchTag.parse(value)) is not None and tag.origin not in origins for value in _texts(tags)]
     if not any(unknown):
         return None
-    others = pc.fill_null(pa.array(unknown, pa.bool_()).take(tags.indices), False)
+    others = _where(unknown, tags)
     if left_topic is None:
         return others
     before = f'"position":{{"topic":{json.dumps(left_topic)},"partition":'
@@ -58,11 +58,28 @@ def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: 
     return pc.and_(others, pc.invert(about_ours.to_arrow()))
 
 
-def copies_of_others(batch: pa.RecordBatch, topics: Collection[str]) -> pa.Array | None:
-    """Returns which copies are of records of other topics than these; None: none."""
+def copies_of_others(
+    batch: pa.RecordBatch, origins: Collection[str] | None, topics: Collection[str]
+) -> pa.Array | None:
+    """Returns which copies another job has written, or are of records of other topics than these; None: none.
+
+    origins   None: not known, as of the unjoined records of a lookup join, which a job of their own finds
+    """
+    tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
     named = last_header(batch.column("headers"), TOPIC).dictionary_encode()
-    others = [value is not None and value.decode(errors="replace") not in topics for value in _texts(named)]
-    return pc.fill_null(pa.array(others, pa.bool_()).take(named.indices), False) if any(others) else None
+    unknown = [
+        origins is not None and (tag := BatchTag.parse(value)) is not None and tag.origin not in origins
+        for value in _texts(tags)
+    ]
+    elsewhere = [value is not None and value.decode(errors="replace") not in topics for value in _texts(named)]
+    if not any(unknown) and not any(elsewhere):
+        return None
+    return pc.or_(_where(unknown, tags), _where(elsewhere, named))
+
+
+def _where(holds: list[bool], encoded: pa.DictionaryArray) -> pa.Array:
+    """Returns for which elements it holds, given for each text; for none that is null."""
+    return pc.fill_null(pa.array(holds, pa.bool_()).take(encoded.indices), False)
 
 
 def _texts(encoded: pa.DictionaryArray) -> list[bytes | None]:

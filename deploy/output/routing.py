@@ -72,7 +72,7 @@ class Router:
     """Turns rows of a ticket into records and writes them.
 
     limits   of each topic that rows may go to
-    tag      of the batch, which each row carries
+    tag      of the batch, which each row and each copy carries
     write    (topic, records) -> how many were delivered
     now_ms   the clock
     """
@@ -89,19 +89,20 @@ class Router:
     ) -> None:
         self._spec, self._output, self._limits, self._tag = spec, output, limits, tag
         self._write, self._accounts, self._now_ms = write, accounts, now_ms
+        self._side_topics = SideTopics(spec, output, tag, self._write_copies)
 
     def route(self, rows: pl.DataFrame) -> None:
         """Writes the rows, and enters the results among them into the accounts."""
-        spec, output = self._spec, self._output
+        output = self._output
         main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
         results = rows if main.all() else rows_where(rows, main)
         if len(results):
             self._accounts.results += len(results)
             self._write_results(results)
         if not main.all():
-            write_side_topics(spec, output, rows_where(rows, ~main), self._write_copies)
+            self._side_topics.route(rows_where(rows, ~main))
         if output.late is not None and (late := results["late"]).any():
-            write_copies(spec, "left", output.late, rows_where(results, late), self._write_copies)
+            self._side_topics.copy("left", output.late, rows_where(results, late))
 
     def _write_results(self, results: pl.DataFrame) -> None:
         output = self._output
@@ -124,7 +125,7 @@ class Router:
         """Returns the results without the refused ones, which become dead letters."""
         if not refusals:
             return results
-        write_refused(self._spec, self._output, results, refusals, self._write_copies)
+        self._side_topics.refuse(results, refusals)
         self._accounts.refuse(refusal.reason for refusal in refusals)
         return results.filter(pl.Series(not_refused(len(results), refusals)))
 
@@ -194,54 +195,66 @@ def _side(spec: JoinSpec, side: str) -> Text:
     )
 
 
-def write_side_topics(spec: JoinSpec, output: Output, rows: pl.DataFrame, write: Write) -> None:
-    """Writes rows that are about one record only: each outcome to its topic, if it has one."""
-    outcomes = rows["outcome"]
-    for outcome, topic in (("dead_letter", output.dead_letter), ("late", output.late), ("unjoined", output.unjoined)):
-        if topic is None and outcome != "dead_letter":
-            continue
-        with_outcome = (outcomes == outcome).to_numpy()
-        for side in ("left", "right"):
-            about = rows_where(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
-            if not len(about):
+@dataclass(frozen=True, slots=True)
+class SideTopics:
+    """Writes copies of records to topics of their own.
+
+    tag     of the batch, which each copy carries
+    write   for copies on their way to one topic
+    """
+
+    spec: JoinSpec
+    output: Output
+    tag: BatchTag
+    write: Write
+
+    def route(self, rows: pl.DataFrame) -> None:
+        """Writes rows that are about one record only: each outcome to its topic, if it has one."""
+        output, outcomes = self.output, rows["outcome"]
+        for outcome, topic in (
+            ("dead_letter", output.dead_letter),
+            ("late", output.late),
+            ("unjoined", output.unjoined),
+        ):
+            if topic is None and outcome != "dead_letter":
                 continue
-            if topic is not None:
-                write_copies(spec, side, topic, about, write)
-            else:
-                raise NoDeadLetterTopic(
-                    f"{_position(spec, side, about, 0)}{and_more(about)} cannot take part "
-                    f"({about['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), or fix the producer"
-                )
+            with_outcome = (outcomes == outcome).to_numpy()
+            for side in ("left", "right"):
+                about = rows_where(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
+                if not len(about):
+                    continue
+                if topic is not None:
+                    self.copy(side, topic, about)
+                else:
+                    raise NoDeadLetterTopic(
+                        f"{_position(self.spec, side, about, 0)}{and_more(about)} cannot take part "
+                        f"({about['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), or fix the producer"
+                    )
 
-
-def write_refused(
-    spec: JoinSpec, output: Output, rows: pl.DataFrame, refusals: Sequence[Refusal], write: Write
-) -> None:
-    """Writes dead letters about rows (`joins.rows.frames.ROW`) that cannot be written."""
-    about = rows[[refusal.index for refusal in refusals]].with_columns(
-        outcome=pl.lit("dead_letter"), reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String)
-    )
-    if output.dead_letter is None:
-        first, right = refusals[0], _position(spec, "right", about, 0)
-        raise NoDeadLetterTopic(
-            f"the row about {_position(spec, 'left', about, 0)} and {right or 'no right record'}{and_more(about)} "
-            f"cannot be written to topic {output.topic!r} ({first.reason}): {first.why}. Name a dead-letter topic "
-            "(`topics.dead_letter`), or remove the cause"
+    def refuse(self, rows: pl.DataFrame, refusals: Sequence[Refusal]) -> None:
+        """Writes dead letters about rows (`joins.rows.frames.ROW`) that cannot be written."""
+        about = rows[[refusal.index for refusal in refusals]].with_columns(
+            outcome=pl.lit("dead_letter"), reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String)
         )
-    rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
-    more = [
-        [*([(RIGHT, right)] if right is not None else []), *refusal.headers]
-        for right, refusal in zip(rights, refusals, strict=True)
-    ]
-    write_copies(spec, "left", output.dead_letter, about, write, more)
+        if self.output.dead_letter is None:
+            first, right = refusals[0], _position(self.spec, "right", about, 0)
+            raise NoDeadLetterTopic(
+                f"the row about {_position(self.spec, 'left', about, 0)} and {right or 'no right record'}"
+                f"{and_more(about)} cannot be written to topic {self.output.topic!r} ({first.reason}): {first.why}. "
+                "Name a dead-letter topic (`topics.dead_letter`), or remove the cause"
+            )
+        rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
+        more = [
+            [*([(RIGHT, right)] if right is not None else []), *refusal.headers]
+            for right, refusal in zip(rights, refusals, strict=True)
+        ]
+        self.copy("left", self.output.dead_letter, about, more)
 
-
-def write_copies(
-    spec: JoinSpec, side: str, topic: str, rows: pl.DataFrame, write: Write, more: Sequence[Headers] | None = None
-) -> None:
-    """Writes the records of one side; more: additional headers of each, after the others."""
-    copies = copies_of(spec.side(side).topic, side, rows, more)
-    write(topic, copies, lambda i: f"the copy of {_position(spec, side, rows, i)} for topic {topic!r}")
+    def copy(self, side: str, topic: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> None:
+        """Writes the records of one side; more: additional headers of each, after the others."""
+        spec = self.spec
+        copies = copies_of(spec.side(side).topic, side, rows, batch=str(self.tag), more=more)
+        self.write(topic, copies, lambda i: f"the copy of {_position(spec, side, rows, i)} for topic {topic!r}")
 
 
 def _position(spec: JoinSpec, side: str, rows: pl.DataFrame, i: int) -> str:

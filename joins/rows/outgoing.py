@@ -4,7 +4,8 @@ They are described, not built: rows, and what of a row makes which part of its r
 Keys, values and headers exist as Python objects only if the C library is missing, or for the few that are too large.
 
 Side topics get copies: dead letters, late and unjoined records, as they were read. Headers say where a record was
-(`teacup.topic`, `teacup.left` or `teacup.right`) and why it is here (`teacup.outcome`, `teacup.reason`, `teacup.late`).
+(`teacup.topic`, `teacup.left` or `teacup.right`), why it is here (`teacup.outcome`, `teacup.reason`, `teacup.late`) and
+who put it there (`teacup.batch`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from joins.rows.frames import I64, column_bytes
-from teacup.kafka.headers import LATE, LEFT, OUTCOME, REASON, RIGHT, TIME, TOPIC
+from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT, TIME, TOPIC
 from teacup.kafka.records.limits import Headers, TopicLimits, shortened
 from teacup.kafka.write.templates import (
     Form,
@@ -147,10 +148,13 @@ class Outgoing:
 _POSITION = {"left": LEFT, "right": RIGHT}
 
 
-def copies_of(topic: str, side: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> Outgoing:
+def copies_of(
+    topic: str, side: str, rows: pl.DataFrame, *, batch: str | None = None, more: Sequence[Headers] | None = None
+) -> Outgoing:
     """Returns one side's records of rows (`frames.ROW`), which were read from `topic`.
 
-    more   additional headers of each, after the others
+    batch   the one that writes them, if batches have names
+    more    additional headers of each, after the others
     """
     rows = rows.with_columns(has_reason=pl.col("reason").fill_null("") != "")
     plan = (
@@ -160,6 +164,7 @@ def copies_of(topic: str, side: str, rows: pl.DataFrame, more: Sequence[Headers]
         TextHeader(OUTCOME, (TextPiece(column="outcome", form=Form.RAW),)),
         TextHeader(REASON, (TextPiece(column="reason", form=Form.RAW),), where="has_reason"),
         TextHeader(LATE, (TextPiece("true"),), where="late"),
+        *(() if batch is None else (TextHeader(BATCH, (TextPiece(batch),)),)),
     )
     if more is None:
         return Outgoing(rows, f"{side}_key", f"{side}_value", plan, f"{side}_time")

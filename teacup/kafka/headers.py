@@ -16,7 +16,7 @@ RIGHT = "teacup.right"
 """Position of the right record: `partition:offset`; missing if there is none."""
 
 BATCH = "teacup.batch"
-"""Which batch of which job wrote the row: `origin:number`; the origin is made of the job's name and its generation."""
+"""Which batch of which job wrote it: `origin:number`; the origin is made of the job's name and its generation."""
 
 ID = "teacup.id"
 """Identifies a result: the value of `output.deduplicate.expression`."""

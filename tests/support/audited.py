@@ -12,13 +12,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dedup.identity import BatchTag
 from deploy.audit.course import course_of
 from deploy.audit.judging.compare import Judgement, compare
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import SIDE_TOPICS, LeftSpan, RightSpan, Terms
 from deploy.audit.records import SHIFT, TABLES, ShownLate, SideTable, copies_of, rows_of
 from deploy.job import Output
-from deploy.output.routing import outgoing_results, write_copies, write_side_topics
+from deploy.output.routing import SideTopics, outgoing_results
 from joins.batch.state import BatchPlan
 from joins.rows.frames import ROW, is_null, rows_where
 from joins.rows.outgoing import Outgoing
@@ -28,6 +29,7 @@ from teacup.kafka.read.fetch import SCHEMA
 from tests.support.simulatedlookup import Simulated
 
 OUTPUT = Output(topic="out", late="late", unmatched="unmatched", unjoined="unjoined", dead_letter="dead_letter")
+TAG = BatchTag.of("job", "generation", 1)
 Record = dict[str, Any]
 EARLIEST, LATEST = 0, 1 << 60
 
@@ -74,18 +76,19 @@ def write(written: Written, spec: JoinSpec, rows: pl.DataFrame) -> None:
     def copy(topic: str, out: Outgoing, what: Any) -> None:
         written.add(topic, out)
 
+    side_topics = SideTopics(spec, OUTPUT, TAG, copy)
     main = ((rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")).to_numpy()
     if main.any():
         results = rows_where(rows, main)
-        out = outgoing_results(spec, OUTPUT, results, None)
+        out = outgoing_results(spec, OUTPUT, results, TAG)
         written.add("rows", out)
         alone = is_null(results["right_offset"])
         if alone.any():
             written.add("unmatched", out.where(alone))
         if results["late"].any():
-            write_copies(spec, "left", "late", rows_where(results, results["late"]), copy)
+            side_topics.copy("left", "late", rows_where(results, results["late"]))
     if not main.all():
-        write_side_topics(spec, OUTPUT, rows_where(rows, ~main), copy)
+        side_topics.route(rows_where(rows, ~main))
 
 
 class AuditedSimulation(Simulation):
@@ -109,7 +112,7 @@ class AuditedSimulation(Simulation):
     def made_anew(self, rows: pl.DataFrame) -> list[Record]:
         """The records of other rows."""
         made = Written()
-        made.add("rows", outgoing_results(self.spec, OUTPUT, rows, None))
+        made.add("rows", outgoing_results(self.spec, OUTPUT, rows, TAG))
         return made.topics["rows"]
 
 

@@ -74,14 +74,13 @@ def past_of(job: JoinJob, number: int) -> Past:
     checkpoint.check_name(job.spec.name)
     completed = checkpoint.is_committed()
     state = state_after(as_it_was(job.spec, plan), plan, here.facts_folders) if completed else plan
-    before = () if note is None else (note.generation,)
     return Past(
         number=number,
         after=number,
         plan=plan,
         completed=completed,
         left=Handover.of(state, here.checkpoint, job.spec, job.output.topic).left,
-        generations=(*(before if rewound is None else rewound.generations), plan.generation),
+        generations=(*(() if note is None else note.generations), plan.generation),
         before=None if rewound is None else rewound.before,
     )
 

@@ -169,11 +169,11 @@ def _go_on(
         after=past.after,
         before=before,
         completed=past.completed,
-        generations=past.generations,
         receipts={n: receipt.to_text() for n, receipt in receipts.items()},
         kept=None if kept is None else kept.to_json(),
     )
-    handover = Handover.of(past.plan, folder(job.locked, past.after), job.spec, job.output.topic)
+    where, earlier = folder(job.locked, past.after), past.generations[:-1]
+    handover = Handover.of(past.plan, where, job.spec, job.output.topic, earlier)
     topic_id = past.plan.topics["left"][0]
     Checkpoint(folder(job.locked, number)).keep_moved(replace(handover, topic_id=topic_id, left=left, rewound=note))
     go_on_in(job.locked, Place(number, number))

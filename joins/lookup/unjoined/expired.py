@@ -217,8 +217,7 @@ def begin(
         for text in left_behind(right, start, queries, seen.listed_ms + spec.max_future_skew_ms):
             say(f"{text}: these are never judged. `right.disorder` ({margin} ms) is too small for them")
         earliest_row_ms = earliest_left(spec, begin_ms) - spec.max_future_skew_ms
-        index = output.estimate(dict.fromkeys(seen.output, earliest_row_ms))
-        low = begins_of(output, seen.output, earliest_row_ms, index)
+        low = begins_of(output, seen.output, earliest_row_ms)
     cut = [p for p, ends in seen.output.items() if 0 < ends.start == low[p]]
     if cut:
         raise DataLoss(

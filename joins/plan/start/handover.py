@@ -31,7 +31,6 @@ class Rewound:
     before       the folder that an undo goes back to; None: there is nothing to undo
     completed    whether that last batch was
     receipts     by bucket, what the output's receipts said then: nobody may have written since
-    generations  those that have written to the output so far, as far as is known
     kept         by left partition, the left records whose rows stay as they are (`deploy.output.kept`); None: all rows
                  are written again
     """
@@ -40,7 +39,6 @@ class Rewound:
     after: int
     before: int | None
     completed: bool
-    generations: tuple[str, ...]
     receipts: Mapping[int, str] = field(default_factory=dict)
     kept: Mapping[int, tuple[int, str]] | None = None
 
@@ -53,8 +51,7 @@ class Rewound:
     def from_json(cls, data: Mapping[str, Any]) -> Rewound:
         """Reads what `to_json` wrote."""
         kept = None if data["kept"] is None else {p: (first, bits) for p, first, bits in data["kept"]}
-        known = {"receipts": dict(data["receipts"]), "generations": tuple(data["generations"]), "kept": kept}
-        return cls(**{**data, **known})
+        return cls(**{**data, "receipts": dict(data["receipts"]), "kept": kept})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +60,7 @@ class Handover:
 
     checkpoint   where the other one is
     generation, number   of its last batch
+    earlier      the generations that have written to the output before that one, as far as is known
     name, output         of the job that wrote it, and the topic that it wrote to: those of the new one
     topic, topic_id      of left
     left                 the offset where each partition of left goes on
@@ -77,10 +75,18 @@ class Handover:
     topic: str
     topic_id: str
     left: Mapping[int, int]
+    earlier: tuple[str, ...] = ()
     rewound: Rewound | None = None
 
+    @property
+    def generations(self) -> tuple[str, ...]:
+        """Those that have written to the output before the new checkpoint, as far as is known, in their order."""
+        return (*self.earlier, self.generation)
+
     @classmethod
-    def of(cls, state: BatchPlan, checkpoint: str, spec: JoinSpec, output: str) -> Handover:
+    def of(
+        cls, state: BatchPlan, checkpoint: str, spec: JoinSpec, output: str, earlier: tuple[str, ...] = ()
+    ) -> Handover:
         """Takes the state after the other checkpoint's last batch. Raises `SpecChanged` for another left topic."""
         topic = str(state.identity["left.topic"])
         _check_same("left.topic", topic, spec.left.topic)
@@ -96,6 +102,7 @@ class Handover:
             topic=topic,
             topic_id=state.topics["left"][0],
             left=left,
+            earlier=earlier,
         )
 
     def apply(self, spec: JoinSpec, output: str, partitions: int) -> JoinSpec:
@@ -114,7 +121,9 @@ class Handover:
     def to_json(self) -> dict[str, Any]:
         """Returns what the file in the new checkpoint holds."""
         rewound = {} if self.rewound is None else {"rewound": self.rewound.to_json()}
-        rest = {name: value for name, value in asdict(self).items() if name != "rewound"}
+        rest = {name: value for name, value in asdict(self).items() if name not in ("rewound", "earlier")}
+        if self.earlier:
+            rest["earlier"] = list(self.earlier)
         left = [[p, offset] for p, offset in sorted(self.left.items())]
         return {"format": FORMAT, **rest, "left": left, **rewound}
 
@@ -129,7 +138,7 @@ class Handover:
             )
         if "rewound" in rest:
             rest["rewound"] = Rewound.from_json(rest["rewound"])
-        return cls(**{**rest, "left": dict(rest["left"])})
+        return cls(**{**rest, "left": dict(rest["left"]), "earlier": tuple(rest.get("earlier", ()))})
 
 
 def _check_same(key: str, was: str, now: str) -> None:

@@ -163,14 +163,13 @@ class TopicLog(Protocol):
         """
 
 
-def begins_of(log: TopicLog, ends: Mapping[int, Ends], time_ms: int, found: Mapping[int, int]) -> dict[int, int]:
-    """Returns where a reader of everything from a time on begins, within the log.
-
-    found   what `estimate` or `first_at_or_after` has answered
+def begins_of(log: TopicLog, ends: Mapping[int, Ends], time_ms: int) -> dict[int, int]:
+    """Returns where a reader of everything from a time on begins, by the index and within the log.
 
     For minutes after `DeleteRecords` a broker may still have the deleted records in its index, and then says that no
     record reaches a time before those that are left. So this is believed only if the last record does not reach it.
     """
+    found = log.estimate(dict.fromkeys(ends, max(time_ms, 0)))
     doubtful = {p: end.stable for p, end in ends.items() if found[p] >= end.stable > end.start > 0}
     last = log.last_times(doubtful, LATEST_MS, 1) if doubtful else {}
     misled = {p for p, times in last.items() if times and times[-1][1] >= time_ms}

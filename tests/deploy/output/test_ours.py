@@ -3,11 +3,10 @@
 import json
 
 import pyarrow as pa
-import pytest
 
 from dedup.identity import BatchTag
 from deploy.output.ours import copies_of_others, origins_of, rows_of_others
-from joins.plan.start.handover import Handover, Rewound
+from joins.plan.start.handover import Handover
 from teacup.kafka.read.fetch import SCHEMA
 
 OURS = str(BatchTag.of("job", "g2", 7))
@@ -52,18 +51,27 @@ def test_rows_of_a_select_say_nothing_but_their_batch():
     assert others(row(OURS), row(OLDER), row("no tag"), topic=None) == [False, True, False]
 
 
+def copy(topic, tag=None):
+    return b"v", [("teacup.topic", topic), *([("teacup.batch", tag.encode())] if tag else [])]
+
+
 def test_copies_of_records_of_other_topics_are_another_job_s():
-    batch = written(
-        *((b"v", [("teacup.topic", topic)] if topic else None) for topic in (b"left", b"right", b"x", None))
-    )
+    batch, ours = written(*map(copy, (b"left", b"right", b"x")), (b"v", None)), {OURS.split(":")[0]}
 
-    assert copies_of_others(batch, ("left", "right")).to_pylist() == [False, False, True, False]
-    assert copies_of_others(batch, ("left", "right", "x")) is None
+    assert copies_of_others(batch, ours, ("left", "right")).to_pylist() == [False, False, True, False]
+    assert copies_of_others(batch, ours, ("left", "right", "x")) is None
 
 
-@pytest.mark.parametrize("rewound", [False, True])
-def test_rows_of_before_a_move_or_a_rewind_are_ours(rewound):
-    again = Rewound(to_ms=1, after=0, before=0, completed=True, generations=("g0", "g1")) if rewound else None
+def test_a_copy_of_another_generation_is_another_job_s():
+    """A backfill shares the topic for dead letters with its job."""
+    batch = written(copy(b"left", OURS), copy(b"left", OLDER), copy(b"left", "no tag"))
+
+    assert copies_of_others(batch, {OURS.split(":")[0]}, ("left", "right")).to_pylist() == [False, True, False]
+    assert copies_of_others(batch, None, ("left", "right")) is None
+
+
+def test_rows_of_before_a_move_or_a_rewind_are_ours():
+    """Of before several, too."""
     after = Handover(
         checkpoint="c",
         generation="g1",
@@ -73,8 +81,8 @@ def test_rows_of_before_a_move_or_a_rewind_are_ours(rewound):
         topic="l",
         topic_id="i",
         left={},
-        rewound=again,
+        earlier=("g0",),
     )
 
-    known = {"g1", "g2", *(["g0"] if rewound else [])}
-    assert origins_of("job", "g2", after) == {BatchTag.of("job", name, 0).origin for name in known}
+    assert origins_of("job", "g2", after) == {BatchTag.of("job", name, 0).origin for name in ("g0", "g1", "g2")}
+    assert origins_of("job", "g2", Handover.from_json(after.to_json())) == origins_of("job", "g2", after)

@@ -253,6 +253,7 @@ def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], t
     assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == ["0:0", "0:2"]
     assert dead["value"] == b"x" * LARGE
     assert int(headers.pop("teacup.size")) > 4 * LARGE // 3
+    assert headers.pop("teacup.batch") == committed(kafka, topic)[0]["headers"]["teacup.batch"]
     assert headers == {
         "teacup.topic": "l",
         "teacup.left": "0:1",

@@ -47,16 +47,17 @@ def test_a_copy_has_the_records_own_key_and_what_is_added_for_it_comes_last() ->
     keyed = RECORDS.with_columns(pl.Series(OWN_KEY, [b"own", None]))
     rows = rows_about("left", keyed, "late", None, late=True)
 
-    copies = copies_of("clicks", "left", rows, [[("teacup.size", "9")], []])
+    copies = copies_of("clicks", "left", rows, batch="origin:3", more=[[("teacup.size", "9")], []])
 
     assert copies.keys.to_list() == [b"own", None]
     first, second = copies.headers.to_list()
-    assert first[-2:] == [("teacup.late", "true"), ("teacup.size", b"9")]
+    assert first[-3:] == [("teacup.late", "true"), ("teacup.batch", "origin:3"), ("teacup.size", b"9")]
     assert second == [
         ("teacup.topic", "clicks"),
         ("teacup.left", "3:9"),
         ("teacup.outcome", "late"),
         ("teacup.late", "true"),
+        ("teacup.batch", "origin:3"),
     ]
 
 

@@ -57,13 +57,12 @@ def test_it_survives_its_json():
         after=0,
         before=None,
         completed=False,
-        generations=("f", "g"),
         receipts={0: "{}", 1: "{}"},
         kept={0: (5, "bits")},
     )
     all_again = replace(rewound, to_ms=None, before=2, kept=None)
 
-    for handover in (moved(), moved(rewound=rewound), moved(rewound=all_again)):
+    for handover in (moved(), moved(earlier=("e", "f")), moved(rewound=rewound), moved(rewound=all_again)):
         assert Handover.from_json(json.loads(json.dumps(handover.to_json()))) == handover
 
 

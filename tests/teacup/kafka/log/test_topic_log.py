@@ -57,11 +57,14 @@ def test_an_empty_topic_is_listed_too() -> None:
     assert listed.cut({0: Ends(0, 4, 4)}) == {0: Ends(0, 0, 4)}
 
 
-class LastTimes:
-    """A topic whose partitions end with records of these times."""
+class Indexed:
+    """A topic with an index that gives these answers, whose partitions end with records of these times."""
 
-    def __init__(self, times_ms: dict[int, int]) -> None:
-        self.times_ms = times_ms
+    def __init__(self, found: dict[int, int], times_ms: dict[int, int]) -> None:
+        self.found, self.times_ms = found, times_ms
+
+    def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
+        return {p: self.found[p] for p in times_ms}
 
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[tuple[int, int]]]:
         return {p: [(end - 1, self.times_ms[p])] for p, end in ends.items()}
@@ -69,8 +72,10 @@ class LastTimes:
 
 def test_that_no_record_reaches_a_time_is_believed_if_the_last_one_does_not() -> None:
     """A broker may have an index of records that were deleted, and none of those that are left."""
-    log = cast(TopicLog, LastTimes({0: 500, 1: 99, 2: 500}))
     ends = {0: Ends(20, 63, 63), 1: Ends(20, 63, 63), 2: Ends(0, 63, 63)}
 
-    assert begins_of(log, ends, 100, dict.fromkeys(ends, 1 << 62)) == {0: 20, 1: 63, 2: 63}
-    assert begins_of(log, ends, 100, {0: 3, 1: 30, 2: 63}) == {0: 20, 1: 30, 2: 63}
+    def begins(found: dict[int, int]) -> dict[int, int]:
+        return begins_of(cast(TopicLog, Indexed(found, {0: 500, 1: 99, 2: 500})), ends, 100)
+
+    assert begins(dict.fromkeys(ends, 1 << 62)) == {0: 20, 1: 63, 2: 63}
+    assert begins({0: 3, 1: 30, 2: 63}) == {0: 20, 1: 30, 2: 63}
