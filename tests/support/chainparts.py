@@ -2,7 +2,7 @@
 
     python -m tests.support.chainparts FOLDER
 
-`begun` starts one; what it is told is a pickle in its folder, its log is `log` there, and the join's rows are `rows`.
+`begun` starts one; what it has to do is a pickle in its folder, its log is `log` there, and the join's rows are `rows`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What systemd is told, at a socket like its own."""
+"""What systemd hears, at a socket like its own."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size()
 
 
 def test_who_asks_for_openmetrics_gets_it() -> None:
-    """As Prometheus does if it is told to."""
+    """As Prometheus does if it is set to."""
     metrics = Metrics()
     metrics.opening(ABOUT)
     with served(metrics.routes()) as server:

@@ -17,9 +17,6 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.audit.run import audit
-from deploy.explain.answers import Explainer
-from deploy.explain.as_json import for_machines
 from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.backfill import backfill
@@ -364,30 +361,6 @@ class Rewound:
         )
         apart = self.traffic.dead | self.traffic.late
         return Counter({pair: n for pair, n in found.items() if pair[0] not in apart})
-
-    def check_audit(self) -> None:
-        """It finds the rows that were written again, and nothing else."""
-        found = audit(self.job(), START_MS, START_MS + 3_600_000, folder=self.folder)
-        twice = {left for left, passes in self.passes.items() if passes > 1}
-        print(self.said, self.policy, self.once, *found.lines(), sep="\n")
-        if not twice:
-            assert not found.faults, (self.said, *found.lines())
-
-    def check_explained(self) -> None:
-        """What it says of records is what the output has of them."""
-        found = pairs(self.kafka, self.topics["out"])
-        some = self.numbers.sample(sorted(left for left, passes in self.passes.items() if passes), 5)
-        for left, answer in self.explained(some).items():
-            rights = {right for position, right in found if position == left}
-            print(left, rights, answer)
-            assert answer["outcome"] == ("unmatched" if rights == {None} else "matched"), (left, rights, answer)
-
-    def explained(self, positions: list[Position]) -> dict[Position, dict[str, Any]]:
-        with Explainer.opened(self.job(), lambda _: None) as explainer:
-            return {
-                text: for_machines(explainer.position("left", tuple(map(int, text.split(":")))))  # type: ignore[arg-type]
-                for text in positions
-            }
 
     def say(self, what: str) -> None:
         self.said.append(what)

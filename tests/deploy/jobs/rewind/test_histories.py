@@ -21,6 +21,7 @@ from joins.spec import Policy
 from tests.conftest import TopicFactory
 from tests.crash.traffic import PARTITIONS, START_MS
 from tests.deploy.jobs.conftest import here
+from tests.deploy.jobs.rewind.checks import check_audit, check_explained
 from tests.deploy.jobs.rewind.histories import ROLES, Rewound, lefts
 from tests.support.jobhere import JobsHere
 from tests.support.jobprocess import JobProcess
@@ -78,8 +79,8 @@ def test_each_left_record_has_its_rows_whatever_is_killed_rewound_and_undone(
     job.backfill(topic_factory(2, prefix="backfill"))
     job.run()
 
-    job.check_audit()
-    job.check_explained()
+    check_audit(job)
+    check_explained(job)
 
 
 def test_right_records_that_retention_has_deleted_are_named(
