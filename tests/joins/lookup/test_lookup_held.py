@@ -248,7 +248,7 @@ def is_waited_for(spec, server):
     patient = replace(spec, storage=replace(spec.storage, unreachable_for_s=0.5))
     store = RightStore(patient, lookup_client(patient))
     server.clock.now_ms = wall_ms() + 120 * MINUTE_MS
-    with pytest.raises(StoreUnreachable, match=r"storage API is 7\d\d\d s ahead"):
+    with pytest.raises(StoreUnreachable, match=r"storage API is 7\d\d\d s ahead .* set the one that is wrong"):
         store.look_up(pl.Series([b"k"]), ())
     server.clock.now_ms = wall_ms()
     found = store.look_up(pl.Series([b"k"]), ())
@@ -256,11 +256,10 @@ def is_waited_for(spec, server):
     return found
 
 
-def test_a_storage_api_whose_clock_is_ahead_is_waited_for(spec, server, caplog):
+def test_a_storage_api_whose_clock_is_ahead_is_waited_for(spec, server):
     """The message names both clocks. Once it is right, it answers."""
     found = is_waited_for(spec, server)
 
-    assert "set the one that is wrong" in caplog.text
     assert found.right.is_empty()
 
 
