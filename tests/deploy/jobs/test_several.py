@@ -170,7 +170,7 @@ def test_a_hangup_starts_what_is_new_stops_what_is_gone_and_restarts_what_has_ch
 
 
 def test_a_file_that_is_as_it_was_before_its_job_has_stopped_counts_as_it_is_now() -> None:
-    """Changed and put back, removed and put back, while the batch in progress is finished: the job goes on, as before."""
+    """Changed or removed, and put back while the batch in progress is finished: the job goes on as before."""
     with Process("a", "gone") as process:
         process.deaf |= {"a", "gone"}
         before = dict(process.files)
