@@ -371,3 +371,10 @@ def test_a_job_starts_that_was_killed_rewound_undone_and_rewound(kafka, content,
     assert here.run(content).code == ExitCode.DONE
 
     assert rows(kafka, content) == expected(0, 40, "matched") + twice(40, 60) + expected(50, 60, "matched")
+
+
+@pytest.mark.slow
+def test_a_new_checkpoint_does_not_begin_in_the_output_of_a_job_that_was_rewound(kafka, halfway, here, tmp_path):
+    """Although the rewound job has written nothing itself so far."""
+    assert here.run({**halfway, "checkpoint": str(tmp_path / "fresh")}).code == ExitCode.OUTPUT_TAKEN
+    assert rows(kafka, halfway) == expected(0, 120, "matched")
