@@ -26,7 +26,7 @@ from deploy.check import samples
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import SIDE_TOPICS, WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
-from deploy.errors import CheckpointUnreadable
+from deploy.errors import CheckpointDriverMissing, CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
@@ -38,7 +38,7 @@ from deploy.jobs.runner import JobKind
 from deploy.jobs.standing import Standing, of_join
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
-from deploy.output.kept import KeptRows
+from deploy.output.kept import KeptRows, rows_that_stay
 from deploy.output.routing import ENVELOPE
 from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
@@ -296,12 +296,10 @@ def job_rows(
 
 def kept_rows(job: JoinJob) -> KeptRows | None:
     """Returns the rows that stay as they are since the job was rewound; None: it writes all that it joins."""
-    if job.home is None:
+    try:
+        return rows_that_stay(Checkpoint(job.checkpoint).moved())
+    except CheckpointDriverMissing:  # a job without exactly once runs all the same (`current` warns)
         return None
-    note = Checkpoint(job.checkpoint).moved()
-    if note is None or note.rewound is None or note.rewound.kept is None:
-        return None
-    return KeptRows.from_json(note.rewound.kept)
 
 
 def deduplication(job: JoinJob) -> Deduplication | None:

@@ -19,6 +19,7 @@ from deploy.errors import CheckpointUnreadable, CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import folder, newest_folder
+from deploy.output.kept import rows_that_stay
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.plan.reader import open_log, state_after
@@ -51,6 +52,8 @@ def move(job: JoinJob, other: str) -> Handover:
         before = Checkpoint(newest_folder(other)).moved()
         earlier = () if before is None else before.generations
         moved = Handover.of(_ended(job, other), other, job.spec, job.output.topic, earlier)
+        if (stay := rows_that_stay(before, moved.left)) is not None:
+            moved = replace(moved, kept=stay.to_json())
         new.keep_moved(moved)
     return moved
 

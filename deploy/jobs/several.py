@@ -4,7 +4,8 @@
     fails    the others go on. After an exit code that another try may help (`TRIED_AGAIN`) it is started again, after
              2 s, 4 s, ... a minute; one that has run for longer than a minute begins with 2 s. Else it stays down
     reload   SIGHUP, unless a terminal is there: files are read again. What is new is started, what is gone is stopped,
-             what has changed is restarted, and what is down is started. If a file is wrong nothing changes
+             what has changed is restarted, and what is down is started. If a file is wrong nothing changes. A job
+             whose file was renamed is new, and waits until it has stopped: it has one name and one checkpoint
     stop     the first signal stops all cleanly, a second one at once
     ends     once all have ended. If Spark's JVM ends, all do: starting it again is for the process' supervisor
 
@@ -218,6 +219,7 @@ class Several:
 
     def __post_init__(self) -> None:
         self._runs: dict[Path, _Run] = {}
+        self._new: dict[Path, CommonJob] = {}
         self._started = 0
         self._reload = threading.Event()
         self._stopping = self._is_ready = False
@@ -241,7 +243,8 @@ class Several:
     def _over(self) -> bool:
         if self._hurried_s is not None and time.monotonic() - self._hurried_s > HURRY_S:
             return True
-        return not any(run.runs or run.due_s is not None or run.further for run in self._runs.values())
+        waits = bool(self._new) or any(run.due_s is not None or run.further for run in self._runs.values())
+        return not waits and not any(run.runs for run in self._runs.values())
 
     def _turn(self) -> None:
         if self.stop.asked and not self._stopping:
@@ -256,6 +259,11 @@ class Several:
         for file, run in list(self._runs.items()):
             if not run.runs:
                 self._after(file, run)
+        if self._stopping or self.session.gone:
+            self._new.clear()
+        for file, job in [*self._new.items()]:
+            if self._is_free(file, job):
+                self._start(file, self._new.pop(file))
         shares = [run.share for run in self._runs.values() if run.runs]
         if not self._is_ready and all(run.share.is_ready for run in self._runs.values() if run.runs):
             self._is_ready = True
@@ -267,11 +275,13 @@ class Several:
         """What follows the end of a run."""
         if run.gone:
             del self._runs[file]
-            self.forget(run.job.job_name)
+            if all(other.job.job_name != run.job.job_name for other in self._runs.values()):
+                self.forget(run.job.job_name)
         elif self._stopping or self.session.gone:
             run.further = run.due_s = None
         elif run.further is not None:
-            self._start(file, run.further)
+            if self._is_free(file, run.further):
+                self._start(file, run.further)
         elif run.due_s is None and run.code in TRIED_AGAIN and not run.request.asked:
             if time.monotonic() - run.began_s > WAITS_S[1]:
                 run.wait_s = WAITS_S[0]
@@ -280,6 +290,11 @@ class Several:
             run.wait_s = min(2 * run.wait_s, WAITS_S[1])
         elif run.due_s is not None and time.monotonic() >= run.due_s:
             self._start(file, run.job, run.wait_s)
+
+    def _is_free(self, file: Path, job: CommonJob) -> bool:
+        """Whether no run of another file, which is about to end, has the name or the checkpoint of a job."""
+        others = [run.job for at, run in self._runs.items() if run.runs and at != file]
+        return all(job.job_name != other.job_name and job.checkpoint != other.checkpoint for other in others)
 
     def _start(self, file: Path, job: CommonJob, wait_s: float | None = None) -> None:
         self._started += 1
@@ -310,14 +325,13 @@ class Several:
                 _say(run.job, f"stops: {file} is gone")
                 run.gone, run.due_s = True, None
                 run.request.ask()
-            elif jobs[file] != run.job or not run.runs:
+            elif jobs[file] != run.job or not run.runs or run.request.asked:
                 _say(run.job, "is started again")
                 run.gone, run.due_s, run.further = False, None, jobs[file]
                 run.request.ask()
-        for file, job in jobs.items():
-            if file not in self._runs:
-                _say(job, "is new")
-                self._start(file, job)
+        self._new = {file: job for file, job in jobs.items() if file not in self._runs}
+        for job in self._new.values():
+            _say(job, "is new")
 
     def _hurry(self) -> None:
         self._hurried_s = time.monotonic()

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from joins.plan.start.handover import Handover
+
 Offsets = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
 """Eight to a byte, the first one highest (`numpy.packbits`)."""
@@ -51,6 +53,14 @@ class KeptRows:
             partitions[p] = begin, np.packbits(np.unpackbits(bits)[:count])
         return KeptRows(partitions)
 
+    def since(self, starts: Mapping[int, int]) -> KeptRows:
+        """Returns those from an offset of each left partition on."""
+        partitions = {}
+        for p, (begin, bits) in self.partitions.items():
+            passed = min(max(starts.get(p, begin) - begin, 0), 8 * len(bits))
+            partitions[p] = begin + passed, np.packbits(np.unpackbits(bits)[passed:])
+        return KeptRows(partitions)
+
     def without(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Returns the rows (`joins.rows.frames.ROW`) that are to be written: all but the results that stay."""
         results = rows["outcome"].is_in(["matched", "unmatched"]).to_numpy()
@@ -79,3 +89,17 @@ class KeptRows:
                 for p, (begin, text) in data.items()
             }
         )
+
+
+def rows_that_stay(note: Handover | None, left: Mapping[int, int] | None = None) -> KeptRows | None:
+    """Returns the rows that stay, as a checkpoint has noted them when it began; None: there are none.
+
+    left   only those about left records from these offsets on
+    """
+    if note is None or note.stays is None:
+        return None
+    noted = KeptRows.from_json(note.stays)
+    if left is None:
+        return noted
+    found = noted.since(left)
+    return found if found.count else None

@@ -15,6 +15,7 @@ from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import at
+from deploy.output.kept import rows_that_stay
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.plan.readable import Listing, list_ends
@@ -38,6 +39,8 @@ class Past:
     plan         of its last batch
     completed    whether that batch was
     left         the offset before which every left record of a partition was delivered
+    settled      whether no left record from there on has a row: none of a batch that was not completed, and none that
+                 stays since a rewind which the job has not caught up with
     generations  its own, and those before it as far as they are known
     before       the folder that it was rewound from; None: it was not
     """
@@ -47,6 +50,7 @@ class Past:
     plan: BatchPlan
     completed: bool
     left: Mapping[int, int]
+    settled: bool
     generations: tuple[str, ...]
     before: int | None
 
@@ -69,17 +73,19 @@ def past_of(job: JoinJob, number: int) -> Past:
         if rewound.to_ms is not None and rewound.before is not None:
             return past_of(job, rewound.before)
         past = past_of(job, rewound.after)
-        all_known = past.completed and rewound.kept is None
-        return replace(past, number=number, completed=all_known, left=note.left, before=rewound.before)
+        settled = past.completed and rewound.kept is None
+        return replace(past, number=number, settled=settled, left=note.left, before=rewound.before)
     checkpoint.check_name(job.spec.name)
     completed = checkpoint.is_committed()
     state = state_after(as_it_was(job.spec, plan), plan, here.facts_folders) if completed else plan
+    left = Handover.of(state, here.checkpoint, job.spec, job.output.topic).left
     return Past(
         number=number,
         after=number,
         plan=plan,
         completed=completed,
-        left=Handover.of(state, here.checkpoint, job.spec, job.output.topic).left,
+        left=left,
+        settled=completed and rows_that_stay(note, left) is None,
         generations=(*(() if note is None else note.generations), plan.generation),
         before=None if rewound is None else rewound.before,
     )

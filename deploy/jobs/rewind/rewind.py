@@ -14,7 +14,8 @@ they need. It claims the output if the receipts still say what was noted. The ol
 An undo before that start names the old folder again. After it, rows may have been written past where the old folder
 ended, so an undo is a rewind too: each left partition goes on where the old folder had got, or the new one if that is
 further, and no row follows twice. If a batch of either was not completed, the rows that it has written stay (`KEEP`).
-So do those of a batch that was not completed and begins before the time of a rewind with `AGAIN`, up to that time.
+So do those of a batch that was not completed and begins before the time of a rewind with `AGAIN`, up to that time; and
+those that stay since an earlier rewind, if the job has not got that far again.
 """
 
 from __future__ import annotations
@@ -88,19 +89,20 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
             raise DataLoss(
                 f"left topic {job.spec.left.topic!r} was deleted and recreated: give the job a new checkpoint"
             )
-        if past.completed and not any(begins.left[p] < offset for p, offset in past.left.items()):
+        if past.settled and not any(begins.left[p] < offset for p, offset in past.left.items()):
             raise CheckpointUnusable(f"the job has read nothing from {iso(time_ms)} on: there is nothing to go back to")
         here = replace(job, spec=begins.spec)
         receipts = {} if dry_run else _receipts(here, past.plan)
         kept = stay = None
         if written is WrittenRows.KEEP:
             kept = rows_in_output(here, begins.left, past.generations)
-        elif not past.completed and any(begins.left[p] < offset for p, offset in begins.reached.items()):
+        elif not past.settled and any(begins.left[p] < offset for p, offset in begins.reached.items()):
             if job.spec.policy is Policy.ALL:
                 raise CheckpointUnusable(
-                    f"batch {past.plan.number} was not completed, and begins before {iso(time_ms)}: with the policy "
-                    "`all` it is not known which of its rows are missing. Start the job once, and stop it with Ctrl-C; "
-                    "or rewind to an earlier time"
+                    f"rows about left records of before {iso(time_ms)} may be in the output, of batch "
+                    f"{past.plan.number} that was not completed, or since an earlier rewind: with the policy `all` it "
+                    "is not known which are missing. Start the job once, and stop it with Ctrl-C; or rewind to an "
+                    "earlier time"
                 )
             stay = rows_in_output(here, begins.left, past.generations).before(begins.reached)
         number = place.newest + 1
@@ -138,12 +140,13 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
             return Rewinding(number=old.number, was=old.left, left=old.left, right={})
         left = {p: max(old.left.get(p, 0), offset) for p, offset in now.left.items()}
         kept = None
-        if not (old.completed and now.completed):  # some rows of a batch may be in the output
+        if not (old.settled and now.settled):  # some rows from there on may be in the output
             if job.spec.policy is Policy.ALL:
                 raise CheckpointUnusable(
-                    f"batch {old.plan.number} before the rewind, or batch {now.plan.number} since, was not completed: "
-                    "with the policy `all` it is not known which of its rows are missing. Start the job once, and stop "
-                    "it with Ctrl-C; or rewind to the time of that batch (`--written again`)"
+                    f"batch {old.plan.number} before the rewind, or batch {now.plan.number} since, was not completed, "
+                    "or rows after it stay since an earlier rewind: with the policy `all` it is not known which rows "
+                    "are missing. Start the job once, and stop it with Ctrl-C; or rewind to the time of that batch "
+                    "(`--written again`)"
                 )
             kept = rows_in_output(here, left, now.generations)
         number = place.newest + 1

@@ -11,7 +11,7 @@ differ: only left's topic must be the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -44,13 +44,13 @@ class Rewound:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the file in the new checkpoint holds."""
-        kept = None if self.kept is None else [[p, first, bits] for p, (first, bits) in sorted(self.kept.items())]
+        kept = None if self.kept is None else _listed(self.kept)
         return {**asdict(self), "receipts": sorted(map(list, self.receipts.items())), "kept": kept}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rewound:
         """Reads what `to_json` wrote."""
-        kept = None if data["kept"] is None else {p: (first, bits) for p, first, bits in data["kept"]}
+        kept = None if data["kept"] is None else _unlisted(data["kept"])
         return cls(**{**data, "receipts": dict(data["receipts"]), "kept": kept})
 
 
@@ -65,6 +65,7 @@ class Handover:
     topic, topic_id      of left
     left                 the offset where each partition of left goes on
     rewound              None: it goes on where the other one ended, in a checkpoint of its own
+    kept                 of such a one: rows that the other one would not have written either, as in `Rewound`
     """
 
     checkpoint: str
@@ -77,6 +78,12 @@ class Handover:
     left: Mapping[int, int]
     earlier: tuple[str, ...] = ()
     rewound: Rewound | None = None
+    kept: Mapping[int, tuple[int, str]] | None = None
+
+    @property
+    def stays(self) -> Mapping[int, tuple[int, str]] | None:
+        """Returns which rows stay as they are, by left partition (`deploy.output.kept`); None: none."""
+        return self.kept if self.rewound is None else self.rewound.kept
 
     @property
     def generations(self) -> tuple[str, ...]:
@@ -121,9 +128,11 @@ class Handover:
     def to_json(self) -> dict[str, Any]:
         """Returns what the file in the new checkpoint holds."""
         rewound = {} if self.rewound is None else {"rewound": self.rewound.to_json()}
-        rest = {name: value for name, value in asdict(self).items() if name not in ("rewound", "earlier")}
+        rest = {name: value for name, value in asdict(self).items() if name not in ("rewound", "earlier", "kept")}
         if self.earlier:
             rest["earlier"] = list(self.earlier)
+        if self.kept is not None:
+            rest["kept"] = _listed(self.kept)
         left = [[p, offset] for p, offset in sorted(self.left.items())]
         return {"format": FORMAT, **rest, "left": left, **rewound}
 
@@ -138,7 +147,17 @@ class Handover:
             )
         if "rewound" in rest:
             rest["rewound"] = Rewound.from_json(rest["rewound"])
+        if "kept" in rest:
+            rest["kept"] = _unlisted(rest["kept"])
         return cls(**{**rest, "left": dict(rest["left"]), "earlier": tuple(rest.get("earlier", ()))})
+
+
+def _listed(kept: Mapping[int, tuple[int, str]]) -> list[list[Any]]:
+    return [[p, first, bits] for p, (first, bits) in sorted(kept.items())]
+
+
+def _unlisted(kept: Sequence[Sequence[Any]]) -> dict[int, tuple[int, str]]:
+    return {p: (first, bits) for p, first, bits in kept}
 
 
 def _check_same(key: str, was: str, now: str) -> None:

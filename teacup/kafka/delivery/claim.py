@@ -161,7 +161,7 @@ class _Claimant:
 
         def claimed(found: Receipt | None, term: int) -> Receipt:
             check(bucket, found)
-            return Receipt.claim(self.generation, self.now_ms(), self.claimed_by, term)
+            return Receipt.claim(self.generation, self.now_ms(), self.claimed_by, term, replaces=found)
 
         return self._leave(bucket, claimed, term, decides=decides)
 

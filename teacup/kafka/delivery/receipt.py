@@ -74,6 +74,9 @@ def digest_of(work: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
+OVER_ROWS = "after rows of another one, "
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What the offset metadata of a bucket says of its newest batch."""
@@ -89,9 +92,21 @@ class Receipt:
     term: int = 0
 
     @classmethod
-    def claim(cls, generation: str, at_ms: int, claimed_by: str = "", term: int = 0) -> Receipt:
-        """Returns what a new checkpoint leaves before its first batch. claimed_by: who starts on it, for people."""
-        return cls(generation, 0, "", 0, done=True, at_ms=at_ms, reached=claimed_by, term=term)
+    def claim(
+        cls, generation: str, at_ms: int, claimed_by: str = "", term: int = 0, *, replaces: Receipt | None = None
+    ) -> Receipt:
+        """Returns what a new checkpoint leaves before its first batch.
+
+        claimed_by   who starts on it, for people
+        replaces     the receipt that is there: if rows were written, the claim says so from then on
+        """
+        said = f"{OVER_ROWS}{claimed_by}" if replaces is not None and replaces.tells_of_rows else claimed_by
+        return cls(generation, 0, "", 0, done=True, at_ms=at_ms, reached=said, term=term)
+
+    @property
+    def tells_of_rows(self) -> bool:
+        """Whether something was written, by its checkpoint or by one before it."""
+        return self.number > 0 or self.reached.startswith(OVER_ROWS)
 
     def to_text(self) -> str:
         """Returns it as it is committed: offset metadata, JSON. Without terms, as versions that had none wrote it."""
@@ -276,11 +291,13 @@ def _check_ended(receipt: Receipt, last: Batch, who: str) -> None:
 def bare_claims(receipts: Iterable[Receipt | None], has_ended: Callable[[str], bool]) -> frozenset[str]:
     """Returns the generations whose claims keep nobody out: nothing was ever written, and their starts have ended.
 
+    A claim in place of another checkpoint's receipt (after a rewind, a move, a take-over) does keep others out.
+
     receipts   of all buckets of an output
     has_ended  whether a start, as its claim names it, has surely ended
     """
     claims = [receipt for receipt in receipts if receipt is not None]
-    if any(claim.number for claim in claims):
+    if any(claim.tells_of_rows for claim in claims):
         return frozenset()
     return frozenset(claim.generation for claim in claims if has_ended(claim.reached))
 

@@ -13,14 +13,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from deploy.checkpoint_lock import checkpoint_lock
-from deploy.cli.app import run_job
+from deploy.cli.app import move_of, run_job
 from deploy.cli.rewinds import RewindRequest, rewind_of
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import Place, place_of
 from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit
-from tests.support.movedjob import START_MS, expected, fill, rows
+from tests.support.movedjob import START_MS, expected, file_of, fill, rows
 
 
 def at(second):
@@ -307,3 +307,74 @@ def test_a_backfill_that_is_killed_goes_on_with_the_same_range(kafka, content, h
     assert rewind(tmp_path, content, killed, **{**asked, "to": at(60)}) == ExitCode.CHECKPOINT
 
     assert rows(kafka, elsewhere) == expected(50, 150, "matched")
+
+
+@pytest.fixture
+def halfway(kafka, content, here, tmp_path):
+    """A job whose rewind keeps all rows, stopped before it has passed them: rows about what it has to read stay."""
+    fill(kafka, content, 0, 120)
+    assert here.run(content).code == ExitCode.DONE
+    assert rewind(tmp_path, content, to=at(40), written="keep") == ExitCode.DONE
+    content |= {"records_per_batch": 10}
+    stop_halfway(here, content)
+    return content
+
+
+def stop_halfway(here, content):
+    with here.running({**content, "trigger": {"every": "0s"}}) as job:
+        job.until(lambda: job.lines, "a batch")
+        assert job.stop() == ExitCode.DONE
+
+
+@pytest.mark.slow
+def test_rows_that_stay_also_stay_once_the_job_is_moved(kafka, halfway, here, tmp_path):
+    """Twice: what is noted is handed on."""
+    for name in ("second", "third"):
+        old = halfway["checkpoint"]
+        halfway |= {"checkpoint": str(tmp_path / name)}
+        assert move_of(file_of(tmp_path, halfway), old) == ExitCode.DONE
+        if name == "second":
+            stop_halfway(here, halfway)
+    fill(kafka, halfway, 120, 130)
+    assert here.run(halfway).code == ExitCode.DONE
+    assert rows(kafka, halfway) == expected(0, 130, "matched")
+
+
+@pytest.mark.slow
+def test_rows_that_stay_also_stay_once_a_later_rewind_is_undone(kafka, halfway, here, tmp_path):
+    assert rewind(tmp_path, halfway, to=at(20), written="keep") == ExitCode.DONE
+    stop_halfway(here, halfway)
+    assert rewind(tmp_path, halfway, undo=True) == ExitCode.DONE
+    assert here.run(halfway).code == ExitCode.DONE
+    assert rows(kafka, halfway) == expected(0, 120, "matched")
+
+
+@pytest.mark.slow
+def test_rows_that_stay_are_written_again_only_from_the_time_of_a_later_rewind_on(kafka, halfway, here, tmp_path):
+    """Though the job has not got that far again."""
+    assert rewind(tmp_path, halfway, to=at(100), written="again") == ExitCode.DONE
+    assert here.run(halfway).code == ExitCode.DONE
+    assert rows(kafka, halfway) == expected(0, 100, "matched") + twice(100, 120)
+
+
+@pytest.mark.slow
+def test_a_job_starts_that_was_killed_rewound_undone_and_rewound(kafka, content, here, tmp_path):
+    """What was not completed before the first rewind says nothing of the batches since."""
+    fill(kafka, content, 0, 60)
+    assert here.run(content).code == ExitCode.DONE
+    forget_last_commit(Path(content["checkpoint"]))
+    assert rewind(tmp_path, content, to=at(40), written="again") == ExitCode.DONE
+    assert here.run(content).code == ExitCode.DONE
+
+    assert rewind(tmp_path, content, undo=True) == ExitCode.DONE
+    assert rewind(tmp_path, content, to=at(50), written="again") == ExitCode.DONE
+    assert here.run(content).code == ExitCode.DONE
+
+    assert rows(kafka, content) == expected(0, 40, "matched") + twice(40, 60) + expected(50, 60, "matched")
+
+
+@pytest.mark.slow
+def test_a_new_checkpoint_does_not_begin_in_the_output_of_a_job_that_was_rewound(kafka, halfway, here, tmp_path):
+    """Although the rewound job has written nothing itself so far."""
+    assert here.run({**halfway, "checkpoint": str(tmp_path / "fresh")}).code == ExitCode.OUTPUT_TAKEN
+    assert rows(kafka, halfway) == expected(0, 120, "matched")

@@ -169,6 +169,51 @@ def test_a_hangup_starts_what_is_new_stops_what_is_gone_and_restarts_what_has_ch
     assert process.code is ExitCode.DONE
 
 
+def test_a_file_that_is_as_it_was_before_its_job_has_stopped_counts_as_it_is_now() -> None:
+    """Changed or removed, and put back while the batch in progress is finished: the job goes on as before."""
+    with Process("a", "gone") as process:
+        process.deaf |= {"a", "gone"}
+        before = dict(process.files)
+        process.files = {Path("a.yaml"): replace(before[Path("a.yaml")], max_records=7)}
+        process.reload()
+        process.files = before
+        process.reload()
+        process.deaf.clear()
+        process.until(lambda: process.starts("a") == process.starts("gone") == 2)
+
+        assert [one.max_records for one in process.started if one.name == "a"][1] != 7
+        assert not process.gone
+
+
+def test_a_job_whose_file_is_renamed_waits_until_it_has_stopped() -> None:
+    """Else it finds its own lock, and stays down. So, too, jobs that change places; metrics of the name stay."""
+    with Process("a", "b", "old") as process:
+        process.deaf |= {"b", "old"}
+        a, b = process.files[Path("a.yaml")], process.files[Path("b.yaml")]
+        process.files = {Path("a.yaml"): b, Path("b.yaml"): a, Path("new.yaml"): process.files[Path("old.yaml")]}
+        process.reload()
+        process.until(lambda: not process.several._runs[Path("a.yaml")].runs)
+        assert {name: process.starts(name) for name in ("a", "b", "old")} == {"a": 1, "b": 1, "old": 1}
+        process.deaf.clear()
+        process.until(lambda: process.starts("a") == process.starts("b") == process.starts("old") == 2)
+
+        assert process.gone in ([], ["old"])
+        assert Path("old.yaml") not in process.several._runs
+    assert process.code is ExitCode.DONE
+
+
+def test_what_waits_for_a_job_to_stop_is_not_started_if_all_are_to_stop() -> None:
+    with Process("old") as process:
+        process.deaf.add("old")
+        process.files = {Path("new.yaml"): process.files[Path("old.yaml")]}
+        process.reload()
+        process.stop.ask()
+        process.deaf.clear()
+
+        assert process.ended() is ExitCode.DONE
+    assert process.starts("old") == 1
+
+
 def test_a_file_that_is_wrong_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Nor a Spark that would be another one; the log says so."""
     with Process("a") as process:

@@ -54,3 +54,19 @@ def test_those_before_other_offsets_are_a_part(written, first, ends):
     assert kept.count == len(stays)
     results = kept.without(rows(sorted(written))).filter(pl.col("outcome").is_in(["matched", "unmatched"]))
     assert {*zip(results["left_partition"], results["left_offset"], strict=True)} == written - stays
+
+
+@given(
+    POSITIONS,
+    st.dictionaries(st.integers(0, 2), st.integers(0, 40)),
+    st.dictionaries(st.integers(0, 2), st.integers(0, 45)),
+)
+def test_those_that_a_job_has_not_passed_are_a_part(written, first, passed):
+    found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
+
+    kept = KeptRows.from_json(KeptRows.of(found, first).since(passed).to_json())
+
+    stays = {(p, at) for p, at in written if p in first and at >= max(first[p], passed.get(p, 0))}
+    assert kept.count == len(stays)
+    results = kept.without(rows(sorted(written))).filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+    assert {*zip(results["left_partition"], results["left_offset"], strict=True)} == written - stays

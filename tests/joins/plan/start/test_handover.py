@@ -62,7 +62,8 @@ def test_it_survives_its_json():
     )
     all_again = replace(rewound, to_ms=None, before=2, kept=None)
 
-    for handover in (moved(), moved(earlier=("e", "f")), moved(rewound=rewound), moved(rewound=all_again)):
+    kept = moved(kept={0: (5, "bits"), 1: (6, "bits")})
+    for handover in (moved(), moved(earlier=("e", "f")), moved(rewound=rewound), moved(rewound=all_again), kept):
         assert Handover.from_json(json.loads(json.dumps(handover.to_json()))) == handover
 
 

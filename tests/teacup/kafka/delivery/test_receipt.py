@@ -11,6 +11,7 @@ from teacup.kafka.delivery.receipt import (
     Batch,
     Receipt,
     WrittenSoFar,
+    bare_claims,
     check_start,
     digest_of,
     needed,
@@ -196,3 +197,17 @@ def test_a_batch_without_rows_leaves_a_receipt_first_and_once_a_day():
     assert needed(None, 1_000)
     assert not needed(receipt(), 1_000 + RENEW_AFTER_MS)
     assert needed(receipt(), 1_001 + RENEW_AFTER_MS)
+
+
+def test_a_claim_in_place_of_a_receipt_of_rows_keeps_others_out_though_its_start_has_ended():
+    """As after a rewind, a move, or a take-over: the output has rows, and another checkpoint would repeat them."""
+    written = Receipt("first", 3, "digest", 5, done=True)
+    bare = Receipt.claim("second", 1, "us")
+    over = Receipt.claim("third", 2, "us", replaces=Receipt.claim("second", 1, "us", replaces=written))
+
+    def found(*receipts):
+        return bare_claims(receipts, lambda claimed_by: True)
+
+    assert found(bare, None) == {"second"}
+    assert found(Receipt.claim("third", 2, "us", replaces=bare)) == {"third"}
+    assert found(over, None) == found(bare, written) == found(Receipt.from_text(over.to_text()), bare) == frozenset()
