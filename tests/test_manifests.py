@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ KUSTOMIZATION = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
 COMPOSE = yaml.safe_load((MANIFESTS / "compose.yaml").read_text())
 SECRETS = ("TEACUP_STORAGE_TOKEN", "TEACUP_DELAY_TOKEN", "TEACUP_DELAY_WRITE_TOKEN")
 MOUNTED = "/run/secrets"
+HEADER = (KUBERNETES / "kustomization.yaml").read_text().partition("apiVersion")[0].replace("\\\n#", " ")
 NOT_KUBERNETES = {"ServiceMonitor"}
 """Kinds of operators, whose schemas are not Kubernetes' own."""
 
@@ -52,18 +54,22 @@ def checked(path: Path, monkeypatch: pytest.MonkeyPatch, **variables: str) -> No
     assert done.exit_code == 0, f"{path}: {done.output}"
 
 
+def secrets_of(text: str) -> set[str]:
+    """The files of secrets that a configuration names."""
+    return set(re.findall(rf"(?:file:|tokens_file: )({MOUNTED}/[\w/-]+)", text))
+
+
 def secrets_in(pod: Mapping[str, Any], container: Mapping[str, Any]) -> set[str]:
     """The files of secrets in a container: each is one that the header of the base creates."""
-    header = (KUBERNETES / "kustomization.yaml").read_text().partition("apiVersion")[0].replace("\\\n#", " ")
     created = {
-        name: re.findall(r"--from-literal=([\w-]+)=", line)
-        for name, line in re.findall(r"create secret generic (\S+) (.*)", header)
+        name: re.findall(r"--from-literal=([\w-]+)=|--from-file=([\w-]+)", line)
+        for name, line in re.findall(r"create secret generic (\S+) (.*)", HEADER)
     }
     of = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
     found = set()
     for mount in container["volumeMounts"]:
         if mount["name"] in of:
-            keys = created[of[mount["name"]]["secretName"]]
+            keys = [literal or file for literal, file in created[of[mount["name"]]["secretName"]]]
             asked = [item["key"] for item in of[mount["name"]].get("items", ())] or keys
             assert set(asked) <= set(keys), mount
             found |= {f"{mount['mountPath']}/{key}" for key in asked}
@@ -113,22 +119,24 @@ def test_pods_run_our_commands_with_little_rights_and_the_files_that_are_there(
             for file in maps.get(mounted.get(mount["name"], ""), ())
         }, name
         file = KUBERNETES / "config" / Path(container["args"][-1]).name
-        assert set(re.findall(rf"file:({MOUNTED}/[\w/-]+)", file.read_text())) <= secrets_in(pod, container), name
+        assert secrets_of(file.read_text()) <= secrets_in(pod, container), name
+        assert "env" not in container or not [one for one in container["env"] if "valueFrom" in one], name
         assert pod["securityContext"]["runAsNonRoot"], name
         assert container["securityContext"]["readOnlyRootFilesystem"], name
         assert "memory" in container["resources"]["limits"], name
         assert pod["automountServiceAccountToken"] is False, name
 
-    variables = {"KAFKA_BROKERS": "kafka:9093"}
-    variables |= {"TEACUP_DELAY_URL": "http://a:1", "TEACUP_RUN_DIR": "/run", "TEACUP_STORAGE_READ_TOKEN": "x" * 32}
-    variables |= {"TEACUP_DELAY_READ_TOKEN": "y" * 32}
+    made = re.findall(r"^# +((?:write=|known\(\)|\{ known).*)", HEADER, re.MULTILINE)
+    subprocess.run(["bash", "-euc", "\n".join(made)], cwd=tmp_path, check=True)
+    contents = {"database": "postgresql://a/b", "tokens": (tmp_path / "tokens").read_text()}
+    variables = {"KAFKA_BROKERS": "kafka:9093", "TEACUP_DELAY_URL": "http://a:1", "TEACUP_RUN_DIR": "/run"}
     for files in maps.values():
         for file in files:
             text = file.read_text()
-            for secret in re.findall(rf"file:({MOUNTED}/[\w/-]+)", text):
+            for secret in secrets_of(text):
                 here = tmp_path / secret.removeprefix("/")
                 here.parent.mkdir(parents=True, exist_ok=True)
-                here.write_text("postgresql://a/b" if here.name == "database" else "a-token-of-this-test-alone")
+                here.write_text(contents.get(here.name, "a-token-of-this-test-alone"))
             (tmp_path / file.name).write_text(text.replace(MOUNTED, str(tmp_path / MOUNTED.removeprefix("/"))))
             checked(tmp_path / file.name, monkeypatch, **variables)
 

@@ -162,6 +162,9 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
     assert sum(line["unjoined"] for line in first.lines) == len(missing)
     row = next(r for r in records(kafka, unjoined) if r["headers"]["teacup.right"] == "0:0")
     assert (row["key"], row["value"]) == (None, b"r0")
+    assert row["headers"].pop("teacup.batch").partition(":")[0] not in {
+        joined["headers"]["teacup.batch"].partition(":")[0] for joined in records(kafka, out)
+    }
     assert row["headers"] == {
         "teacup.topic": content["right"]["topic"],
         "teacup.right": "0:0",
