@@ -121,7 +121,14 @@ def run(
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
 def check(
-    job_file: JobFile,
+    job_files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="JOB.yaml",
+            help="the job file; or several, or a folder of them, whose jobs are to share a process",
+            show_default=False,
+        ),
+    ],
     connect: Annotated[
         bool,
         typer.Option(
@@ -140,9 +147,12 @@ def check(
     ] = False,
     assignments: Assignments = None,
 ) -> None:
-    """Check a job file, or that of a service; every error is reported. Nothing is connected to unless asked."""
+    """Check job files, or that of a service; every error is reported. Nothing is connected to unless asked."""
     if preview and not connect:
         raise typer.BadParameter("--preview needs --connect")
+    if len(job_files) > 1 or job_files[0].is_dir():
+        raise typer.Exit(_check_several(job_files, assignments or (), connect=connect, preview=preview))
+    job_file = job_files[0]
     if (service := _service_of(job_file)) is not None:
         if connect or assignments:
             raise typer.BadParameter(f"{job_file} is for {service.service}: --connect and --set are for job files")
@@ -153,22 +163,40 @@ def check(
     job = _load(job_file, assignments or ())
     if job is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
+    raise typer.Exit(_checked(job_file, job, connect=connect, preview=preview))
+
+
+def _check_several(places: Sequence[Path], assignments: Sequence[str], *, connect: bool, preview: bool) -> ExitCode:
+    """Checks the jobs of files and folders as `run` takes them; returns the code of the first that has an error."""
+    from deploy.load import load_jobs
+    from teacup.base.errors import SettingsInvalid
+
+    try:
+        jobs = load_jobs(places, assignments)
+    except SettingsInvalid as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    codes = [_checked(file, job, connect=connect, preview=preview) for file, job in jobs.items()]
+    return next((code for code in codes if code), ExitCode.DONE)
+
+
+def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> ExitCode:
+    """Prints what there is to say of a job whose file is valid."""
     from teacup.kafka.native.rdkafka import path_in_use
 
     typer.echo(f"{job_file} is valid; records are read and written in {path_in_use()}")
-    if connect:
-        logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be reported twice
-        from deploy.check.connect import look_at
-        from deploy.check.findings import exit_code, lines
-        from deploy.kinds import kind_of
+    if not connect:
+        return ExitCode.DONE
+    logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be reported twice
+    from deploy.check.connect import look_at
+    from deploy.check.findings import exit_code, lines
+    from deploy.kinds import kind_of
 
-        findings = look_at(kind_of(job))
-        for line in lines(findings):
-            typer.echo(line)
-        code = exit_code(findings)
-        if preview:
-            code = code or _preview(job)
-        raise typer.Exit(code)
+    findings = look_at(kind_of(job))
+    for line in lines(findings):
+        typer.echo(line)
+    code = exit_code(findings)
+    return code or _preview(job) if preview else code
 
 
 def _preview(job: CommonJob) -> ExitCode:

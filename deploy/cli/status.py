@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli.commands import Assignments
-from teacup.base.errors import ExitCode
+from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.times import duration_ms
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ def _limit(text: str) -> int:
 def status(
     job_files: Annotated[
         list[Path],
-        typer.Argument(metavar="JOB.yaml", help="the job files, of one job or of many", show_default=False),
+        typer.Argument(
+            metavar="JOB.yaml", help="the job files, of one job or of many; or a folder of them", show_default=False
+        ),
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="a JSON object per job and line, with all that is known")
@@ -58,22 +60,26 @@ def status(
 
 
 def status_of(
-    files: Sequence[Path], assignments: Sequence[str] = (), *, as_json: bool, watch: bool, limit_ms: int | None
+    places: Sequence[Path], assignments: Sequence[str] = (), *, as_json: bool, watch: bool, limit_ms: int | None
 ) -> ExitCode:
     """Prints how the jobs are; returns the exit code of the first that is not well."""
     logging.basicConfig(level=logging.CRITICAL)  # what goes wrong is in the rows
     from deploy.status.look import look_at_all
     from deploy.status.table import exit_code
 
-    rows = look_at_all(files, assignments)
     show = _json if as_json else _table
+    try:
+        rows = look_at_all(places, assignments)
+    except SettingsInvalid as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
     show(rows, limit_ms, watch)
     try:
         while watch:
             time.sleep(EVERY_S)
-            rows = look_at_all(files, assignments)
+            rows = look_at_all(places, assignments)
             show(rows, limit_ms, watch)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SettingsInvalid):  # or its folder is empty now
         pass
     return exit_code(rows, limit_ms)
 

@@ -176,6 +176,8 @@ class JoinJobKind(JobKind):
         self.find_checkpoint()
         checkpoint = Checkpoint(self._job.checkpoint)
         if (planned := checkpoint.planned(self._job.spec)) is not None:
+            if self.exactly_once:
+                checkpoint.check_name(self.name)
             return f"has batch {planned.number} of this join"
         moved = checkpoint.moved()
         return "is new" if moved is None else f"goes on after batch {moved.number} of the one before"

@@ -28,7 +28,7 @@ from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.run_record import last_run
 from deploy.jobs.unjoined.look import folder_of, load
 from deploy.kinds import kind_of
-from deploy.load import load_job
+from deploy.load import job_files, load_job
 from deploy.standby.lease_file import LEASE, SHOWN_S, found_lease, standby_of
 from deploy.status.row import LastBatch, Row
 from joins.errors import JoinError
@@ -55,8 +55,12 @@ AT_ONCE = 16
 OURS = (DeployError, JoinError, DedupError, DelayError, KafkaIOError)
 
 
-def look_at_all(files: Sequence[Path], assignments: Sequence[str] = ()) -> list[Row]:
-    """Looks at the jobs of all files at the same time; the rows are in the order of the files."""
+def look_at_all(places: Sequence[Path], assignments: Sequence[str] = ()) -> list[Row]:
+    """Looks at the jobs of all files and folders at the same time; the rows are in the order of the files.
+
+    Raises `SettingsInvalid` for a folder without job files.
+    """
+    files = job_files(places)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda file: look_at(file, assignments), files))
     return [row for rows in found for row in rows]

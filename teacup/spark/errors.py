@@ -5,7 +5,7 @@
       +- NoCache           there is no folder for what is to be cached
       +- SessionRefused    a Spark property or expression would break the job
       +- StartFailed       Spark's session could not be created
-      |    +- MasterUnreachable  its master does not accept a connection
+      |    +- MasterUnreachable  its master does not accept a connection, or not the job
       +- JvmEnded          Spark's JVM was killed, or ended by itself
 
 Each class carries the exit code of the command that it ends.
@@ -47,7 +47,7 @@ class StartFailed(SparkError):
 
 
 class MasterUnreachable(StartFailed):
-    """Spark's master does not accept a connection. The same start may work later."""
+    """Spark's master does not accept a connection, or not the job. The same start may work later."""
 
     exit_code = ExitCode.UNREACHABLE
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from teacup.base.logs import AS_JSON, NO_JOB
 from teacup.base.process import JOBS
 from teacup.spark import conf
-from teacup.spark.errors import JvmEnded, SessionRefused, StartFailed
+from teacup.spark.errors import JvmEnded, MasterUnreachable, SessionRefused, StartFailed
 from teacup.spark.java import Jvm, archive_options, temporary_folder, use_spark_home
 from teacup.spark.master import check_master
 from teacup.spark.planner_forks import PlannerForks
@@ -158,11 +158,21 @@ class Session:
         try:
             session = builder.getOrCreate()
         except Py4JJavaError as error:  # its text is Java's, and is there only while the JVM is
-            raise StartFailed(f"Spark did not start: {java_reason(str(error))}") from None
+            raise start_failed(self._properties["spark.master"], java_reason(str(error))) from None
         _refuse(dict(session.sparkContext.getConf().getAll()), self._exactly_once)
         accumulators = session.sparkContext._accumulatorServer
         accumulators.handle_error = _connection_ended  # type: ignore[method-assign,assignment]
         return session
+
+
+def start_failed(master: str, reason: str) -> StartFailed:
+    """Returns the error of a start of Spark. If no master has taken the application, Java says only what followed."""
+    if master.startswith("spark://") and "stopped SparkContext" in reason:
+        return MasterUnreachable(
+            f"Spark's master {master} did not take the job: what accepts connections there is no master (its pages are "
+            "at another port), is of another version, or does not answer: correct `spark.master`"
+        )
+    return StartFailed(f"Spark did not start: {reason}")
 
 
 def java_reason(text: str) -> str:

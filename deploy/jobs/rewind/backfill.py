@@ -12,6 +12,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from deploy.check.access import check_topics
+from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
@@ -48,7 +50,7 @@ class Backfill:
 def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: bool = False) -> Backfill:
     """Returns the backfill of a job's left records of [from_ms, until_ms) into a topic.
 
-    Raises `SpecError`, `CheckpointUnusable`, `CheckpointUnreadable`, `DataLoss`, `KafkaIOError`.
+    Raises `SpecError`, `TopicsMissing`, `CheckpointUnusable`, `CheckpointUnreadable`, `DataLoss`, `KafkaIOError`.
     """
     output = job.output
     for key in ("topic", "dead_letter", "late", "unmatched", "unjoined"):
@@ -58,6 +60,7 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
         raise SpecError(f"--into: {topic!r} is a topic that the job reads: give one of its own")
     if until_ms > wall_ms():
         raise SpecError(f"--until: {iso(until_ms)} has not come yet: a backfill ends where that time begins")
+    check_topics([Named("--into", topic, job.written_with, ("Describe",))])  # before a range is noted for it
     checkpoint = f"{job.checkpoint.rstrip('/')}/backfill/{topic}"
     beside = replace(
         job,

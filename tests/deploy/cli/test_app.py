@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from deploy import submit
@@ -337,3 +338,24 @@ def test_several_jobs_start_only_if_every_file_is_valid(tmp_path: Path) -> None:
     assert result.exit_code == ExitCode.BAD_JOB_FILE
     assert f"{tmp_path / 'a.yaml'}: name: " in result.output
     assert f"{tmp_path / 'b.yaml'}: kind: 'nothing' is not allowed" in result.output
+
+
+def test_a_folder_is_checked_as_it_would_run(tmp_path: Path) -> None:
+    """Every file, and what jobs of one process must not share; not what is for others to include."""
+    job = {
+        "kind": "dedup",
+        "kafka": {"bootstrap.servers": "one:9092"},
+        "source": {"topic": "a"},
+        "output": {"topic": "b"},
+    }
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({**job, "name": name, "checkpoint": f"/state/{name}"}))
+    (tmp_path / "_common.yaml").write_text("log: json\n")
+
+    fine = CliRunner().invoke(app, ["check", str(tmp_path)])
+    clash = CliRunner().invoke(app, ["check", str(tmp_path), "--set", "checkpoint=/state"])
+
+    assert fine.exit_code == 0, fine.output
+    assert [Path(line.split(" is valid")[0]).name for line in fine.output.splitlines()] == ["one.yaml", "two.yaml"]
+    assert clash.exit_code == ExitCode.BAD_JOB_FILE
+    assert "each job needs its own" in clash.output

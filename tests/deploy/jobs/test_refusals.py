@@ -5,6 +5,12 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 
+import yaml
+
+from deploy.check.connect import look_at
+from deploy.check.findings import Level
+from deploy.kinds import kind_of
+from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.log.groups import GroupOffsets
@@ -57,12 +63,17 @@ def test_topics_that_differ_in_partitions_are_refused_before_the_output_is_claim
         assert receipts.read([(content["output"]["topic"], 0)]) == {(content["output"]["topic"], 0): None}
 
 
-def test_a_renamed_job_is_told_the_name_of_its_checkpoint(kafka, job, here, caplog):
-    """By which the output knows its rows: under another name they would be written again."""
+def test_a_renamed_job_is_told_the_name_of_its_checkpoint(kafka, job, here, tmp_path, caplog):
+    """By which the output knows its rows: under another name they would be written again. A check says so before."""
     content = job()
     fill(kafka, content, 20)
     assert here.run(content).code is ExitCode.DONE
+    file = tmp_path / "renamed.yaml"
+    file.write_text(yaml.safe_dump({**content, "name": "renamed"}))
 
+    found = [finding for finding in look_at(kind_of(load_job(file))) if finding.what == "checkpoint"]
+    assert [(finding.level, finding.code) for finding in found] == [(Level.ERROR, ExitCode.CHECKPOINT)]
+    assert f"was written under the name {content['name']!r}" in found[0].text
     assert here.run({**content, "name": "renamed"}).code is ExitCode.CHECKPOINT
 
     line = caplog.messages[-1]

@@ -193,6 +193,9 @@ def test_what_cannot_be_done_is_refused_and_nothing_changes(kafka, content, here
         {}, ExitCode.BAD_JOB_FILE, "is a topic that the job reads", to=at(1), until=at(9), into=content["left"]["topic"]
     )
     refused({}, ExitCode.BAD_JOB_FILE, "has not come yet", to=at(1), until="2099-01-01T00:00Z", into="elsewhere")
+    refused(
+        {}, ExitCode.BAD_JOB_FILE, "--into: Kafka has no topic 'elsewhere'", to=at(1), until=at(9), into="elsewhere"
+    )
     admin = AdminClient(kafka)
     for deleted in admin.delete_records([TopicPartition(content["left"]["topic"], 0, 10)]).values():
         deleted.result(30)

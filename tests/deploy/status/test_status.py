@@ -148,6 +148,20 @@ def test_a_killed_job_has_no_end(window_job: Job, file: File) -> None:
     assert "it was killed" in next(row.remarks())
 
 
+def test_a_folder_stands_for_its_job_files(tmp_path: Path) -> None:
+    """As for `run`: not for what they share. One without job files is an error."""
+    for name in ("_common", "clicks", "views"):
+        (tmp_path / f"{name}.yaml").write_text("name: 1\n")
+    (tmp_path / "empty").mkdir()
+
+    _, printed = status("--json", tmp_path)
+    empty = status(tmp_path / "empty")
+
+    assert [Path(json.loads(line)["file"]).stem for line in printed.splitlines()] == ["clicks", "views"]
+    assert empty[0] == ExitCode.BAD_JOB_FILE
+    assert "has no job files" in empty[1]
+
+
 def test_what_cannot_be_looked_at_is_a_row(
     window_job: Job, here: JobsHere, file: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from deploy.dev.broker.lifeline import free_port
 from teacup.base.errors import ExitCode
 from teacup.spark.errors import MasterUnreachable
 from teacup.spark.master import addresses_of, check_master
-from teacup.spark.session import java_reason
+from teacup.spark.session import java_reason, start_failed
 
 
 def test_a_master_has_the_addresses_that_it_names() -> None:
@@ -38,6 +38,17 @@ def test_a_master_that_accepts_none_is_refused_at_once() -> None:
 
     assert error.value.exit_code is ExitCode.UNREACHABLE
     assert all(f"127.0.0.1:{port}: Connection refused" in str(error.value) for port in (one, two))
+
+
+def test_a_server_that_is_no_master_is_not_called_a_stopped_context() -> None:
+    """Java's reason is what follows from it."""
+    reason = "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
+
+    failed = start_failed("spark://one:8080", reason)
+
+    assert failed.exit_code is ExitCode.UNREACHABLE
+    assert "spark://one:8080 did not take the job" in str(failed)
+    assert str(start_failed("local[2]", reason)) == f"Spark did not start: {reason}"
 
 
 def test_the_reason_in_an_error_of_java_is_its_last_cause() -> None:
