@@ -21,7 +21,7 @@ from datadelay.watermark import Idle
 from dedup.errors import DedupError
 from joins.errors import DataLoss, JoinError
 from joins.plan.log_checks import LONGEST_DOWNTIME_MS, not_direct, refuse_compaction
-from joins.plan.start.startup_sample import Sample, common_keys, nothing_in_common
+from joins.plan.start.startup_sample import SECONDS_NOT_MS, Sample, common_keys, nothing_in_common, unit_of
 from joins.read.range_gate import lags_of
 from joins.spec import JoinPath, JoinSpec, Side
 from teacup.base.errors import ExitCode
@@ -30,11 +30,6 @@ from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.records.json_fields import TimeUnit
 from teacup.storage.errors import StorageError
 
-SECONDS_NOT_MS = 100_000_000_000
-"""Times below it are in 1973 or before: probably seconds."""
-PER_MS = {TimeUnit.MS: 1.0, TimeUnit.S: 0.001, TimeUnit.US: 1_000.0}
-"""How many of each unit are a millisecond."""
-FIVE_YEARS_MS = 5 * 365 * 24 * 3_600_000
 LONG_AGO_MS = 24 * 3_600_000
 LITTLE_SPACE = 1 << 30
 
@@ -279,18 +274,6 @@ def dead_letters(what: str, text: str, facts: SideFacts, remedy: str = "") -> Fi
         f"{text}: each would stop the job; {remedy}name a topic for dead letters (`topics.dead_letter`)",
         ExitCode.REFUSED,
     )
-
-
-def unit_of(side: Side, found_ms: int | None, now_ms: int) -> TimeUnit | None:
-    """Returns the unit by which a time would lie in the ten years around now; None if none but the configured one does.
-
-    found_ms   as the configured unit reads the number
-    """
-    if found_ms is None or not side.payload_time:
-        return None
-    number = found_ms * PER_MS[side.time_unit]
-    others = {unit: number / per for unit, per in PER_MS.items() if unit is not side.time_unit}
-    return next((unit for unit, at_ms in others.items() if abs(at_ms - now_ms) < FIVE_YEARS_MS), None)
 
 
 def set_unit(facts: SideFacts, unit: TimeUnit) -> str:

@@ -85,7 +85,7 @@ def run(
         bool,
         typer.Option(
             "--accept-sample",
-            help="let a new checkpoint of a join start although no sampled record of a side has a join key, or a time",
+            help="let a new checkpoint of a join start whose sampled records have no join key, or no usable time",
         ),
     ] = False,
     standby: Annotated[

@@ -7,7 +7,7 @@ were to be expected, should every left key have a match.
 If not one of a side's newest records has a key, or not one has a time, others are looked at too: those that the join
 would read first. If none of these has one either, a new checkpoint does not start (`check_usable`): a mistyped path
 would give nothing but unmatched rows, or dead letters, and rows are final. A topic with fewer than `ENOUGH` records
-proves nothing.
+proves nothing. Neither does it start if a side's times are of around 1970, and of today in another unit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from joins.read.deserialize import decoder
 from joins.read.parse import find
 from joins.spec import JoinSpec, Side
 from teacup.base.now import wall_ms
+from teacup.base.times import iso
 from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.kafka.read.fetch import SCHEMA
+from teacup.kafka.records.json_fields import TimeUnit
 
 log = logging.getLogger("teacup.joins.plan.start.startup_sample")
 
@@ -40,6 +42,12 @@ AROUND = 500
 """How many records are taken of each partition: left's newest, and right's of their time."""
 AT_MOST = 20_000
 """Of all partitions of a topic, but at least ten of each."""
+
+SECONDS_NOT_MS = 100_000_000_000
+"""Times below it are in 1973 or before: probably they have another unit."""
+PER_MS = {TimeUnit.MS: 1.0, TimeUnit.S: 0.001, TimeUnit.US: 1_000.0}
+"""How many of each unit are a millisecond."""
+FIVE_YEARS_MS = 5 * 365 * 24 * 3_600_000
 
 Spans = Mapping[int, tuple[int, int]]
 """By partition, the offsets [start, end)."""
@@ -109,6 +117,7 @@ def compare(spec: JoinSpec, left: TopicLog, right: TopicLog, *, accept: bool = F
 def check_usable(spec: JoinSpec, name: str, log: TopicLog, newest: Sample) -> None:
     """Raises `SampleUnusable` if neither the newest records of a side nor the first ones have keys, or times."""
     if _missing([newest]) is None:
+        _check_unit(spec, name, newest)
         return
     first = _first_read(spec, name, log)
     samples = [newest, first]
@@ -128,6 +137,32 @@ def check_usable(spec: JoinSpec, name: str, log: TopicLog, newest: Sample) -> No
         f"{looked}, has a time at {side.time!r}: each would be a dead letter. Nothing was written. Correct "
         f"`{name}.time`{unit}; or {again}"
     )
+
+
+def _check_unit(spec: JoinSpec, name: str, newest: Sample) -> None:
+    """Raises `SampleUnusable` if a side's times are of around 1970, and of today in another unit."""
+    times, side = newest.valid_times, spec.side(name)
+    usual_ms = times[len(times) // 2] if len(times) >= ENOUGH else 0
+    if not 0 < usual_ms < SECONDS_NOT_MS or (unit := unit_of(side, usual_ms, wall_ms())) is None:
+        return
+    raise SampleUnusable(
+        f"the times of {len(times)} sampled records of {name} {side.topic!r} at {side.time!r} lie around "
+        f"{iso(usual_ms)} with `{name}.time_unit: {side.time_unit}`, and around today with `{unit}`: `before`, `after` "
+        f"and `disorder` would mean other durations, and rows are final. Nothing was written. Set `{name}.time_unit: "
+        f"{unit}`; or, if that is as it should be, start it with `teacup run --accept-sample`"
+    )
+
+
+def unit_of(side: Side, found_ms: int | None, now_ms: int) -> TimeUnit | None:
+    """Returns the unit by which a time would lie in the ten years around now; None if none but the configured one does.
+
+    found_ms   as the configured unit reads the number
+    """
+    if found_ms is None or not side.payload_time:
+        return None
+    number = found_ms * PER_MS[side.time_unit]
+    others = {unit: number / per for unit, per in PER_MS.items() if unit is not side.time_unit}
+    return next((unit for unit, at_ms in others.items() if abs(at_ms - now_ms) < FIVE_YEARS_MS), None)
 
 
 class Lacking(Enum):

@@ -115,6 +115,24 @@ def test_a_side_without_any_key_or_time_does_not_start(job: Make, kafka: dict[st
         first_look(made, None, accept=True)
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_times_of_around_1970_that_are_of_today_in_another_unit_are_refused(
+    job: Make, kafka: dict[str, str], side: str
+) -> None:
+    """Both sides may have the same mistake: then records match, by other durations than those that were meant."""
+    made, now = job(), wall_ms()
+    for topic in (made.spec.left.topic, made.spec.right.topic):
+        produce(kafka, topic, [Put(0, b"k", now, b'{"t": %d}' % (now + i)) for i in range(60)])
+    timed = {name: replace(made.spec.side(name), time="$.t", format="json") for name in ("left", "right")}
+    first_look(replace(made, spec=replace(made.spec, **timed)), None)
+    made = replace(made, spec=replace(made.spec, **{**timed, side: replace(timed[side], time_unit="us")}))
+
+    with pytest.raises(SampleUnusable, match=rf"1970.* with `{side}.time_unit: us`, .* Set `{side}.time_unit: ms`"):
+        first_look(made, None)
+
+    first_look(made, None, accept=True)
+
+
 def test_null_keys_at_one_end_of_a_topic_are_no_reason_not_to_start(job: Make, kafka: dict[str, str]) -> None:
     """What the join reads first has keys, or what comes last; so does a topic without records, which has none yet."""
     first, last, empty = job(), job(), job()
