@@ -10,7 +10,8 @@ records by arithmetic.
                     own key)
     rows            spot, lpos, rpos, ts, kh, late, before (an earlier checkpoint than this rewound one wrote it), h,
                     len: spot is its position in the output
-    copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len
+    copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len, origin
+                    (which generation of the job wrote it; null: it does not say)
 """
 
 from __future__ import annotations
@@ -32,7 +33,19 @@ from deploy.output.ours import rows_before
 from joins.read.parse import RAW, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
-from teacup.kafka.headers import FUTURE_TIME, INVALID_KEY, LATE, LEFT, NO_TIME, OMITTED, REASON, RIGHT, TIME, TOMBSTONE
+from teacup.kafka.headers import (
+    BATCH,
+    FUTURE_TIME,
+    INVALID_KEY,
+    LATE,
+    LEFT,
+    NO_TIME,
+    OMITTED,
+    REASON,
+    RIGHT,
+    TIME,
+    TOMBSTONE,
+)
 from teacup.kafka.records.json_fields import text_of
 from teacup.kafka.records.record import LOG_APPEND_TIME, last_header
 
@@ -88,6 +101,7 @@ COPIES = pa.schema(
         ("vh", pa.uint64()),
         ("h", pa.uint64()),
         ("len", pa.int64()),
+        ("origin", pa.uint64()),
     ]
 )
 TABLES = {"lefts": SIDES, "rights": SIDES, "rows": ROWS, "copies": COPIES}
@@ -342,6 +356,7 @@ def copies_of(batch: pa.RecordBatch, role: str) -> pa.Table:
         "vh": _hashed(values),
         "h": np.zeros(batch.num_rows, np.uint64) if text is None else text.value,
         "len": np.zeros(batch.num_rows, np.int64) if text is None else text.size,
+        "origin": _hashed(pl.Series(text_of(last_header(headers, BATCH))).str.extract("^(.*):")),
     }
     return _table(columns, COPIES)
 

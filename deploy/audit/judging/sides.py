@@ -92,7 +92,8 @@ def _side(
         FROM {records} r JOIN {found} c ON c.pos = r.pos WHERE ({unexpected}) AND NOT r.twice
         """
     )
-    nth = f"row_number() OVER (PARTITION BY pos{', reason' if role == 'dead_letter' else ''} ORDER BY spot)"
+    # Within a generation: another one may have read the record, too.
+    nth = f"row_number() OVER (PARTITION BY pos, origin{', reason' if role == 'dead_letter' else ''} ORDER BY spot)"
     if terms.copies_once:
         db.run(
             f"""

@@ -6,7 +6,7 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -82,10 +82,10 @@ def test_json_and_arrow_give_the_same_result(shared: RunningServer, steps: list[
     results = []
     for codec in CODECS:
         prefix = uuid4().bytes
-        client = shared.client(codec=codec)
-        results.append(
-            [_bare(getattr(client, operation)(name, _own(prefix, asked))) for operation, name, asked in steps]
-        )
+        with closing(shared.client(codec=codec)) as client:  # there are many examples, and a limit of connections
+            results.append(
+                [_bare(getattr(client, operation)(name, _own(prefix, asked))) for operation, name, asked in steps]
+            )
 
     assert results[0] == results[1]
 
