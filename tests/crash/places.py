@@ -13,7 +13,7 @@ import os
 import runpy
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,11 @@ class Place:
 
 def place_of(name: str, folder: Path, machine: int = 0) -> Place:
     """The checkpoint of a job below a folder, as seen on a machine; whoever calls it first makes what it needs."""
+    here = Place(folder / "checkpoint", changes={"checkpoint": str(folder / "checkpoint")})
     if name == "folder":
-        return Place(folder / "checkpoint")
+        return here
     if name == "shared":
-        return Place(folder / "checkpoint", command=(sys.executable, "-m", __name__, str(machine)))
+        return replace(here, command=(sys.executable, "-m", __name__, str(machine)))
     far, driver = folder / "far", folder / "driver"
     (far / "state").mkdir(parents=True, exist_ok=True)
     (driver / "far-1.dist-info").mkdir(parents=True, exist_ok=True)
