@@ -45,7 +45,7 @@ def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: 
     """
     headers = batch.column("headers")
     tags = last_header(headers, BATCH).dictionary_encode()
-    unknown = [(tag := BatchTag.parse(value)) is not None and tag.origin not in origins for value in _texts(tags)]
+    unknown = _unknown(tags, origins)
     if not any(unknown):
         return None
     others = _where(unknown, tags)
@@ -67,14 +67,17 @@ def copies_of_others(
     """
     tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
     named = last_header(batch.column("headers"), TOPIC).dictionary_encode()
-    unknown = [
-        origins is not None and (tag := BatchTag.parse(value)) is not None and tag.origin not in origins
-        for value in _texts(tags)
-    ]
+    unknown = [] if origins is None else _unknown(tags, origins)
     elsewhere = [value is not None and value.decode(errors="replace") not in topics for value in _texts(named)]
     if not any(unknown) and not any(elsewhere):
         return None
-    return pc.or_(_where(unknown, tags), _where(elsewhere, named))
+    of_others = _where(elsewhere, named)
+    return pc.or_(_where(unknown, tags), of_others) if any(unknown) else of_others
+
+
+def _unknown(tags: pa.DictionaryArray, origins: Collection[str]) -> list[bool]:
+    """Returns which tags are of another origin than these."""
+    return [(tag := BatchTag.parse(value)) is not None and tag.origin not in origins for value in _texts(tags)]
 
 
 def _where(holds: list[bool], encoded: pa.DictionaryArray) -> pa.Array:

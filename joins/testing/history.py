@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -87,21 +87,18 @@ class TopicHistory:
 
     def without_wrong_times(self) -> TopicHistory:
         """Returns the same topic, with gaps in place of records with wrong times."""
-        return TopicHistory(
-            self.topic,
-            tuple(
-                tuple(replace(event, kind=EventKind.GAP) if event.wrong_time else event for event in events)
-                for events in self.partitions
-            ),
-        )
+        return self._with_gaps(lambda event: event.wrong_time)
 
     def read_from(self, starts: Mapping[int, int]) -> TopicHistory:
         """Returns the same topic, with gaps in place of what lies before these offsets."""
+        return self._with_gaps(lambda event: event.offset < starts[event.partition])
+
+    def _with_gaps(self, gone: Callable[[Event], bool]) -> TopicHistory:
         return TopicHistory(
             self.topic,
             tuple(
-                tuple(replace(event, kind=EventKind.GAP) if event.offset < starts[p] else event for event in events)
-                for p, events in enumerate(self.partitions)
+                tuple(replace(event, kind=EventKind.GAP) if gone(event) else event for event in events)
+                for events in self.partitions
             ),
         )
 
