@@ -9,7 +9,7 @@ TOOLS := build/release-tools
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test wheels release-check mutations crash clocks soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test wheels release-check mutations crash clocks endurance soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOB
 
 clocks: broker-jars redis libfaketime ## each clock of a lookup join's chain takes each step, by libfaketime: two hours (`make soak` takes one step of each)
 	@TEACUP_CLOCKS=all $(BIN)/python -m pytest -n $(WORKERS) tests/joins/lookup/test_stepping_chain.py -m slow $(ARGS)
+
+endurance: broker-jars ## one job for hours with a fault a minute (MINUTES=100, RATE=5000, SEED=7): every row right, and nothing grows
+	@$(BIN)/python -m tests.crash.endurance --minutes $(or $(MINUTES),100) --rate $(or $(RATE),5000) $(if $(SEED),--seed $(SEED))
 
 soak: broker-jars postgresql redis prometheus libfaketime ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))

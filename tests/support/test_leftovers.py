@@ -75,7 +75,8 @@ def interrupted(command, number, started):
         start_new_session=True,
     )
     try:
-        wait_until(lambda: started(marked(mark)), lambda: f"it did not start: {marked(mark)}", 300)
+        wait_until(lambda: run.poll() is not None or started(marked(mark)), lambda: f"not started: {marked(mark)}", 300)
+        assert run.poll() is None, f"it ended with {run.returncode} before anybody interrupted it"
         run.send_signal(number)
         run.wait(300)  # a machine that is busy with other tests takes its time
 
