@@ -4,14 +4,15 @@ It shares with the join what a record is: how it is fetched, and where its time,
 (`joins.read.parse.find`, `joins.read.deserialize`), and the batch plans of the checkpoint. Which records pair, which
 one is chosen, what is late, what goes where and what a row must say is decided here, from the documents alone.
 
-course.py    what the run decided, from the batch plans that the checkpoint still has (pure)
-earlier.py   what the checkpoints before this one, that it was moved or rewound from, have read
-digests.py   digests of texts that can be put together from those of their parts (pure)
-findings.py  what was checked, how strictly, and what is wrong, for people and machines (pure)
-judging/     the verdicts, in SQL
-page.py      the findings as a page, minute by minute (pure)
-records.py   records and rows as columns of numbers, a batch at a time (pure)
-run.py       the run: checkpoint, topics, tables, verdicts, keys of what was found
-scan.py      which offsets are read, and reading them into Parquet files
-texts.py     what an envelope says (pure)
+course.py      what the run decided, from the batch plans that the checkpoint still has (pure)
+earlier.py     what the checkpoints before this one, that it was moved or rewound from, have read
+digests.py     digests of texts that can be put together from those of their parts (pure)
+findings.py    what was checked, how strictly, and what is wrong, for people and machines (pure)
+judging/       the verdicts, in SQL
+page.py        the findings as a page, minute by minute (pure)
+records.py     records and rows as columns of numbers, a batch at a time (pure)
+run.py         the run: checkpoint, topics, tables, verdicts, keys of what was found
+scan.py        which offsets are read, and reading them into Parquet files
+shown_late.py  which right records may have been late, by those around them (pure)
+texts.py       what an envelope says (pure)
 """

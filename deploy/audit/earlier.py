@@ -3,14 +3,16 @@
     moved     left goes on where the other ended; right is read again from as far back as that left needs
     rewound   left is read again, too: its rows stay, or are written again
 
-What both have read may be in a side topic twice. Rows that were written again count once: those of this checkpoint.
+What both have read may be in a side topic twice. Of rows that were written again the last ones count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from dedup.identity import BatchTag
+from deploy.audit.records import Rewriting
 from deploy.errors import DeployError
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import newest_folder
@@ -26,70 +28,86 @@ UNREADABLE = "its checkpoint cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """How a checkpoint went on after another one.
+
+    ended   by side, how far the other one had read each partition; None: that cannot be read
+    """
+
+    handover: Handover
+    ended: Mapping[str, Mapping[int, int]] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Earlier:
     """The checkpoints before this one.
 
-    left        where this one goes on, by partition; empty: there are none
-    begins      the smallest left offset at which this one, or one that went on after another, went on
-    several     there are more than one: then where each began to read right is not known
-    ends        by side, how far any of them had read a partition
-    unlike      in what they read records otherwise: then nothing is known of their rows
-    command     that began this one, for people
-    again       this one writes their rows again
-    rewound     this one reads left records that they have read
-    read_again  this one or one of them does
+    links    from this one back to the first
+    unlike   in what they read records otherwise: then nothing is known of their rows
     """
 
-    left: Mapping[int, int] = field(default_factory=dict)
-    begins: Mapping[int, int] = field(default_factory=dict)
-    several: bool = False
-    ends: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    links: Sequence[Link] = ()
     unlike: tuple[str, ...] = ()
-    command: str | None = None
-    again: bool = False
-    rewound: bool = False
-    read_again: bool = False
+
+    @property
+    def left(self) -> Mapping[int, int]:
+        """Returns where this one goes on, by partition; empty: there are none before it."""
+        return self.links[0].handover.left if self.links else {}
+
+    @property
+    def command(self) -> str | None:
+        """Returns the command that began this one, for people."""
+        if not self.links:
+            return None
+        return "teacup move" if self.links[0].handover.rewound is None else "teacup rewind"
+
+    @property
+    def rewound(self) -> bool:
+        """Returns whether this one, or one before it, reads left records that another one has read."""
+        return any(link.handover.rewound is not None for link in self.links)
+
+    def again(self, name: str, generation: str) -> Iterator[Rewriting]:
+        """Yields the rewinds of a job of this name that had rows written again, given this checkpoint's generation."""
+        since = [generation]
+        for link in self.links:
+            if link.handover.rewound is not None and link.handover.stays is None:
+                yield Rewriting(link.handover.left, frozenset(BatchTag.of(name, one, 0).origin for one in since))
+            since.append(link.handover.generation)
 
     def twice(self, side: str, partition: int, begins: int) -> tuple[int, int]:
         """Returns the offsets that this one, from where it begins, and an earlier one have read."""
-        if self.command is None or (side == "left" and not self.read_again):
+        if not self.links or (side == "left" and not self.rewound):
             return 0, 0
+        ends = [link.ended[side].get(partition, 0) for link in self.links if link.ended is not None]
+        end = max(ends, default=0)
         if self.unlike:
-            return 0, LATEST_MS if UNREADABLE in self.unlike else self.ends[side].get(partition, 0)
-        first = self.begins.get(partition, begins) if side == "left" else 0 if self.several else begins
-        return first, self.ends[side].get(partition, 0)
+            return 0, LATEST_MS if UNREADABLE in self.unlike else end
+        if side == "left":
+            return min((link.handover.left.get(partition, begins) for link in self.links), default=begins), end
+        return begins if len(self.links) == 1 else 0, end  # where another one began to read right is not known
 
 
 def earlier_than(spec: JoinSpec, after: Handover | None) -> Earlier:
     """Looks at the checkpoints that this one goes on after; one that is gone may have read anything."""
-    if after is None:
-        return Earlier()
-    now, unlike = spec.identity(), []
-    ends: dict[str, dict[int, int]] = {"left": {}, "right": {}}
-    begins, several, read_again = dict(after.left), False, after.rewound is not None
+    now, unlike, links = spec.identity(), [], []
     for handover, plan in _plans(after):
-        begins = {p: min(at, handover.left.get(p, at)) for p, at in begins.items()}
-        several, read_again = several or handover is not after, read_again or handover.rewound is not None
+        ended = None
         if plan is None:
             unlike.append(UNREADABLE)
-            continue
-        was = plan.identity
-        unlike += [name for name in {**now, **was} if name not in MATCHING and now.get(name) != was.get(name)]
-        for side, found in ends.items():
-            for bucket in plan.buckets.values():
-                for p, planned in bucket.side(side).items():
-                    found[p] = max(found.get(p, 0), planned.end)
-    return Earlier(
-        left=after.left,
-        begins=begins,
-        several=several,
-        ends=ends,
-        unlike=tuple(dict.fromkeys(unlike)),
-        command="teacup move" if after.rewound is None else "teacup rewind",
-        again=after.rewound is not None and after.rewound.kept is None,
-        rewound=after.rewound is not None,
-        read_again=read_again,
-    )
+        else:
+            was = plan.identity
+            unlike += [name for name in {**now, **was} if name not in MATCHING and now.get(name) != was.get(name)]
+            ended = {side: _ends(plan, side) for side in ("left", "right")}
+        links.append(Link(handover, ended))
+    return Earlier(links, tuple(dict.fromkeys(unlike)))
+
+
+def _ends(plan: BatchPlan, side: str) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for bucket in plan.buckets.values():
+        for p, planned in bucket.side(side).items():
+            found[p] = max(found.get(p, 0), planned.end)
+    return found
 
 
 def _plans(after: Handover | None) -> Iterator[tuple[Handover, BatchPlan | None]]:

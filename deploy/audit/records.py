@@ -8,16 +8,16 @@ records by arithmetic.
                     late, expiry, stalled (`deploy.audit.course`), doubt (a right record that its neighbours show to be
                     late, perhaps), kept (in the sample), h, len (its text in an envelope), vh (its value), okh (its
                     own key)
-    rows            spot, lpos, rpos, ts, kh, late, before (an earlier checkpoint than this rewound one wrote it), h,
-                    len: spot is its position in the output
+    rows            spot, lpos, rpos, ts, kh, late, before (an earlier checkpoint than this rewound one wrote it), pass
+                    (how many rewinds had it written again), h, len: spot is its position in the output
     copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len, origin
-                    (which generation of the job wrote it; null: it does not say)
+                    (which generation of the job wrote it; null: it does not say), pass
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,9 @@ import pyarrow.compute as pc
 
 from deploy.audit.course import Stretch
 from deploy.audit.digests import of_column
+from deploy.audit.shown_late import ShownLate
 from deploy.audit.texts import json_string, json_strings, value_texts
-from deploy.output.ours import rows_before
+from deploy.output.ours import rows_before, rows_by
 from joins.read.parse import RAW, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
@@ -83,6 +84,7 @@ ROWS = pa.schema(
         ("kh", pa.uint64()),
         ("late", pa.bool_()),
         ("before", pa.bool_()),
+        ("pass", pa.int32()),
         ("h", pa.uint64()),
         ("len", pa.int64()),
     ]
@@ -102,6 +104,7 @@ COPIES = pa.schema(
         ("h", pa.uint64()),
         ("len", pa.int64()),
         ("origin", pa.uint64()),
+        ("pass", pa.int32()),
     ]
 )
 TABLES = {"lefts": SIDES, "rights": SIDES, "rows": ROWS, "copies": COPIES}
@@ -115,49 +118,6 @@ def position_of(partition: int, offset: int) -> int:
 def spot_of(position: int) -> tuple[int, int]:
     """Returns partition and offset."""
     return position >> SHIFT, position & (1 << SHIFT) - 1
-
-
-@dataclass(slots=True)
-class ShownLate:
-    """Sees one right partition in offset order, and which of its records may have been late.
-
-    Records prove a time in blocks of 2 * outliers + 1, of which the median counts. Where blocks begin depends on the
-    run, so every run of as many records is taken for one: what none of them contradicts was not late, whatever the run
-    was like, unless it became readable later than `producer_delay`.
-    """
-
-    outliers: int
-    disorder_ms: int
-    _tail: I64 = field(default_factory=lambda: np.empty(0, np.int64))
-    _proved_ms: int = EARLIEST_MS
-
-    def see(self, times: I64) -> npt.NDArray[np.bool_]:
-        """Returns which of the next valid records may have been late."""
-        if not len(times):
-            return np.zeros(0, np.bool_)
-        block = 2 * self.outliers + 1
-        whole = np.concatenate([self._tail, times])
-        before = len(self._tail)
-        self._tail = whole[max(len(whole) - block + 1, 0) :] if block > 1 else whole[:0]
-        largest = max(int(whole.max()), self._proved_ms)
-        if largest - int(times.min()) <= self.disorder_ms:
-            self._note(whole, block)
-            return np.zeros(len(times), np.bool_)
-        proved = np.full(len(whole) + 1, EARLIEST_MS, np.int64)
-        if len(whole) >= block:
-            medians = pl.Series(whole).rolling_median(block).to_numpy()[block - 1 :].astype(np.int64)
-            proved[block:] = np.maximum.accumulate(medians)
-        proved = np.maximum(proved, self._proved_ms)
-        self._proved_ms = int(proved[-1])
-        found: npt.NDArray[np.bool_] = times < proved[before:-1] - self.disorder_ms
-        return found
-
-    def _note(self, whole: I64, block: int) -> None:
-        """Takes the largest median; here it can only matter for later records."""
-        if len(whole) < block:
-            return
-        medians = pl.Series(whole).rolling_median(block)
-        self._proved_ms = max(self._proved_ms, int(medians.max()))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,40 +259,62 @@ class SideTable:
         return text.to_arrow()
 
 
-def written_again(batch: pa.RecordBatch, origin: str, since: Mapping[int, int]) -> pa.Array:
-    """Returns which rows of other generations are about left records from these offsets on."""
-    lefts = _position(last_header(batch.column("headers"), LEFT))
-    again = pl.Series([False]).new_from_index(0, len(lefts))
-    for p, offset in since.items():
-        again |= lefts.is_between(position_of(p, offset), position_of(p + 1, 0), closed="left").fill_null(value=False)
-    return pc.and_(rows_before(batch, origin), again.to_arrow())
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """A rewind (`--written again`): rows about left records from these offsets on are to be written once more.
+
+    left      by partition
+    origins   of the generations that have written since
+    """
+
+    left: Mapping[int, int]
+    origins: Collection[str]
+
+    def wrote(self, batch: pa.RecordBatch, lefts: pl.Series) -> npt.NDArray[np.bool_]:
+        """Returns which rows were written since, about these left records (positions)."""
+        covered = np.zeros(len(lefts), np.bool_)
+        for p, offset in self.left.items():
+            of = lefts.is_between(position_of(p, offset), position_of(p + 1, 0), closed="left")
+            covered |= of.fill_null(value=False).to_numpy()
+        since: npt.NDArray[np.bool_] = rows_by(batch, self.origins).to_numpy(zero_copy_only=False)
+        return covered & since
 
 
-def rows_of(batch: pa.RecordBatch, *, texts: bool = True, origin: str | None = None) -> pa.Table:
+def passes(batch: pa.RecordBatch, lefts: pl.Series, again: Iterable[Rewriting]) -> I64:
+    """Returns in which pass each row was written, or copy: of those about a left record the last pass counts."""
+    return sum((one.wrote(batch, lefts).astype(np.int64) for one in again), np.zeros(len(lefts), np.int64))
+
+
+def rows_of(
+    batch: pa.RecordBatch, *, texts: bool = True, origin: str | None = None, again: Sequence[Rewriting] = ()
+) -> pa.Table:
     """Returns the columns of rows.
 
     texts    values are envelopes
     origin   of the rows of this checkpoint; None: those of others are not told from them
+    again    the rewinds before it that had rows written again
     """
     headers = batch.column("headers")
     digests = of_column(batch.column("value")) if texts else None
     count = batch.num_rows
     moved = last_header(headers, TIME)
+    lefts = _position(last_header(headers, LEFT))
     columns = {
         "spot": _positions(batch),
-        "lpos": _position(last_header(headers, LEFT)),
+        "lpos": lefts,
         "rpos": _position(last_header(headers, RIGHT)),
         "ts": pl.select(pl.coalesce(_number(moved), pl.Series(batch.column("timestamp").to_numpy()))).to_series(),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
         "late": _said(last_header(headers, LATE)),
         "before": np.zeros(count, np.bool_) if origin is None else pl.Series(rows_before(batch, origin)),
+        "pass": passes(batch, lefts, again),
         "h": np.zeros(count, np.uint64) if digests is None else digests.value,
         "len": np.zeros(count, np.int64) if digests is None else digests.size,
     }
     return _table(columns, ROWS)
 
 
-def copies_of(batch: pa.RecordBatch, role: str) -> pa.Table:
+def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ()) -> pa.Table:
     """Returns the columns of what is in the side topic of this role: `late`, `unmatched`, `unjoined`, `dead_letter`."""
     headers = batch.column("headers")
     left, right = _position(last_header(headers, LEFT)), _position(last_header(headers, RIGHT))
@@ -357,6 +339,7 @@ def copies_of(batch: pa.RecordBatch, role: str) -> pa.Table:
         "h": np.zeros(batch.num_rows, np.uint64) if text is None else text.value,
         "len": np.zeros(batch.num_rows, np.int64) if text is None else text.size,
         "origin": _hashed(pl.Series(text_of(last_header(headers, BATCH))).str.extract("^(.*):")),
+        "pass": passes(batch, left, again),
     }
     return _table(columns, COPIES)
 

@@ -82,12 +82,13 @@ def audit(
     with _folder(folder) as inside:
         origins = origins_of(job.spec.name, generation, handover)
         origin = BatchTag.of(job.spec.name, generation, 0).origin if earlier.rewound else None
-        rewritten = earlier.left if earlier.again else {}
-        tables = Tables(job, course, Writers(origins, origin, rewritten), inside, now_ms, sample, tell)
+        again = [*earlier.again(job.spec.name, generation)]
+        tables = Tables(job, course, Writers(origins, origin, again), inside, now_ms, sample, tell)
         tables.read(found)
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
-            counts = {name: con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0] for name in TABLES}
+            counts = {name: _count(con, name) for name in TABLES}
+            rewritten = _count(con, "all_rows") - counts["rows"]
             terms = terms_of(job, course, found, earlier, from_ms, to_ms)
             terms = replace(terms, all_named=not left_out, direct=direct)
             verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
@@ -107,7 +108,7 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, course, found, earlier, verdicts, left_out, tables)],
+        notes=[*_notes(job, course, found, earlier, verdicts, left_out, tables.of_others, rewritten)],
     )
 
 
@@ -204,11 +205,26 @@ def _database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def _views(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Makes a view of each table's files."""
+    """Makes a view of each table's files, without rows and copies that were written again later."""
     for name, schema in TABLES.items():
         if not any(folder.glob(f"{name}-*.parquet")):
             pq.write_table(schema.empty_table(), folder / f"{name}-000000.parquet")
-        con.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
+        con.execute(f"CREATE OR REPLACE VIEW all_{name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
+        con.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM all_{name}")
+    con.execute(
+        "CREATE OR REPLACE TABLE newest AS SELECT pos, max(pass) AS pass FROM (SELECT lpos AS pos, pass FROM all_rows "
+        "UNION ALL SELECT pos, pass FROM all_copies WHERE is_left) WHERE pass > 0 GROUP BY 1"
+    )
+    if _count(con, "newest"):
+        for name, pos in (("rows", "lpos"), ("copies", "CASE WHEN a.is_left THEN a.pos END")):
+            con.execute(
+                f"CREATE OR REPLACE VIEW {name} AS SELECT a.* FROM all_{name} a LEFT JOIN newest n ON n.pos = {pos} "
+                "WHERE n.pos IS NULL OR a.pass = n.pass"
+            )
+
+
+def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
+    return int(con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0])
 
 
 def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int) -> int:
@@ -264,7 +280,8 @@ def _notes(
     earlier: Earlier,
     verdicts: Judgement,
     left_out: int,
-    tables: Tables,
+    of_others: int,
+    rewritten: int,
 ) -> Iterator[str]:
     spec = job.spec
     if job.output.select is not None:
@@ -281,8 +298,8 @@ def _notes(
             )
         else:
             yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
-    if tables.of_others:
-        yield f"{tables.of_others:,} rows and copies say that another job wrote them: they were left out"
+    if of_others:
+        yield f"{of_others:,} rows and copies say that another job wrote them: they were left out"
     if verdicts.unread:
         yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
     if verdicts.elsewhere:
@@ -305,8 +322,8 @@ def _notes(
     elif earlier.command is not None:
         how = f"left records of before `{earlier.command}`{' and rows that it kept' if earlier.rewound else ''}"
         yield f"{how} were joined by another job file, perhaps: only their keys are equal for sure"
-    if tables.rewritten:
-        yield f"{tables.rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
+    if rewritten:
+        yield f"{rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
     if isinstance(spec, LookupSpec):
         yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
         if job.output.unjoined is not None:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 
 from deploy.audit.course import Course
 from deploy.audit.judging.terms import SIDE_TOPICS
-from deploy.audit.records import ShownLate, SideTable, copies_of, rows_of, spot_of, written_again
+from deploy.audit.records import Rewriting, SideTable, copies_of, rows_of, spot_of
+from deploy.audit.shown_late import ShownLate
 from deploy.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_of_others
 from joins.lookup.spec import LookupSpec
@@ -164,27 +165,21 @@ def _read(
 class Writers:
     """Whose rows there are.
 
-    origins     of this checkpoint, and of those before it
-    origin      of this one, if the others' rows are to be told from its own; None: they are not
-    rewritten   it has written the rows again about left records from these offsets on
+    origins   of this checkpoint, and of those before it
+    origin    of this one, if the others' rows are to be told from its own; None: they are not
+    again     the rewinds that had rows written again
     """
 
     origins: Collection[str]
     origin: str | None = None
-    rewritten: Mapping[int, int] = field(default_factory=dict)
-
-    def once(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns rows without those that were written again later."""
-        if self.origin is None or not self.rewritten:
-            return rows
-        return rows.filter(pc.invert(written_again(rows, self.origin, self.rewritten)))
+    again: Sequence[Rewriting] = ()
 
 
 class Tables:
     """Reads topics into Parquet files in a folder.
 
     writers     whose rows there are
-    of_others, rewritten   how many rows and copies were left out: another job's, and those that were written again
+    of_others   how many rows and copies were left out: another job's
     tell        is called as it goes
     """
 
@@ -199,7 +194,7 @@ class Tables:
         tell: Tell | None = None,
     ) -> None:
         self._job, self._course, self._folder, self._now_ms = job, course, folder, now_ms
-        self._writers, self.of_others, self.rewritten = writers, 0, 0
+        self._writers, self.of_others = writers, 0
         self._sample, self._tell = sample, tell or (lambda *_: None)
         self._lock, self._done, self._all = threading.Lock(), 0, 0
         self._files = 0
@@ -222,10 +217,11 @@ class Tables:
         of_whom = {"unmatched": of_rows}
         if isinstance(spec, LookupSpec):
             of_whom["unjoined"] = partial(copies_of_others, origins=None, topics=topics)
-        make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin)
+        again = self._writers.again
+        make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin, again=again)
         written = [("rows", found.output, make_rows, of_rows)]
         written += [
-            ("copies", topic, partial(copies_of, role=role), of_whom.get(role, of_copies))
+            ("copies", topic, partial(copies_of, role=role, again=again), of_whom.get(role, of_copies))
             for role, topic in found.copies.items()
         ]
         for table, topic, make, others in written:
@@ -303,13 +299,11 @@ class Tables:
             for batch in open_reader(topic, kafka).read(partition, *span):
                 others = of_others(batch)
                 ours = batch if others is None else batch.filter(pc.invert(others))
-                once = self._writers.once(ours)
-                if once.num_rows:
-                    yield make(once)
+                if ours.num_rows:
+                    yield make(ours)
                 self._progress(topic, batch.num_rows)
                 with self._lock:
                     self.of_others += batch.num_rows - ours.num_rows
-                    self.rewritten += ours.num_rows - once.num_rows if table == "rows" else 0
 
         self._save(table, tables())
 

@@ -38,6 +38,12 @@ def rows_before(batch: pa.RecordBatch, origin: str) -> pa.Array:
     return _where(before, tags)
 
 
+def rows_by(batch: pa.RecordBatch, origins: Collection[str]) -> pa.Array:
+    """Returns which rows or copies say that one of these generations has written them."""
+    tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
+    return _where([(tag := BatchTag.parse(text)) is not None and tag.origin in origins for text in _texts(tags)], tags)
+
+
 def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: str | None) -> pa.Array | None:
     """Returns which rows another job has written; None: none.
 

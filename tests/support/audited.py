@@ -17,7 +17,8 @@ from deploy.audit.course import course_of
 from deploy.audit.judging.compare import Judgement, compare
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import SIDE_TOPICS, LeftSpan, RightSpan, Terms
-from deploy.audit.records import SHIFT, TABLES, ShownLate, SideTable, copies_of, rows_of
+from deploy.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
+from deploy.audit.shown_late import ShownLate
 from deploy.job import Output
 from deploy.output.routing import SideTopics, outgoing_results
 from joins.batch.state import BatchPlan

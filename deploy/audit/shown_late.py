@@ -1,0 +1,56 @@
+"""Which right records may have been late, by those around them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from teacup.base.times import EARLIEST_MS
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class ShownLate:
+    """Sees one right partition in offset order, and which of its records may have been late.
+
+    Records prove a time in blocks of 2 * outliers + 1, of which the median counts. Where blocks begin depends on the
+    run, so every run of as many records is taken for one: what none of them contradicts was not late, whatever the run
+    was like, unless it became readable later than `producer_delay`.
+    """
+
+    outliers: int
+    disorder_ms: int
+    _tail: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    _proved_ms: int = EARLIEST_MS
+
+    def see(self, times: I64) -> npt.NDArray[np.bool_]:
+        """Returns which of the next valid records may have been late."""
+        if not len(times):
+            return np.zeros(0, np.bool_)
+        block = 2 * self.outliers + 1
+        whole = np.concatenate([self._tail, times])
+        before = len(self._tail)
+        self._tail = whole[max(len(whole) - block + 1, 0) :] if block > 1 else whole[:0]
+        largest = max(int(whole.max()), self._proved_ms)
+        if largest - int(times.min()) <= self.disorder_ms:
+            self._note(whole, block)
+            return np.zeros(len(times), np.bool_)
+        proved = np.full(len(whole) + 1, EARLIEST_MS, np.int64)
+        if len(whole) >= block:
+            medians = pl.Series(whole).rolling_median(block).to_numpy()[block - 1 :].astype(np.int64)
+            proved[block:] = np.maximum.accumulate(medians)
+        proved = np.maximum(proved, self._proved_ms)
+        self._proved_ms = int(proved[-1])
+        found: npt.NDArray[np.bool_] = times < proved[before:-1] - self.disorder_ms
+        return found
+
+    def _note(self, whole: I64, block: int) -> None:
+        """Takes the largest median; here it can only matter for later records."""
+        if len(whole) < block:
+            return
+        medians = pl.Series(whole).rolling_median(block)
+        self._proved_ms = max(self._proved_ms, int(medians.max()))  # type: ignore[arg-type]
