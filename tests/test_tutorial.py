@@ -41,6 +41,11 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+def of_any_run(text: str) -> str:
+    """A run of a job has a name of its own."""
+    return re.sub(r"\b[0-9a-f]{16}(?=:\d)", "RUN", text.strip())
+
+
 @pytest.mark.slow
 def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
     """Only folder and port are others."""
@@ -65,7 +70,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     printed = done.stdout.split(f"{END_OF_BLOCK}\n")
     for block, output in zip(others, printed, strict=False):
-        assert block.shown is None or output.strip() == block.shown.strip(), f"{block.commands}\n{done.stdout}"
+        assert block.shown is None or of_any_run(output) == of_any_run(block.shown), f"{block.commands}\n{done.stdout}"
     assert cleaned.returncode == 0, cleaned.stderr
     assert not (tmp_path / "tutorial").exists()
 

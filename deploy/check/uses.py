@@ -94,21 +94,24 @@ class Use:
 
 def to_audit(job: JoinJob) -> Use:
     """Returns what `teacup audit` uses."""
-    output, written = job.output, job.written_with
-    return Use(
-        [
-            *(Named(f"{side}.topic", job.spec.side(side).topic, job.spec.kafka, READ) for side in ("left", "right")),
-            Named("output.topic", output.topic, written, READ),
-            *side_outputs({name: getattr(output, name) for name in SIDE_TOPICS}, written, READ),
-        ]
-    )
+    return Use(_inputs_and_outputs(job, READ_CHECKED))
 
 
 def to_explain(job: JoinJob) -> Use:
-    """Returns what `teacup explain` uses: what an audit reads, and the receipts."""
+    """Returns what `teacup explain` uses."""
+    topics = _inputs_and_outputs(job, READ)
     if not job.output.exactly_once:
-        return to_audit(job)
-    return replace(to_audit(job), groups=[GroupUse.receipts(first_bucket(job), job.written_with, "Describe")])
+        return Use(topics)
+    return Use(topics, [GroupUse.receipts(first_bucket(job), job.written_with, "Describe")])
+
+
+def _inputs_and_outputs(job: JoinJob, operations: tuple[str, ...]) -> list[Named]:
+    output, written = job.output, job.written_with
+    return [
+        *(Named(f"{side}.topic", job.spec.side(side).topic, job.spec.kafka, operations) for side in ("left", "right")),
+        Named("output.topic", output.topic, written, operations),
+        *side_outputs({name: getattr(output, name) for name in SIDE_TOPICS}, written, operations),
+    ]
 
 
 def to_move(job: JoinJob) -> Use:

@@ -9,17 +9,21 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from dedup.identity import BatchTag
+from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.point_reader import wait_until_readable
 from teacup.kafka.read.range_reader import RangeReader
 from tests.support.leftovers import kill_session, kill_session_with_us
 
 DEADLINE_S = 480.0
+MARKERS_S = 20.0
 
 
 class JobProcess:
@@ -84,9 +88,16 @@ class JobProcess:
 
 
 def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:
-    """All records of a topic: key, value, time, and headers as a dictionary of texts."""
+    """All records of a topic: key, value, time, and headers as a dictionary of texts.
+
+    A commit is answered before its markers are in all partitions, so what is open is waited for: but not for ever, as
+    a killed job may have left it open.
+    """
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
     try:
+        ends = log.ends()
+        with suppress(KafkaUnavailable):
+            ends = wait_until_readable(log, ends, MARKERS_S)
         return [
             {
                 "key": key,
@@ -95,7 +106,7 @@ def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:
                 "time": time_ms,
                 "headers": {h["key"]: (h["value"] or b"").decode() for h in headers or ()},
             }
-            for p, end in log.ends().items()
+            for p, end in ends.items()
             for batch in reader.read(p, end.start, end.stable)
             for key, value, time_ms, headers in zip(
                 *(batch.column(name).to_pylist() for name in ("key", "value", "timestamp", "headers")), strict=True

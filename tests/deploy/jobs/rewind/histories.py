@@ -283,6 +283,7 @@ class Rewound:
         if all(first[p] >= end[p] for p in first):
             return
         found = backfill(self.job(), begin_ms, end_ms, topic)
+        assert found.left == {p: (first[p], max(end[p], first[p])) for p in first}, self.said
         self.traffic.feed()
         ran = self.here.run_job(backfill(self.job(), begin_ms, end_ms, topic).job)
         assert ran.code == ExitCode.DONE, self.said
@@ -337,7 +338,7 @@ class Rewound:
             assert timely.keys() == wanted.keys(), self.said
             assert not wanted - timely, self.said
         else:
-            assert timely == wanted, (self.said, wanted - timely, timely - wanted)
+            assert timely == wanted, (self.content, self.said, wanted - timely, timely - wanted)
         rows = Counter(left for left, _ in found.elements() if left in late)
         for left in rows.keys() | (passes.keys() & late):
             exact = not self.dirty and self.policy is not Policy.ALL
