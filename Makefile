@@ -9,7 +9,7 @@ TOOLS := build/release-tools
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus libfaketime test wheels release-check mutations crash clocks endurance soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus test wheels release-check mutations crash clocks endurance soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,9 +45,6 @@ redis: ## a Redis server for the tests of that back end, where it is missing
 prometheus: ## Prometheus and promtool for the tests of metrics, where they are missing
 	@if [ -f tests/install-prometheus.sh ]; then sh tests/install-prometheus.sh; fi
 
-libfaketime: ## libfaketime for the slow tests in which clocks step, where it is missing
-	@if [ -f tests/install-libfaketime.sh ]; then sh tests/install-libfaketime.sh; fi
-
 test: broker-jars browser redis prometheus ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m teacup.spark.class_archive >/dev/null  # only slower without it
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
@@ -58,13 +55,13 @@ mutations: broker-jars redis prometheus ## takes safeguards out one at a time: a
 crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder, STANDBY=1): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND)) $(if $(STANDBY),--standby)
 
-clocks: broker-jars redis libfaketime ## each clock of a lookup join's chain takes each step, by libfaketime: two hours (`make soak` takes one step of each)
+clocks: broker-jars redis ## each clock of a lookup join's chain takes each step: two hours (`make soak` takes one step of each)
 	@TEACUP_CLOCKS=all $(BIN)/python -m pytest -n $(WORKERS) tests/joins/lookup/test_stepping_chain.py -m slow $(ARGS)
 
 endurance: broker-jars ## one job for hours with a fault a minute (MINUTES=100, RATE=5000, SEED=7): every row right, and nothing grows
 	@$(BIN)/python -m tests.crash.endurance --minutes $(or $(MINUTES),100) --rate $(or $(RATE),5000) $(if $(SEED),--seed $(SEED))
 
-soak: broker-jars postgresql redis prometheus libfaketime ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
+soak: broker-jars postgresql redis prometheus ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
 	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
 

@@ -1,4 +1,4 @@
-"""The clock of one part of a chain steps while records flow: by libfaketime, in processes, on each store.
+"""The clock of one part of a chain steps while records flow, in processes, on each store.
 
 Storage API, the store's server, Data Delay API, collector, feeder and join are processes; sources and stages of the
 last two are driven without Spark. Whatever one clock does, each row is that of the oracle, and the log names the clock.
@@ -23,7 +23,7 @@ from tests.support import delay_process, storage_process
 from tests.support.aerospike_server import NEEDS_ASD, aerospike_process
 from tests.support.chainparts import Collecting, FeedingOn, Joining, Row, begun, rows_of
 from tests.support.redis_server import redis_process
-from tests.support.stepping import SteppingClock, SteppingServerClock
+from tests.support.stepping import SteppingClock
 from tests.support.waiting import wait_until
 
 STEP_S = 2 * 3_600
@@ -81,7 +81,7 @@ class SteppedChain:
 
     def __init__(self, folder: Path, kafka: dict[str, str], topics: tuple[str, str], store: str, stepping: str) -> None:
         self._folder, self._kafka, self._store, self._stepping = folder, kafka, store, stepping
-        self.clock = (SteppingServerClock if stepping == "server" else SteppingClock)(folder)
+        self.clock = SteppingClock(folder)
         self.left, self.right = topics
 
     @contextmanager

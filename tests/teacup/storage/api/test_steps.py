@@ -1,4 +1,4 @@
-"""The clock of a storage API steps while items are written: by libfaketime, in the process of a real server."""
+"""The clock of a storage API steps while items are written, in the process of a real server."""
 
 from __future__ import annotations
 

@@ -15,14 +15,14 @@ from teacup.storage.model import Item, Keep, Status
 from tests.support.aerospike_server import NAMESPACE, NEEDS_ASD, AerospikeProcess, aerospike_process
 from tests.support.clocks import HOUR_MS, STEP_MS
 from tests.support.redis_server import redis_process
-from tests.support.stepping import SteppingServerClock
+from tests.support.stepping import SteppingClock
 from tests.teacup.storage.stores import namespace
 
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def server(kind: str, folder: Path, clock: SteppingServerClock) -> Iterator[tuple[str, AerospikeProcess | None]]:
+def server(kind: str, folder: Path, clock: SteppingClock) -> Iterator[tuple[str, AerospikeProcess | None]]:
     """The URL of a store whose server has this clock; and the server of Aerospike."""
     if kind == "redis":
         with redis_process(folder, clock.environment) as process:
@@ -38,7 +38,7 @@ def test_a_server_whose_clock_steps_is_named_and_keeps_what_it_acknowledged(
     tmp_path: Path, kind: str, off_ms: int
 ) -> None:
     """Its state is refused meanwhile. Aerospike takes writes, and frees them two hours early: not before their end."""
-    clock, space = SteppingServerClock(tmp_path), namespace(Keep.ALL, 9, HOUR_MS)
+    clock, space = SteppingClock(tmp_path), namespace(Keep.ALL, 9, HOUR_MS)
 
     def item(key: bytes) -> Item:
         at_ms = wall_ms()
