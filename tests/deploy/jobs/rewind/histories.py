@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.backfill import backfill
@@ -206,7 +207,7 @@ class Rewound:
         """The command, after it was killed so many times."""
         time_ms = self.some_time_ms() if time_ms is None else time_ms
         self.say(f"rewind to {time_ms - START_MS} {written}, killed {killed} times")
-        if not self.would_go_back(time_ms):
+        if not self.would_go_back(time_ms) or self.refused(lambda: rewind(self.job(), time_ms, written, dry_run=True)):
             return
         for _ in range(killed):
             self.kill_command(lambda: rewind(self.job(), time_ms, written))
@@ -224,6 +225,17 @@ class Rewound:
         self.again |= written is WrittenRows.AGAIN
         self.since = "rewind"
 
+    def refused(self, command: Callable[[], object]) -> bool:
+        """Whether it is not known which rows of several are missing."""
+        try:
+            command()
+        except CheckpointUnusable as error:
+            if self.policy is not Policy.ALL or "with the policy `all`" not in str(error):
+                raise
+            self.say("refused")
+            return True
+        return False
+
     def would_go_back(self, time_ms: int) -> bool:
         """Whether a rewind to a time finds something to go back to: a job that has read so far."""
         done = [p for p, at in self.first_at(time_ms).items() if at < self.next[p] or self.next[p] == 0]
@@ -237,6 +249,8 @@ class Rewound:
     def undo(self) -> None:
         self.say("undo")
         if not self.frames:
+            return
+        if self.refused(lambda: undo(self.job(), dry_run=True)):
             return
         frame = self.frames.pop()
         done = undo(self.job())
