@@ -32,7 +32,8 @@ def test_a_job_runs_on_machines_without_teacup(
 ) -> None:
     """Driver from the environment, executors from its archive; no folder of this repository is on a path."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    for name in ("PYTHONPATH", "SPARK_HOME"):  # the latter is there if this process has had a Spark of its own
+        monkeypatch.delenv(name, raising=False)
     job = window_job(2, spark={}, join={"before": "2s", "path": path})
     produce(kafka, job["left"]["topic"], [Put(i % 2, b"%d" % (i % 10), 1_000 * i, b"{}") for i in range(1, 101)])
     produce(kafka, job["right"]["topic"], [Put(i % 2, b"%d" % i, 1_000 * (i + 1), b"{}") for i in range(10)])
