@@ -7,9 +7,10 @@ last two are driven without Spark. Whatever one clock does, each row is that of 
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -83,6 +84,7 @@ class SteppedChain:
         self._folder, self._kafka, self._store, self._stepping = folder, kafka, store, stepping
         self.clock = SteppingClock(folder)
         self.left, self.right = topics
+        self._parts: list[subprocess.Popen[bytes]] = []
 
     @contextmanager
     def running(self) -> Iterator[SteppedChain]:
@@ -129,8 +131,18 @@ class SteppedChain:
                 ("collector", Collecting(collector)),
                 ("join", Joining(join)),
             ):
-                parts.enter_context(begun(part, folder / name, {**os.environ, **self._environment(name)}))
+                self._parts.append(
+                    parts.enter_context(begun(part, folder / name, {**os.environ, **self._environment(name)}))
+                )
             yield self
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Until it holds; no part may end meanwhile."""
+        wait_until(lambda: condition() or any(part.poll() is not None for part in self._parts), self._last, LIMIT_S)
+        assert condition(), f"a part has ended: {self._last()}"
+
+    def _last(self) -> str:
+        return self.logged[-20_000:]
 
     @contextmanager
     def _server(self) -> Iterator[str]:
@@ -181,7 +193,7 @@ def test_whatever_one_clock_does_no_row_is_wrong(
     traffic = Traffic(kafka, *topics)
     with SteppedChain(tmp_path, kafka, topics, store, part).running() as chain:
         with traffic.flowing():
-            wait_until(lambda: len(chain.rows) > 10, lambda: chain.logged, LIMIT_S)
+            chain.wait_for(lambda: len(chain.rows) > 10)
             chain.clock.set(off_s)
             time.sleep(lasts_s)
             if lasts_s < FOR_GOOD_S:
@@ -190,7 +202,7 @@ def test_whatever_one_clock_does_no_row_is_wrong(
             wait_until(lambda: len(traffic.expected) > before + 20)
         if not (part == "feeder" and off_s > 0):  # it is believed, and would wait until that time is reached
             chain.clock.set(0)
-        wait_until(lambda: len(chain.rows) >= len(traffic.expected), lambda: chain.logged[-20_000:], LIMIT_S)
+        chain.wait_for(lambda: len(chain.rows) >= len(traffic.expected))
         rows, logged = sorted(chain.rows), chain.logged
 
     assert rows == traffic.expected
