@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from dedup.restart.deduplicator import FilterReport
@@ -42,17 +43,25 @@ class Accounts:
     refused: dict[str, int] = field(default_factory=dict)
     _last: tuple[int, int] = (-1, -1)
 
-    def receive(self, rows: pl.DataFrame) -> None:
-        """Counts rows in the schema of `joins.rows.frames.ROW`; those about one left record are consecutive."""
+    def receive(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+        """Counts rows in the schema of `joins.rows.frames.ROW`; those about one left record are consecutive.
+
+        Returns which of them are the first about their left record.
+        """
         self.received += len(rows)
-        about_left = pl.Series(~is_null(rows["left_offset"]))
-        partitions, offsets = (rows[name].filter(about_left).to_numpy() for name in ("left_partition", "left_offset"))
+        about_left = ~is_null(rows["left_offset"])
+        partitions, offsets = (
+            rows[name].filter(pl.Series(about_left)).to_numpy() for name in ("left_partition", "left_offset")
+        )
+        first = np.zeros(len(rows), np.bool_)
         if len(offsets):
             partition, offset = self._last
             differs = np.diff(offsets, prepend=offset) != 0
             differs |= np.diff(partitions, prepend=partition) != 0
             self.lefts += int(np.count_nonzero(differs))
             self._last = int(partitions[-1]), int(offsets[-1])
+            first[about_left] = differs
+        return first
 
     def refuse(self, reasons: Iterable[str]) -> None:
         """Counts results that became dead letters."""

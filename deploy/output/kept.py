@@ -61,8 +61,8 @@ class KeptRows:
             partitions[p] = begin + passed, np.packbits(np.unpackbits(bits)[passed:])
         return KeptRows(partitions)
 
-    def without(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Returns the rows (`joins.rows.frames.ROW`) that are to be written: all but the results that stay."""
+    def stay(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+        """Returns which rows (`joins.rows.frames.ROW`) are not to be written: the results that stay."""
         results = rows["outcome"].is_in(["matched", "unmatched"]).to_numpy()
         partitions = rows["left_partition"].fill_null(-1).to_numpy()
         offsets = rows["left_offset"].fill_null(-1).to_numpy()
@@ -71,7 +71,7 @@ class KeptRows:
             at = offsets - begin
             here = np.flatnonzero(results & (partitions == p) & (at >= 0) & (at < 8 * len(bits)))
             stays[here] = bits[at[here] // 8] >> (7 - at[here] % 8).astype(np.uint8) & 1
-        return rows.filter(pl.Series(~stays)) if stays.any() else rows
+        return stays
 
     def to_json(self) -> dict[int, tuple[int, str]]:
         """Returns it as the checkpoint holds it."""

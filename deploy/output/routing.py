@@ -91,8 +91,11 @@ class Router:
         self._write, self._accounts, self._now_ms = write, accounts, now_ms
         self._side_topics = SideTopics(spec, output, tag, self._write_copies)
 
-    def route(self, rows: pl.DataFrame) -> None:
-        """Writes the rows, and enters the results among them into the accounts."""
+    def route(self, rows: pl.DataFrame, first: npt.NDArray[np.bool_]) -> None:
+        """Writes the rows, and enters the results among them into the accounts.
+
+        first   which are the first about their left record: there is one copy of a late one, however many rows it has
+        """
         output = self._output
         main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
         results = rows if main.all() else rows_where(rows, main)
@@ -101,8 +104,8 @@ class Router:
             self._write_results(results)
         if not main.all():
             self._side_topics.route(rows_where(rows, ~main))
-        if output.late is not None and (late := results["late"]).any():
-            self._side_topics.copy("left", output.late, rows_where(results, late))
+        if output.late is not None and (late := rows["late"].to_numpy() & main.to_numpy() & first).any():
+            self._side_topics.copy("left", output.late, rows_where(rows, late))
 
     def _write_results(self, results: pl.DataFrame) -> None:
         output = self._output

@@ -35,6 +35,7 @@ from deploy.output.kept import KeptRows
 from deploy.output.routing import Router, about
 from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
+from joins.rows.frames import rows_where
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
 from teacup.base.logs import mention
@@ -115,7 +116,7 @@ class BucketSink:
 
     def _take(self, rows: pl.DataFrame) -> None:
         before = self._accounts.received
-        self._accounts.receive(rows)
+        first = self._accounts.receive(rows)
         self._reached = about(rows[-1])
         written_so_far = self._writing.written_so_far()
         if self._found is None:
@@ -128,9 +129,11 @@ class BucketSink:
         if skip >= len(rows):
             return
         had_results = self._accounts.results
-        rows = rows[skip:] if self._kept is None else self._kept.without(rows[skip:])
+        rows, first = rows[skip:], first[skip:]
+        if self._kept is not None and (stay := self._kept.stay(rows)).any():
+            rows, first = rows_where(rows, ~stay), first[~stay]
         if len(rows):
-            self._router.route(rows)
+            self._router.route(rows, first)
         # After rows for side topics, all of right may have to be read, or a store to answer, before a result follows.
         gap = self._accounts.results == had_results and (
             had_results == 0 or not join_kind_of(self._spec).repeats_exactly

@@ -20,6 +20,7 @@ from deploy.audit.judging.terms import SIDE_TOPICS, LeftSpan, RightSpan, Terms
 from deploy.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
 from deploy.audit.shown_late import ShownLate
 from deploy.job import Output
+from deploy.output.accounts import Accounts
 from deploy.output.routing import SideTopics, outgoing_results
 from joins.batch.state import BatchPlan
 from joins.rows.frames import ROW, is_null, rows_where
@@ -86,8 +87,9 @@ def write(written: Written, spec: JoinSpec, rows: pl.DataFrame) -> None:
         alone = is_null(results["right_offset"])
         if alone.any():
             written.add("unmatched", out.where(alone))
-        if results["late"].any():
-            side_topics.copy("left", "late", rows_where(results, results["late"]))
+        late = results["late"].to_numpy() & Accounts("").receive(results)
+        if late.any():
+            side_topics.copy("left", "late", rows_where(results, late))
     if not main.all():
         side_topics.route(rows_where(rows, ~main))
 

@@ -226,10 +226,36 @@ def test_left_records_are_counted_once_however_many_rows_they_have(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(offsets)), max_size=4)))
     accounts = Accounts("bucket 0")
 
-    for start, end in zip([0, *cuts], [*cuts, len(offsets)], strict=True):
-        accounts.receive(rows_about(offsets[start:end], "matched"))
+    spans = zip([0, *cuts], [*cuts, len(offsets)], strict=True)
+    first = [is_first for a, z in spans for is_first in accounts.receive(rows_about(offsets[a:z], "matched"))]
 
     assert (accounts.received, accounts.lefts) == (len(offsets), len(runs))
+    assert first == [at == 0 or offsets[at] != offsets[at - 1] for at in range(len(offsets))]
+
+
+def test_a_late_record_has_one_copy_however_many_rows_it_has(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policy `all`; its rows come in two frames, and an attempt that failed has delivered the first of them."""
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+    topic, side = topic_factory(), topic_factory()
+    rows = rows_about([0, 1, 1, 1, 2], "matched").with_columns(
+        late=pl.Series([False, True, True, True, True]),
+        right_offset=pl.Series([0, 0, 1, 2, 3]),
+        right_partition=pl.lit(0, dtype=pl.Int32),
+    )
+
+    def ticket(first: int) -> Iterator[Item[BucketSummary]]:
+        begin, _, end = ticket_with(rows, 3, 5)
+        return iter([begin, Rows(rows[:first]), Rows(rows[first:]), end])
+
+    with pytest.raises(ZeroDivisionError):
+        delivered(kafka, topic, failing_after(ticket(2), 2), late=side)
+    done = delivered(kafka, topic, ticket(3), late=side)
+
+    assert done.delivered_before == 2
+    assert [copy["headers"]["teacup.left"] for copy in committed(kafka, side, topic)] == ["0:1", "0:2"]
+    assert len(committed(kafka, topic)) == 5
 
 
 LARGE = 30_000
