@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -154,11 +154,9 @@ class Counted:
     def now(cls, run: Endurance) -> Counted:
         memory = threads = files = processes = 0
         for process in _tree(run.job):
-            try:
+            with suppress(psutil.Error, FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
                 memory, threads = memory + pss_bytes(process.pid), threads + process.num_threads()
                 files, processes = files + process.num_fds(), processes + 1
-            except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-                continue  # it ended meanwhile
         paths = [path for name in ("checkpoint", "windows") for path in (run.folder / name).rglob("*")]
         groups = run.admin.list_consumer_groups(request_timeout=30).result()
         return cls(
@@ -284,16 +282,15 @@ class Endurance:
 
     def _signal_workers(self, number: signal.Signals) -> None:
         for process in _tree(self.job):
-            if "pyspark" in " ".join(process.cmdline()) and "daemon" in " ".join(process.cmdline()):
-                for worker in process.children():
-                    _signal(worker, number)
+            with suppress(psutil.Error):  # it has ended meanwhile
+                if "teacup.spark.worker_daemon" in process.cmdline():
+                    for worker in process.children():
+                        _signal(worker, number)
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(process.pid, number)
-    except ProcessLookupError:
-        return
 
 
 def endure(minutes: int, rate: int, seed: int, folder: Path, broker: Broker) -> list[str]:
@@ -339,9 +336,9 @@ def _look(run: Endurance, rows: Rows, name: str) -> None:
 
 
 def _caught_up(run: Endurance, rows: Rows, written: Callable[[], int], rate: int, name: str) -> float:
-    """How long it takes until hardly anything is on its way; rate 0: nothing at all."""
-    began_s = time.monotonic()
-    while not rows.count or written() - rows.count > rate * CAUGHT_UP_S:
+    """How long it takes until rows come again and hardly anything is on its way; rate 0: nothing at all."""
+    began_s, before = time.monotonic(), rows.count
+    while (rate and rows.count == before) or written() - rows.count > rate * CAUGHT_UP_S:
         if time.monotonic() - began_s > DEADLINE_S:
             raise Violated(f"after {name}: {written():,} left records, {rows.count:,} rows\n{run.job.logged()}")
         _look(run, rows, name)
