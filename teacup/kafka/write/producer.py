@@ -33,6 +33,7 @@ _LONGEST_LOOK_S = 0.01
 _LOOKS = 10  # in the time waited so far: nobody waits a tenth longer than needed
 _IDLE_S, _LONGEST_IDLE_S = 0.001, 0.02
 _UNKNOWN_S, _LONGEST_UNKNOWN_S = 0.02, 0.16
+_DOUBLED = 10  # times at most: a broker may be away for hours
 _LOST_S = 1.0
 
 
@@ -155,7 +156,7 @@ class Drain:
         if self._flying and self._flying >= self._most_flying:
             return _LOST_S
         first_s, longest_s = (_UNKNOWN_S, _LONGEST_UNKNOWN_S) if self._flying is None else (_IDLE_S, _LONGEST_IDLE_S)
-        return float(min(first_s * 2**self._futile, longest_s))
+        return float(min(first_s * 2 ** min(self._futile, _DOUBLED), longest_s))
 
     def _pulse(self) -> None:
         self._futile += 1

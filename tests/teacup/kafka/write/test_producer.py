@@ -119,6 +119,16 @@ def test_without_a_broker_pulses_become_rare() -> None:
         assert queue.now_s < 10.3
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_broker_may_be_away_for_long(counted: bool) -> None:
+    """More pulses than a number of seconds can be doubled."""
+    queue = ScriptedQueue(0, 5, 0.1, up=False)
+
+    drained(queue, counted=counted, until=lambda: queue.now_s > 600)
+
+    assert len(queue.pulses) > 1_100
+
+
 def test_a_request_that_is_never_answered_does_not_block() -> None:
     """The rest goes after a second."""
     queue = ScriptedQueue(full=1, rest=3, answer_s=0.01, loses=1)
