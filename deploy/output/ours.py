@@ -34,8 +34,7 @@ def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[
 def rows_before(batch: pa.RecordBatch, origin: str) -> pa.Array:
     """Returns which rows say that another generation than this one has written them."""
     tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
-    before = [(tag := BatchTag.parse(value)) is not None and tag.origin != origin for value in _texts(tags)]
-    return _where(before, tags)
+    return _where(_unknown(tags, (origin,)), tags)
 
 
 def rows_by(batch: pa.RecordBatch, origins: Collection[str]) -> pa.Array:

@@ -23,7 +23,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from statistics import median
@@ -144,33 +143,25 @@ class Rows:
         self._reader.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What there is at a time, by name."""
-
-    of: Mapping[str, int]
-
-    @classmethod
-    def now(cls, run: Endurance) -> Counted:
-        memory = threads = files = processes = 0
-        for process in _tree(run.job):
-            with suppress(psutil.Error, FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                memory, threads = memory + pss_bytes(process.pid), threads + process.num_threads()
-                files, processes = files + process.num_fds(), processes + 1
-        paths = [path for name in ("checkpoint", "windows") for path in (run.folder / name).rglob("*")]
-        groups = run.admin.list_consumer_groups(request_timeout=30).result()
-        return cls(
-            {
-                "processes": processes,
-                "MB": memory // 1_000_000,
-                "threads": threads,
-                "open files": files,
-                "files": len(paths),
-                "MB of files": sum(_size(path) for path in paths) // 1_000_000,
-                "groups": len(groups.valid),
-                "transactional ids": _transactional_ids(run.kafka),
-            }
-        )
+def counts(run: Endurance) -> dict[str, int]:
+    """What there is now, by name."""
+    memory = threads = files = processes = 0
+    for process in _tree(run.job):
+        with suppress(psutil.Error, FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            memory, threads = memory + pss_bytes(process.pid), threads + process.num_threads()
+            files, processes = files + process.num_fds(), processes + 1
+    paths = [path for name in ("checkpoint", "windows") for path in (run.folder / name).rglob("*")]
+    groups = run.admin.list_consumer_groups(request_timeout=30).result()
+    return {
+        "processes": processes,
+        "MB": memory // 1_000_000,
+        "threads": threads,
+        "open files": files,
+        "files": len(paths),
+        "MB of files": sum(_size(path) for path in paths) // 1_000_000,
+        "groups": len(groups.valid),
+        "transactional ids": _transactional_ids(run.kafka),
+    }
 
 
 def _tree(job: JobProcess) -> list[psutil.Process]:
@@ -310,8 +301,8 @@ def endure(minutes: int, rate: int, seed: int, folder: Path, broker: Broker) -> 
             if minute:
                 faults[name]()
             back_s = _caught_up(run, rows, lambda: written.value, rate, name)
-            counted.append(Counted.now(run))
-            said = ", ".join(f"{count:,} {what}" for what, count in counted[-1].of.items())
+            counted.append(counts(run))
+            said = ", ".join(f"{count:,} {what}" for what, count in counted[-1].items())
             print(f"{minute:4} {name:15} back after {back_s:5.1f} s; {rows.count:,} rows; {said}", flush=True)
             while time.monotonic() < began_s + MINUTE_S:
                 _look(run, rows, name)
@@ -327,7 +318,7 @@ def endure(minutes: int, rate: int, seed: int, folder: Path, broker: Broker) -> 
         run.job.kill()
         rows.close()
     print(f"{rows.count:,} rows, each once and right; the job was started {run.restarts} times more")
-    return [*grown([one.of for one in counted]), *run.ended]
+    return [*grown(counted), *run.ended]
 
 
 def _look(run: Endurance, rows: Rows, name: str) -> None:
