@@ -3,7 +3,7 @@
     make endurance [MINUTES=100] [RATE=5000] [SEED=7]
     python -m tests.crash.endurance --minutes 40 --rate 50000
 
-Three of four left records have a right one, written a second before them; which ones follows from their numbers, which
+Three of four left records have a right one, a second older than they are; which ones follows from their numbers, which
 are their keys. A reader of committed rows runs beside everything and looks at each row as it comes. Each minute a
 fault is drawn, and what is left behind is counted: memory, threads, open files of the job's processes, bytes and files
 in its folders, groups and transactional ids in the broker. Faults that end the job come in the first half only, so that
@@ -49,9 +49,10 @@ from tests.support.jobprocess import JobProcess
 LEFT, RIGHTS, OUT = "endured-left", "endured-right", "endured-out"
 PARTITIONS = 4
 ALONE = 4  # each fourth left record has no right one
-LAG_S = 1.0
+LAG_MS = 1_000
 TICK_S = 0.01
 MINUTE_S = 60.0
+LAST = 100  # per partition: times count by blocks
 PAUSE_S = 12.0  # longer than the time-out of a transaction
 CAUGHT_UP_S = 3.0  # so much of the traffic may be on its way
 DEADLINE_S = 300.0
@@ -69,32 +70,32 @@ class Violated(Exception):
 def write_traffic(bootstrap: str, rate: int, ending: Any, written: Synchronized[int]) -> None:
     """Writes both topics until it is told to end; `written`: how many left records so far."""
     writer = TopicWriter({"bootstrap.servers": bootstrap, "delivery.timeout.ms": "600000", "linger.ms": "5"})
-    waiting: deque[tuple[float, Numbers]] = deque()
+    waiting: deque[tuple[int, Numbers]] = deque()
     made, owed, last_s = 0, 0.0, time.monotonic()
     while not ending.is_set() or waiting:
-        now_s = time.monotonic()
+        now_s, now_ms = time.monotonic(), wall_ms()
         owed, last_s = owed + (now_s - last_s) * rate * ALONE / (2 * ALONE - 1), now_s
         new = np.arange(made, made + int(owed), dtype=np.int64)
         if len(new) and not ending.is_set():
             owed, made = owed - len(new), made + len(new)
-            _write(writer, RIGHTS, new[new % ALONE != ALONE - 1])
-            waiting.append((now_s + LAG_S, new))
-        while waiting and (waiting[0][0] <= now_s or ending.is_set()):
-            left = waiting.popleft()[1]
-            _write(writer, LEFT, left)
+            _write(writer, RIGHTS, new[new % ALONE != ALONE - 1], now_ms)
+            waiting.append((now_ms + LAG_MS, new))
+        while waiting and waiting[0][0] <= now_ms:
+            left_ms, left = waiting.popleft()
+            _write(writer, LEFT, left, left_ms)  # that time also where this process stood still meanwhile
             written.value += len(left)
         time.sleep(TICK_S)
     # These let the last left records through, which would wait for as long as right may be silent.
-    last = [b"last"] * PARTITIONS
-    writer.write(RIGHTS, last, [VALUE] * PARTITIONS, None, [wall_ms()] * PARTITIONS, [*range(PARTITIONS)])
+    for p in range(PARTITIONS):
+        writer.write(RIGHTS, [b"last"] * LAST, [VALUE] * LAST, None, [wall_ms()] * LAST, [p] * LAST)
     writer.flush()
     writer.close()
 
 
-def _write(writer: TopicWriter, topic: str, numbers: Numbers) -> None:
+def _write(writer: TopicWriter, topic: str, numbers: Numbers, time_ms: int) -> None:
     if len(numbers):
         keys = pl.Series(numbers).cast(pl.String).cast(pl.Binary).to_arrow()
-        writer.write(topic, keys, [VALUE] * len(numbers), timestamps=[wall_ms()] * len(numbers))
+        writer.write(topic, keys, [VALUE] * len(numbers), timestamps=[time_ms] * len(numbers))
 
 
 class Seen:
