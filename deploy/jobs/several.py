@@ -259,7 +259,7 @@ class Several:
         for file, run in list(self._runs.items()):
             if not run.runs:
                 self._after(file, run)
-        if self._stopping or self.session.gone:
+        if self._starts_nothing:
             self._new.clear()
         for file, job in [*self._new.items()]:
             if self._is_free(file, job):
@@ -271,13 +271,18 @@ class Several:
         if not any(share.stands_still for share in shares):
             self.supervisor.alive(stops=self._stopping)
 
+    @property
+    def _starts_nothing(self) -> bool:
+        """Whether all are to stop, since a moment ago, too, or no job could run."""
+        return self.stop.asked or self.session.gone
+
     def _after(self, file: Path, run: _Run) -> None:
         """What follows the end of a run."""
         if run.gone:
             del self._runs[file]
             if all(other.job.job_name != run.job.job_name for other in self._runs.values()):
                 self.forget(run.job.job_name)
-        elif self._stopping or self.session.gone:
+        elif self._starts_nothing:
             run.further = run.due_s = None
         elif run.further is not None:
             if self._is_free(file, run.further):
