@@ -15,8 +15,10 @@ from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts,
 from deploy.errors import PartFailed
 from teacup.kafka.write.writer import TopicWriter
 from tests.crash import checks
+from tests.crash.framed import FramedTraffic
 from tests.crash.reader import CommittedReader
 from tests.crash.traffic import BEFORE_MS, CHUNK, PARTITIONS, START_MS, Traffic
+from tests.support.registry import registry_server
 
 TRANSACTION_TIMEOUT_MS = 8_000  # a transaction that is open when a pause begins is aborted within it
 READABLE_WITHIN_MS = 8_000  # of a record that is written with the time of the clock
@@ -166,6 +168,28 @@ class ShuffledJob(WindowJob):
         yield self._too_many_files(self.buckets)
 
 
+class FramedJob(WindowJob):
+    """The in-memory join with a schema registry: Avro and Protobuf, tombstones, rows near the limit of a topic."""
+
+    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
+        super().__init__(name, kafka, topics, folder, seed)
+        self._stack = ExitStack()
+        self._registry = self._stack.enter_context(registry_server())
+        self.traffic = FramedTraffic(kafka, topics, random.Random(seed), registry=self._registry)
+
+    def document(self) -> dict[str, Any]:
+        document = super().document()
+        return {
+            **document,
+            "registry": {"url": self._registry.url},
+            "left": {**document["left"], "format": "avro", "tombstones": "dead_letter"},
+            "right": {**document["right"], "format": "protobuf", "tombstones": "skip"},
+        }
+
+    def close(self) -> None:
+        self._stack.close()
+
+
 class LookupWorld(_Join):
     """The lookup join with its store, the Data Delay API, collector and feeder; faults hit one of the two jobs.
 
@@ -303,6 +327,8 @@ def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, 
     """The job of this kind, and whatever it needs running beside it."""
     if kind == "window-join":
         return WindowJob(name, kafka, topics, folder, seed)
+    if kind == "framed-join":
+        return FramedJob(name, kafka, topics, folder, seed)
     if kind == "shuffled-join":
         return ShuffledJob(name, kafka, topics, folder, seed)
     if kind == "dedup":
@@ -314,6 +340,7 @@ def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, 
 ROLES = {
     "window-join": WindowJob.roles,
     "shuffled-join": ShuffledJob.roles,
+    "framed-join": FramedJob.roles,
     "lookup-join": LookupWorld.roles,
     "feeder": LookupWorld.roles,
     "dedup": DedupJob.roles,

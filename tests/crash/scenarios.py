@@ -12,6 +12,7 @@ from tests.crash.places import PLACES
 JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "window-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
     "shuffled-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
+    "framed-join": (("driver", "worker", "broker"), FAILPOINTS),
     "lookup-join": (("driver", "worker", "broker"), FAILPOINTS),
     "feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
     "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
@@ -108,6 +109,10 @@ SHORT = (
 SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "before_commit"),)
 SHORT_OF_OTHERS = {
     "shuffled-join": (Scenario("driver", "kill", "before_commit", "shuffled-join"),),
+    "framed-join": (
+        Scenario("worker", "kill", "producing", "framed-join"),
+        Scenario("broker", "kill", "before_commit", "framed-join"),
+    ),
     "lookup-join": (Scenario("driver", "kill", "before_commit", "lookup-join"),),
     "feeder": (Scenario("driver", "kill", "after_commit", "feeder"),),
     "dedup": (Scenario("worker", "kill", "producing", "dedup"),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from joins.spec import Format, JoinSpec, Side
 from joins.testing import oracle
@@ -18,6 +18,7 @@ KEYS = 12  # at a time
 CHUNKS_OF_KEYS = 4  # then come other keys: a store keeps a bounded number of records per key
 START_MS = 1_700_000_000_000
 LATE_MS = 60
+BAD = b"{no json"  # nor anything else
 BEFORE_MS = 900
 
 
@@ -28,8 +29,8 @@ class Traffic:
     live   times are those of the clock; else chunk k lies in second k, and ends with a right record in each partition
            that lets all left ones of the chunk through (`idle: hold`: no clock is in it)
 
-    In each chunk and partition one left record is no JSON, and goes to the dead letters; another one is late. Both lie
-    among good records, whose rows they must not change.
+    In each chunk and partition one left record cannot be read, and goes to the dead letters; another one is late. Both
+    lie among good records, whose rows they must not change.
     """
 
     kafka: Mapping[str, str]
@@ -46,8 +47,9 @@ class Traffic:
     def feed(self) -> None:
         """One more chunk; its right records are readable before its left ones."""
         base = wall_ms() - 1_000 if self.live else START_MS + 1_000 * len(self._before)
-        right = self._some(CHUNK - 8, base, 0, 800)
-        last = [] if self.live else [Put(p, b"last-%d" % p, base + 999, b"{}") for p in range(PARTITIONS)]
+        right = self._some("right", CHUNK - 8, base, 0, 800)
+        ends = base + 999
+        last = [] if self.live else [Put(p, b"last-%d" % p, ends, self.value("right", 0)) for p in range(PARTITIONS)]
         produce(dict(self.kafka), self.topics["right"], right)
         produce(dict(self.kafka), self.topics["left"], self._left(base))
         produce(dict(self.kafka), self.topics["right"], last)
@@ -56,7 +58,7 @@ class Traffic:
         self.settled_right = self._before[-3] if len(self._before) > 2 else 0
 
     def _left(self, base: int) -> list[Put]:
-        good = self._some(CHUNK, base, 400, 900)
+        good = self._some("left", CHUNK, base, 400, 900)
         puts: list[Put] = []
         for p in range(PARTITIONS):
             mine = [put for put in good if put.partition == p]
@@ -64,22 +66,29 @@ class Traffic:
             known = sum(put.partition == p for put in self.left)
             if at:
                 time_ms = mine[at - 1].time_ms
-                self.dead.add(f"{p}:{known + at}")
                 self.late.add(f"{p}:{known + at + 1}")
                 mine[at:at] = [
-                    Put(p, b"bad-%d" % p, time_ms, b"{no json"),
-                    Put(p, mine[0].key, time_ms - LATE_MS, b"{}"),
+                    Put(p, b"bad-%d" % p, time_ms, BAD),
+                    Put(p, mine[0].key, time_ms - LATE_MS, self.value("left", 0)),
                 ]
+            self.dead |= {f"{p}:{known + n}" for n, put in enumerate(mine) if put.value in (None, BAD)}
             puts += mine
         self.left += puts
         return puts
 
-    def _some(self, count: int, base: int, low: int, high: int) -> list[Put]:
+    def key(self, number: int) -> bytes:
+        """One of the keys of these chunks."""
+        return b"key-%d-%d" % (len(self._before) // CHUNKS_OF_KEYS, number)
+
+    def value(self, side: str, number: int) -> bytes | None:
+        """A value that its side can read, or takes for a tombstone; number 0: never a tombstone."""
+        return b'{"n": %d}' % number
+
+    def _some(self, side: str, count: int, base: int, low: int, high: int) -> list[Put]:
         puts = []
-        since = len(self._before) // CHUNKS_OF_KEYS
         for n, at in enumerate(sorted(self.numbers.randrange(low, high) for _ in range(count))):
             key = self.numbers.randrange(KEYS)
-            puts.append(Put(key % PARTITIONS, b"key-%d-%d" % (since, key), base + at, b'{"n": %d}' % n))
+            puts.append(Put(key % PARTITIONS, self.key(key), base + at, self.value(side, n)))
         return puts
 
     def expected(self) -> Counter[tuple[str, str | None]]:
@@ -97,7 +106,7 @@ class Traffic:
                 f"{result.left_partition}:{result.left_offset}",
                 result.right and f"{result.right_partition}:{result.right_offset}",
             )
-            for result in oracle.join(history(spec, self.left, self.right), spec)
+            for result in oracle.join(history(spec, self.left, _joinable(self.right)), spec)
         )
         return Counter(row for row in rows if row[0] not in self.dead | self.late)
 
@@ -109,10 +118,17 @@ class Traffic:
         return _positions(self.right)
 
 
+def _joinable(right: Iterable[Put]) -> list[Put]:
+    """The same, at the same positions; no left record has the key of a tombstone."""
+    return [replace(put, key=None) if put.value is None else put for put in right]
+
+
 def _positions(puts: Iterable[Put]) -> set[str]:
+    """Where they are; without tombstones, which are in no row and never unjoined."""
     counts: Counter[int] = Counter()
     found = set()
     for put in puts:
-        found.add(f"{put.partition}:{counts[put.partition]}")
+        if put.value is not None:
+            found.add(f"{put.partition}:{counts[put.partition]}")
         counts[put.partition] += 1
     return found

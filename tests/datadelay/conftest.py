@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.datadelay.zookeeper_server import running_zookeeper
+from tests.support.zookeeper_server import running_zookeeper
 
 
 @pytest.fixture(scope="session")

@@ -30,15 +30,18 @@ class Chain:
         )
         self.join = join(right=Side(topic=topic, disorder_ms=0), after_ms=0)
         topic_settings = {"topic": topic, "disorder": "0", "producer_delay": "0"}
-        positions = {"from": "group", "group": "feeder-group"}
-        self._config = CollectorConfig.model_validate(
-            {
-                "api": {"url": world.delays.url, "token": world.delays.secrets["writer"]},
-                "kafka": kafka,
-                "lock_file": str(folder / "lock"),
-                "consumers": [{"consumer": "feeder", "positions": positions, "topics": [topic_settings]}],
-            }
-        )
+        self._collector = {
+            "api": {"url": world.delays.url, "token": world.delays.secrets["writer"]},
+            "kafka": kafka,
+            "lock_file": str(folder / "lock"),
+            "consumers": [{"consumer": "feeder", "topics": [topic_settings]}],
+        }
+        self.positions_from({"from": "group", "group": "feeder-group"})
+
+    def positions_from(self, positions):
+        """Where the collector finds how far the store has been fed."""
+        self._collector["consumers"][0]["positions"] = positions
+        self._config = CollectorConfig.model_validate(self._collector)
 
     def put(self, key, time_ms):
         produce(self.kafka, self.topic, [Put(0, key, time_ms)])

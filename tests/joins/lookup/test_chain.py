@@ -3,10 +3,13 @@
 All on a real broker and real servers; the sources of feeder and join are driven without Spark, batch by batch.
 """
 
+import json
 import shutil
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from kazoo.client import KazooClient
 
 from datadelay.positions.group import note_of_store
 from joins.batch.state import BatchPlan
@@ -18,6 +21,7 @@ from teacup.base.now import wall_ms
 from teacup.kafka.log.groups import GroupOffsets
 from teacup.kafka.read.range_reader import open_reader
 from tests.support.sparkjoin import Put, produce
+from tests.support.zookeeper_server import running_zookeeper
 
 MINUTE_MS = 60_000
 
@@ -122,3 +126,29 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
     assert held == still_held
     assert "1 left records in partitions [0]" in logged
     assert "does the feeder run?" in logged
+
+
+def test_a_store_that_a_storm_spout_feeds_is_trusted_as_far_as_zookeeper_says(world, chain, caplog, tmp_path):
+    """What is stored beyond that position is not relied on; a position that goes back lets nothing more through."""
+    start_ms = wall_ms() - MINUTE_MS
+    rights = [Put(0, b"k%d" % n, start_ms + n) for n in range(4)]
+    produce(chain.kafka, chain.topic, rights)
+    produce(chain.kafka, chain.join.left.topic, [Put(0, put.key, put.time_ms) for put in rights])
+    with running_zookeeper(tmp_path) as hosts, world.storage_here(), closing(KazooClient(hosts)) as client:
+        client.start(30)
+        client.ensure_path("/spouts/feeder/partition_0")
+
+        def consumed(offset):
+            client.set("/spouts/feeder/partition_0", json.dumps({"offset": offset, "topic": chain.topic}).encode())
+            chain.collect()
+
+        chain.positions_from({"from": "zookeeper", "hosts": hosts, "root": "/spouts", "consumer_id": "feeder"})
+        world.feed(rights)
+        gone, offset = [], {}
+        for position in (2, 2, 1, 4):
+            consumed(position)
+            offset, _ = chain.look(caplog, offset)
+            gone.append(left_gone(chain, offset) if offset else 0)
+        client.stop()
+
+    assert gone == [2, 2, 2, 4]
