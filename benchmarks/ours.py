@@ -42,7 +42,9 @@ from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
 from teacup.spark.session import Session
 
 
-def spec_of(work: Work, form: str, before_ms: int, max_records: int = MAX_RECORDS, path: str | None = None) -> JoinSpec:
+def spec_of(
+    work: Work, form: str, before_ms: int, max_records: int | None = MAX_RECORDS, path: str | None = None
+) -> JoinSpec:
     return JoinSpec(
         name="bench",
         left=Side(topic=work.left_topic, disorder_ms=DISORDER_MS, format=Format(form)),

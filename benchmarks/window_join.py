@@ -40,10 +40,10 @@ from rich.table import Table
 
 from benchmarks.commandline import broker_and_folder, chosen, machine, promise_line
 from benchmarks.measure import Footprint, Progress, Run, Speed, median_run, progress_of_checkpoint, run, speed
+from benchmarks.ours import spec_of
 from benchmarks.workload import (
     BEFORE_MS,
     LOG_APPEND_TIME,
-    MAX_RECORDS,
     Counts,
     Work,
     create_topic,
@@ -86,7 +86,8 @@ class Bench:
 
     def __init__(self, work: Work, folder: Path, master: str = "local[2]") -> None:
         self.work, self.folder, self._master = work, folder, master
-        self._max_records = str(max(min(MAX_RECORDS, work.records // 6), 1))  # a steady rate needs some batches
+        as_by_default = spec_of(work, "json", BEFORE_MS, None).records_of_batch(work.partitions)
+        self._max_records = str(max(min(as_by_default, work.records // 3), 1))  # a steady rate needs some batches
         self._work_file = folder / "work.json"
         work.save(self._work_file)
 

@@ -11,7 +11,7 @@ from dedup.identity import Identity
 from dedup.replay_range import DedupConfig
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
-from joins.spec import JoinSpec, OnDataLoss, Wait
+from joins.spec import RECORDS_PER_BATCH, JoinSpec, OnDataLoss, Wait
 from teacup.base.fields import Between, Count, local_folder
 
 Port = Annotated[int, Between("a port, from 0 to 65535", least=0, most=65_535)]
@@ -189,7 +189,7 @@ class DedupJob(CommonJob):
     config: DedupConfig = field(default_factory=DedupConfig)
     start: str = "earliest"
     on_data_loss: OnDataLoss = JoinSpec.on_data_loss
-    max_records: Count = JoinSpec.max_records
+    max_records: Count = RECORDS_PER_BATCH
 
     @property
     def job_name(self) -> str:

@@ -231,13 +231,16 @@ IDENTITY_IF_SET = ("left.tombstones", "right.tombstones")
 """The same, for values that are left out if they are not set: checkpoints of earlier versions go on."""
 
 
+RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 30_000, 4_000_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec(DurationArgs, BothSides[Side]):
     """One join. Each duration is a number (`before_ms=600_000`) or a text as in a job file (`before="10m"`).
 
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
                      each partition (one that is not named starts with its first record)
-    max_records      the soft limit of records (left and right together) per batch
+    max_records      the soft limit of records (left and right together) per batch; None: `records_of_batch`
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
                      record; the rest is left to the next batch. On the shuffled path the same holds for left, which
                      a task has to hold as well
@@ -269,7 +272,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     idle: Idle = Idle.ADVANCE
     max_wait_ms: Wait | None = None
     max_wait: InitVar[str | None] = None
-    max_records: Count = 1_000_000
+    max_records: Count | None = None
     max_right_bytes: Count = 256 << 20
     start: Start | Offsets = "earliest"
     on_data_loss: OnDataLoss = "stop"
@@ -304,6 +307,16 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     def span_ms(self) -> int:
         """How long, in event time, a right record may be needed: the interval and the disorder of both sides."""
         return self.before_ms + self.after_ms + self.left.disorder_ms + self.right.disorder_ms
+
+    def records_of_batch(self, buckets: int) -> int:
+        """Returns the soft limit of records in a batch of so many buckets.
+
+        Each bucket costs some 20 ms in each batch, whatever is in it: of many each needs its share. Batches that take
+        much longer than others would make a clean stop wait, and a retry expensive.
+        """
+        if self.max_records is not None:
+            return self.max_records
+        return min(max(RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET * buckets), MOST_RECORDS_PER_BATCH)
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to: a change of any of these needs a new checkpoint."""

@@ -91,7 +91,7 @@ def joined(job: JoinJob, lefts: int = LEFTS, within_s: float = WITHIN_S) -> Prev
     """Joins the first left records of a job. Raises `JoinError`, `KafkaIOError`."""
     found, until_s = Preview(), time.monotonic() + within_s
     spec = job.spec if isinstance(job.spec, LookupSpec) else with_path(job.spec)
-    spec = replace(spec, max_records=min(spec.max_records, AT_ONCE))
+    spec = replace(spec, max_records=min(spec.max_records or AT_ONCE, AT_ONCE))
     with tempfile.TemporaryDirectory(prefix="teacup-preview-") as folder:
         control = JoinControl(windows=Path(folder), facts=Path(folder), unreachable_for_s=within_s)
         with closing(DrivenJoin(spec, control, Path(folder), sampled=True)) as join:

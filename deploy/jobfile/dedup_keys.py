@@ -89,6 +89,7 @@ class DedupKeys(JobKeys):
         ge=4,  # one in each of the four parts of a window
         description="the most ids remembered per partition; the oldest are forgotten first",
     )
+    max_records: int = from_spec(DedupJob, "max_records", alias="records_per_batch", description="limit per batch")
     start: Literal["earliest", "latest"] = from_spec(DedupJob, "start", description="where a new checkpoint begins")
 
     @property

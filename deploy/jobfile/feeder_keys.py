@@ -46,6 +46,7 @@ class FeederKeys(TimedJobKeys):
     right: RightKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
     storage: FeedStorageKeys = Field(description="where right records go")
     topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
+    max_records: int = from_spec(FeedSpec, "max_records", alias="records_per_batch", description="limit per batch")
 
     def to_job(self) -> FeederJob:
         """Returns the job. Raises `SpecError` for what only the feeder itself rejects."""

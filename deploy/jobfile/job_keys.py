@@ -144,12 +144,6 @@ class JobKeys(Keys):
         description="librdkafka properties for all topics; "
         "`bootstrap.servers` is required; TLS and SASL properties are passed on"
     )
-    max_records: int = from_spec(
-        JoinSpec,
-        "max_records",
-        alias="records_per_batch",
-        description="limit per batch; a join's is soft, for left and right together",
-    )
     on_data_loss: OnDataLoss = from_spec(
         JoinSpec,
         "on_data_loss",

@@ -7,6 +7,7 @@ checkpoint (`join.before: 10m -> 30m`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +19,7 @@ from deploy.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec, like
 from joins.lookup.spec import DelayApi, LookupSpec, OnExpired, StorageApi
-from joins.spec import JoinPath, JoinSpec, Policy, Wait
+from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, Policy, Wait
 from joins.spec_base import Wording
 from teacup.base.config.keys import Duration, Keys, Properties, Seconds, Text, at_keys
 from teacup.base.fields import Count
@@ -208,6 +209,13 @@ class JoinKeys(TimedJobKeys):
         description="the longest time between a record's event time and when it can be read; used for partitions read "
         "to their end",
     )
+    max_records: Annotated[int, like(Count)] | None = from_spec(
+        JoinSpec,
+        "max_records",
+        alias="records_per_batch",
+        description="soft limit per batch, for left and right together; null: a million, or 30,000 for each bucket if "
+        "that is more, up to four million (with `output.deduplicate`: a million)",
+    )
     outliers: int = from_spec(
         JoinSpec,
         "outliers",
@@ -257,9 +265,12 @@ class JoinKeys(TimedJobKeys):
 
     def to_job(self) -> JoinJob:
         """Returns the job. Raises `SpecError` for what only the join itself rejects."""
+        spec = self.to_spec()
+        if spec.max_records is None and self.looks_back:
+            spec = replace(spec, max_records=RECORDS_PER_BATCH)
         return JoinJob(
             **self.common(),
-            spec=self.to_spec(),
+            spec=spec,
             output=self.output.to_spec(self.kafka, self.topics),
             window_folder=self.window_folder,
             window_backup=self.window_backup,

@@ -54,7 +54,7 @@ from joins.plan.start.handover import Handover
 from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec, Policy, Side
+from joins.spec import MOST_RECORDS_PER_BATCH, RECORDS_PER_BATCH, JoinSpec, Policy, Side
 from joins.streaming import LOOKUP, join_kind_of, stage_frame
 from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
@@ -101,7 +101,7 @@ class JoinJobKind(JobKind):
             "right_disorder_ms": spec.right.disorder_ms,
             "producer_delay_ms": spec.producer_delay_ms,
             "idle": str(spec.idle),
-            "max_records": spec.max_records,
+            "max_records": spec.max_records or RECORDS_PER_BATCH,  # or more, where there are many buckets
             "trigger_ms": self.common.trigger_ms,
             **stored,
         }
@@ -310,7 +310,8 @@ def deduplication(job: JoinJob) -> Deduplication | None:
     if asked is None:
         return None
     topic, kafka, identity = job.output.topic, job.written_with, _identity(job.spec, asked)
-    replay, tail = replay_of(job.checkpoint), 2 * job.spec.max_records  # twice, because keys may be skewed
+    most = job.spec.max_records or MOST_RECORDS_PER_BATCH
+    replay, tail = replay_of(job.checkpoint), 2 * most  # twice, because keys may be skewed
     setup = Setup(job.spec.name, asked.config, replay, lambda: KafkaResults(topic, kafka, identity, tail=tail))
     return Deduplication(setup, topic, identity)
 

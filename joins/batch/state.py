@@ -218,6 +218,11 @@ class BatchPlan:
         return replace(self, buckets=buckets)
 
     @property
+    def tasks(self) -> int:
+        """Returns into how many tickets it is divided: one for each bucket, or each part of one."""
+        return self.parts or len(self.buckets)
+
+    @property
     def records(self) -> int:
         """Returns how many offsets its ranges cover: at least as many as they have records."""
         return sum(r.records for b in self.buckets.values() for side in (b.left, b.right) for r in side.values())

@@ -41,7 +41,7 @@ class Ticket:
             cls(
                 generation=batch_plan.generation,
                 number=batch_plan.number,
-                buckets=batch_plan.parts or len(batch_plan.buckets),
+                buckets=batch_plan.tasks,
                 listed_ms=batch_plan.listed_ms,
                 skew_ms=batch_plan.skew_ms,
                 right_bytes=batch_plan.right_bytes,

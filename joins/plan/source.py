@@ -117,7 +117,7 @@ class TicketReader(JoinReader):
     def handed_to_spark(self, planned: Planned) -> None:
         """Plans the next batch while this one runs, if the join is whole batches behind."""
         batch_plan = planned.batch_plan
-        if batch_plan.records < max(self._spec.max_records // 2, 1):
+        if batch_plan.records < max(self._spec.records_of_batch(batch_plan.tasks) // 2, 1):
             return
 
         def following() -> Planned | None:

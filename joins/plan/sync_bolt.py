@@ -96,7 +96,8 @@ class SyncBolt:
 
     def _planners(self, state: BatchPlan, listing: Listing) -> dict[int, BucketPlanner]:
         """Returns a planner for each bucket, with its share of the records that the batch may read: at least one."""
-        shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, self.spec.max_records)
+        most = self.spec.records_of_batch(state.tasks)
+        shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, most)
         return {
             n: BucketPlanner(self.spec, bucket, listing, max(shares[n], 1), self.watch.since_ms(n))
             for n, bucket in state.buckets.items()

@@ -42,7 +42,7 @@ class WaitSampler:
         bucket, parts = ticket.bucket, ticket.buckets
         of_all = 1 if ticket.parts is not None else parts
         records = sum(r.records for side in (bucket.left, bucket.right) for r in side.values()) * of_all
-        self._small = records < max(spec.max_records // 2, 1) and spec.idle is Idle.ADVANCE
+        self._small = records < max(spec.records_of_batch(parts) // 2, 1) and spec.idle is Idle.ADVANCE
 
         def most(since_ms: int | None) -> int:
             passed_s = _SOME_S if since_ms is None else min(max(ticket.listed_ms - since_ms, 0) / 1_000, _LONGEST_S)

@@ -22,7 +22,18 @@ from typing import Any
 
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.lookup.spec import PerRequest, StoreAddress
-from joins.spec import JobName, JoinSpec, Millis, OnDataLoss, Side, Start, Timeout, TopicName, check_registry
+from joins.spec import (
+    RECORDS_PER_BATCH,
+    JobName,
+    JoinSpec,
+    Millis,
+    OnDataLoss,
+    Side,
+    Start,
+    Timeout,
+    TopicName,
+    check_registry,
+)
 from joins.spec_base import DurationArgs, check_identity, identity_of, in_python
 from teacup.base.fields import Count, coerce_fields
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
@@ -62,7 +73,7 @@ class FeedSpec(DurationArgs):
     storage: FeedStorage
     max_future_skew_ms: Millis = JoinSpec.max_future_skew_ms
     max_future_skew: InitVar[str | None] = None
-    max_records: Count = JoinSpec.max_records
+    max_records: Count = RECORDS_PER_BATCH
     start: Start = "earliest"
     on_data_loss: OnDataLoss = JoinSpec.on_data_loss
     dead_letter: TopicName | None = None

@@ -38,6 +38,20 @@ def test_a_backlog_is_read_in_batches_near_the_limit(limit, outliers):
     assert outcomes(run) == [(0, i, "matched", None) for i in range(2_000)]
 
 
+def test_each_of_many_buckets_has_its_share_unless_a_limit_was_given(monkeypatch):
+    """Within bounds: a batch whose limit nobody gave is as large as its buckets need."""
+    for name, records in (("RECORDS_PER_BATCH", 60), ("RECORDS_OF_A_BUCKET", 40), ("MOST_RECORDS_PER_BATCH", 240)):
+        monkeypatch.setattr(f"joins.spec.{name}", records)
+
+    def largest(buckets, **given):
+        run = simulation(join_spec(outliers=0, **given), [steady(200)] * buckets, [steady(200)] * buckets, DAY_MS)
+        return max(read for _, read in batches(run))
+
+    for buckets, limit in ((1, 60), (4, 160), (10, 240)):
+        assert limit <= largest(buckets) <= 1.2 * limit
+    assert largest(4, max_records=20) < 60
+
+
 def test_a_burst_of_one_millisecond_is_cut():
     """It is larger than the limit on either side: batches stay within a small multiple, and nothing is missed."""
     burst = [*steady(50), *[(2_000, b"a")] * 900, *steady(50, 3_000)]
