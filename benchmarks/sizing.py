@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.commandline import machine
-from benchmarks.workload import BEGIN_MS, DISORDER_MS
+from benchmarks.workload import BEGIN_MS, DISORDER_MS, MAX_RECORDS
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
@@ -149,10 +149,11 @@ class Planning:
             right=Side(topic="right", disorder_ms=DISORDER_MS),
             before_ms=BEFORE_MS,
             producer_delay_ms=100,
+            max_records=MAX_RECORDS,
             path=path,
         )
         if case == "backlog":
-            each = max(self.spec.max_records // 2 // partitions, 1)
+            each = max(MAX_RECORDS // 2 // partitions, 1)
             every_ms = max(BATCH_MS // each, 1)
         else:
             every_ms = partitions * LIVE_MS * 2 // LIVE_RECORDS or 1
@@ -222,7 +223,7 @@ def measure(case: str, partitions: int, batches: int, path: JoinPath) -> Cost:
     cost = Cost()
     with tempfile.TemporaryDirectory(prefix="teacup-bench-") as folder:
         planning = Planning(case, partitions, path, Path(folder))
-        planning.write(planning.spec.max_records * (batches + 2) if case == "backlog" else LIVE_RECORDS)
+        planning.write(MAX_RECORDS * (batches + 2) if case == "backlog" else LIVE_RECORDS)
         offset, planned = planning.begun(), None
         for n in range(batches + 1):
             if case == "live" or (case == "idle" and n == 0):

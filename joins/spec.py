@@ -231,7 +231,7 @@ IDENTITY_IF_SET = ("left.tombstones", "right.tombstones")
 """The same, for values that are left out if they are not set: checkpoints of earlier versions go on."""
 
 
-RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 30_000, 4_000_000
+RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_000, 6_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,8 +311,8 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     def records_of_batch(self, buckets: int) -> int:
         """Returns the soft limit of records in a batch of so many buckets.
 
-        Each bucket costs some 20 ms in each batch, whatever is in it: of many each needs its share. Batches that take
-        much longer than others would make a clean stop wait, and a retry expensive.
+        A bucket has costs in each batch, whatever is in it: so that they do not show, each of many gets its share. The
+        limit is there because a clean stop waits for the batch, and a failed one is repeated.
         """
         if self.max_records is not None:
             return self.max_records

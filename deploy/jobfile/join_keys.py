@@ -213,8 +213,8 @@ class JoinKeys(TimedJobKeys):
         JoinSpec,
         "max_records",
         alias="records_per_batch",
-        description="soft limit per batch, for left and right together; null: a million, or 30,000 for each bucket if "
-        "that is more, up to four million (with `output.deduplicate`: a million)",
+        description="soft limit per batch, for left and right together; null: a million, or 90,000 for each bucket if "
+        "that is more, up to six million (with `output.deduplicate`: a million)",
     )
     outliers: int = from_spec(
         JoinSpec,

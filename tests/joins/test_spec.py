@@ -95,7 +95,7 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
     assert spec.kafka == {"linger.ms": "5", "socket.keepalive.enable": "true"}
 
 
-@pytest.mark.parametrize(("buckets", "records"), [(1, 1_000_000), (33, 1_000_000), (64, 1_920_000), (1_000, 4_000_000)])
+@pytest.mark.parametrize(("buckets", "records"), [(1, 1_000_000), (11, 1_000_000), (64, 5_760_000), (1_000, 6_000_000)])
 def test_a_batch_is_larger_where_many_buckets_share_it(buckets: int, records: int) -> None:
     assert JOIN.records_of_batch(buckets) == records
     assert replace(JOIN, max_records=5).records_of_batch(buckets) == 5

@@ -20,7 +20,7 @@ from joins.streaming import join_kind_of, stage_frame
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from teacup.kafka.write.writer import TopicWriter
-from tests.support.waiting import run_to_its_end
+from tests.support.queries import run_to_its_end
 
 DEADLINE_S = 90.0
 APPENDED_MS = 2**41  # to the oracle nothing that a test puts is from the future, but what lies beyond this
@@ -147,21 +147,30 @@ def drained(joined: DataFrame, folder: Path) -> Running:
         run.rows.extend(row.asDict() for row in batch.collect())
 
     writer = joined.writeStream.foreachBatch(collect).option("checkpointLocation", str(folder / "checkpoint"))
-    run.query = writer.trigger(availableNow=True).start()
-    run_to_its_end(run.query)
+    run_to_its_end(writer.trigger(availableNow=True).start)
     return run
 
 
 @contextmanager
-def running(spark: Any, spec: JoinSpec, folder: Path, copies: str | None = None, **trigger: Any):
-    """Run either join with a checkpoint, slices and facts below `folder`; stopped in the end."""
-    windows = folder / "windows"
+def running(spark: Any, spec: JoinSpec, folder: Path):
+    """Run a join with a checkpoint, slices and facts below `folder`; stopped in the end."""
     run = Running(None)
-    chosen = with_path(spec) if "right" in join_kind_of(spec).inputs else spec
-    writer = run.writer(spark, chosen, JoinControl(windows=windows, copied=copies is not None), windows, copies)
-    writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    run.query = writer.trigger(**(trigger or {"processingTime": "100 milliseconds"})).start()
+    run.query = _writer(run, spark, spec, folder).trigger(processingTime="100 milliseconds").start()
     try:
         yield run
     finally:
         run.query.stop()
+
+
+def run_of_all(spark: Any, spec: JoinSpec, folder: Path) -> Running:
+    """The same, over all that is there now."""
+    run = Running(None)
+    run_to_its_end(_writer(run, spark, spec, folder).trigger(availableNow=True).start)
+    return run
+
+
+def _writer(run: Running, spark: Any, spec: JoinSpec, folder: Path) -> Any:
+    windows = folder / "windows"
+    chosen = with_path(spec) if "right" in join_kind_of(spec).inputs else spec
+    writer = run.writer(spark, chosen, JoinControl(windows=windows), windows)
+    return writer.option("checkpointLocation", str(folder / "checkpoint"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 POLL_S = 0.01
 
@@ -15,10 +14,3 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str] = lambda: 
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {within_s:g} s: {what()}"
         time.sleep(POLL_S)
-
-
-def run_to_its_end(query: Any, within_s: float = 240.0) -> None:
-    """Until a streaming query has read what there was; raises what ended it, AssertionError after `within_s`."""
-    if not query.awaitTermination(within_s):
-        query.stop()
-        raise AssertionError(f"the query is not at its end within {within_s:g} s")

@@ -17,7 +17,7 @@ from datadelay.positions.checkpoint import SparkCheckpoint
 from joins.batch.facts import Bound
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.spec import JoinSpec, Side
-from tests.support.waiting import run_to_its_end
+from tests.support.queries import run_to_its_end
 
 KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 
@@ -197,14 +197,13 @@ def test_what_spark_itself_writes_is_read(spark: SparkSession, tmp_path: Path) -
     ends = ({"orders": {"0": 7, "1": 9}}, batch_plan(bucket(0, {0: (3, 8)}, {0: (10, 40)})))
     like_kafka, own = (spark.readStream.format("given-end").option("end", json.dumps(end)).load() for end in ends)
 
-    query = (
+    writer = (
         like_kafka.union(own)
         .writeStream.format("noop")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
-        .start()
     )
-    run_to_its_end(query)
+    query = run_to_its_end(writer.start)
 
     checkpoint = SparkCheckpoint(f"file://{tmp_path}/checkpoint")
     assert checkpoint.read("orders", [0, 1]).positions == {0: 7, 1: 9}

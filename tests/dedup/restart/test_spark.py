@@ -20,7 +20,7 @@ from dedup.results import KafkaResults, LakeResults
 from teacup.kafka.errors import TopicMissing
 from teacup.kafka.write.writer import TopicWriter
 from tests.support.jobprocess import records
-from tests.support.waiting import run_to_its_end
+from tests.support.queries import run_to_its_end
 
 
 def source_of(spark, folder):
@@ -46,8 +46,7 @@ def run(spark, folder, failing=None, **options):
             failing(number)
 
     query = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-    query = query.trigger(availableNow=True).start()
-    run_to_its_end(query)
+    run_to_its_end(query.trigger(availableNow=True).start)
     return sorted(row.value for row in spark.read.parquet(out).collect())
 
 
@@ -248,7 +247,7 @@ def test_a_retried_task_drops_what_its_first_attempt_wrote(spark, tmp_path):
             raise RuntimeError("the first attempt fails")
 
     query = frame.mapInArrow(sink, "value string").writeStream.foreachBatch(lambda batch, number: batch.count())
-    run_to_its_end(query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+    run_to_its_end(query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start)
 
     assert sorted(row.value for row in spark.read.parquet(str(out)).collect()) == ["a", "b", "c"]
 
@@ -282,7 +281,7 @@ def test_a_topic_is_a_sink_as_well(spark, kafka, topic_factory, tmp_path):
             after(number)
 
         query = frame.mapInArrow(to_topic, "value string").writeStream.foreachBatch(write)
-        run_to_its_end(query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
+        run_to_its_end(query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start)
 
     def crash(number):
         raise RuntimeError("the driver dies here")

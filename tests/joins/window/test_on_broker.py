@@ -14,8 +14,7 @@ from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
 from teacup.base.now import wall_ms
 from tests.support.driving import Driven, StoppedClock
-from tests.support.sparkjoin import Put, drained, history, produce, running
-from tests.support.waiting import run_to_its_end
+from tests.support.sparkjoin import Put, drained, history, produce, run_of_all
 
 HALF_AN_HOUR_MS = 30 * 60_000
 
@@ -266,16 +265,14 @@ def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):
 
     left, right = part(wall_ms() - 4_000)
     put(spec, left, right)
-    with running(spark, spec, tmp_path, availableNow=True) as first:
-        run_to_its_end(first.query)
+    first = run_of_all(spark, spec, tmp_path)
 
     more_left, more_right = part(wall_ms())
     put(spec, more_left, more_right)
     for file in (tmp_path / "windows").rglob("*.slice"):
         file.unlink()
     restarted = replace(spec, name="test-again")  # in this process, the windows of the name are still in memory
-    with running(spark, restarted, tmp_path, availableNow=True) as second:
-        run_to_its_end(second.query)
+    second = run_of_all(spark, restarted, tmp_path)
 
     results = sorted([*first.results(), *second.results()], key=lambda r: r.left_offset)
     assert results == oracle.join(history(spec, [*left, *more_left], [*right, *more_right]), spec)

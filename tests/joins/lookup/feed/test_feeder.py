@@ -26,9 +26,10 @@ from teacup.spark.stream_reader import ReaderControl
 from tests.support.feeding import Feeding, stored
 from tests.support.jobprocess import records
 from tests.support.morepartitions import add_partitions
+from tests.support.queries import run_to_its_end
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_here
-from tests.support.waiting import run_to_its_end, wait_until
+from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000
 
@@ -65,15 +66,14 @@ def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
     def take(frame: Any, _: int) -> None:
         found.extend(frame.collect())
 
-    query = (
+    writer = (
         spark.readStream.format(source.name())
         .load()
         .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
-    run_to_its_end(query)
+    run_to_its_end(writer.start)
     return summaries_in(found, FeedSummary)
 
 

@@ -22,8 +22,8 @@ from teacup.base.now import wall_ms
 from tests.support.driving import Driven
 from tests.support.jobprocess import JobProcess, records
 from tests.support.morepartitions import add_partitions
-from tests.support.sparkjoin import Put, history, produce, running
-from tests.support.waiting import run_to_its_end, wait_until
+from tests.support.sparkjoin import Put, history, produce, run_of_all, running
+from tests.support.waiting import wait_until
 
 LEFT, RIGHT = 3, 2  # partitions
 
@@ -75,8 +75,7 @@ def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path)
     assert len({(result.left_partition, result.left_offset) for result in first.results()}) < len(left)
     shutil.rmtree(tmp_path / "windows")
     again = replace(spec, path=JoinPath.SHUFFLED, buckets=4)
-    with running(spark, again, tmp_path, availableNow=True) as run:
-        run_to_its_end(run.query)
+    run = run_of_all(spark, again, tmp_path)
 
     # The batch that was running when the query was stopped ran again, and its rows were collected again.
     assert {*first.results(), *run.results()} == {*oracle.join(history(spec, left, right), spec)}
