@@ -232,6 +232,7 @@ IDENTITY_IF_SET = ("left.tombstones", "right.tombstones")
 
 
 RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_000, 6_000_000
+"""The limit of a batch if none is given: a fixed one, one for each of many buckets, and the largest."""
 
 
 @dataclass(frozen=True, kw_only=True)
