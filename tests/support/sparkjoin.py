@@ -90,13 +90,15 @@ class Running:
             elif isinstance(item, End):
                 self.summaries.append(item.summary)
 
-    def writer(
-        self, spark: Any, spec: JoinSpec, control: JoinControl, windows: Path | None = None, copies: str | None = None
-    ) -> Any:
-        """Of a query whose batches come here, through the JVM."""
-        stage = join_kind_of(spec).stage(spec, windows, copies)
-        frame = stage_frame(spark, spec, lambda tickets: item_rows(stage(tickets)), ITEM_SCHEMA, control)
-        return frame.writeStream.foreachBatch(lambda batch, number: self.take(items_in(batch.toArrow().to_batches())))
+    def writer(self, spark: Any, spec: JoinSpec, folder: Path) -> Any:
+        """Of a query whose batches come here, through the JVM; checkpoint, slices and facts are below `folder`."""
+        windows = folder / "windows"
+        chosen = with_path(spec) if "right" in join_kind_of(spec).inputs else spec
+        stage = join_kind_of(chosen).stage(chosen, windows, None)
+        control = JoinControl(windows=windows)
+        frame = stage_frame(spark, chosen, lambda tickets: item_rows(stage(tickets)), ITEM_SCHEMA, control)
+        writer = frame.writeStream.foreachBatch(lambda batch, number: self.take(items_in(batch.toArrow().to_batches())))
+        return writer.option("checkpointLocation", str(folder / "checkpoint"))
 
     def results(self) -> list[oracle.Result]:
         """Rows of left records as the oracle gives them, in its order."""
@@ -155,7 +157,7 @@ def drained(joined: DataFrame, folder: Path) -> Running:
 def running(spark: Any, spec: JoinSpec, folder: Path):
     """Run a join with a checkpoint, slices and facts below `folder`; stopped in the end."""
     run = Running(None)
-    run.query = _writer(run, spark, spec, folder).trigger(processingTime="100 milliseconds").start()
+    run.query = run.writer(spark, spec, folder).trigger(processingTime="100 milliseconds").start()
     try:
         yield run
     finally:
@@ -165,12 +167,5 @@ def running(spark: Any, spec: JoinSpec, folder: Path):
 def run_of_all(spark: Any, spec: JoinSpec, folder: Path) -> Running:
     """The same, over all that is there now."""
     run = Running(None)
-    run_to_its_end(_writer(run, spark, spec, folder).trigger(availableNow=True).start)
+    run_to_its_end(run.writer(spark, spec, folder).trigger(availableNow=True).start)
     return run
-
-
-def _writer(run: Running, spark: Any, spec: JoinSpec, folder: Path) -> Any:
-    windows = folder / "windows"
-    chosen = with_path(spec) if "right" in join_kind_of(spec).inputs else spec
-    writer = run.writer(spark, chosen, JoinControl(windows=windows), windows)
-    return writer.option("checkpointLocation", str(folder / "checkpoint"))
