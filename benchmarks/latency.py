@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,8 @@ TAIL_AT_MOST_S = 60.0
 PROMISED_MS = {0.5: 400, 0.99: 1500}  # at least once
 MORE_MS = 250  # exactly once, at the median
 DELIVERIES = ("at-least-once", "exactly-once")
+UNMATCHED = re.compile(rb'"outcome":"unmatched"|"right":null}$')
+"""In a row: ours, and that of Kafka Streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ class CommittedReader:
             messages = [message for message in self._consumer.consume(1_000, 0.01) if message.error() is None]
             came_ms = wall_ms()
             if messages:
-                matched = [b'"outcome":"matched"' in (message.value() or b"") for message in messages]
+                matched = [not UNMATCHED.search(message.value() or b"") for message in messages]
                 times = np.array([message.timestamp()[1] for message in messages], np.int64)
                 self._new.put(pl.DataFrame({"matched": matched, "time": times, "came": np.full_like(times, came_ms)}))
                 self.clicks += len(messages)
@@ -170,6 +173,11 @@ def start_live_job(bootstrap: str, folder: Path, delivery: str, every_ms: int = 
     """Starts the job in a process and session of its own, as by `teacup run`; it continues `folder / "job.log"`."""
     command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap, "--delivery", delivery]
     command += ["--checkpoint", str(folder / "checkpoint"), "--every-ms", str(every_ms)]
+    return start_in_session(command, folder)
+
+
+def start_in_session(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Starts a command in a session of its own; what it prints is added to `folder / "job.log"`."""
     with (folder / "job.log").open("ab") as log:
         return subprocess.Popen(
             command, stdout=log, stderr=subprocess.STDOUT, env=child_environment(), start_new_session=True

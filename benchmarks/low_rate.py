@@ -1,10 +1,11 @@
 """What a live job costs where little arrives: cores, memory and latency at one rate after the other.
 
     python -m benchmarks.low_rate [--rates 0,500,5000,50000] [--seconds 60] [--delivery exactly-once]
-                                  [--every-ms 0]
+                                  [--every-ms 0] [--only ours,streams]
 
 One job, as by `teacup run`, and one broker; at each rate a process writes clicks and impressions as for
-`benchmarks.latency`, and the last three quarters of the time are measured:
+`benchmarks.latency`, and the last three quarters of the time are measured. Then the same with Kafka Streams, which has
+two threads, RocksDB, and a grace period of ours' producer delay:
 
     cores      CPU seconds of all processes of the job, per second: the command, the JVM with the programs that it runs,
                the planner beside it, and the Python workers; without the broker, the producer, and the reader of the
@@ -29,32 +30,41 @@ import numpy as np
 import polars as pl
 import psutil
 
-from benchmarks.commandline import broker_and_folder, machine
+from benchmarks.commandline import broker_and_folder, chosen, machine
 from benchmarks.latency import (
     DELIVERIES,
+    JOINED,
+    LEFT,
+    PRODUCER_DELAY_MS,
+    RIGHT,
     CommittedReader,
     batches_in_log,
     create_live_topics,
     end_of_log,
     produce,
+    start_in_session,
     start_live_job,
 )
 from benchmarks.measure import RunFailed, end_tree, pss_bytes
+from benchmarks.rivals import streams_command
 from benchmarks.workload import PARTITIONS
 from deploy.dev.broker.broker import Broker
 from teacup.base.now import wall_ms
 
 WARMED_UP = 0.25  # of a phase; not measured
 STARTS_WITHIN_S = 120.0
+ENDED_BY_SIGTERM = (0, 128 + signal.SIGTERM)  # the latter by a JVM
 PARTS = ("command", "JVM", "planner", "workers")
+SYSTEMS = ("ours", "streams")
+OUTCOMES = ("matched", "unmatched")
 
 
 def part_of(process: psutil.Process, root: int) -> str:
     """Returns which part of the job a process is."""
-    if process.pid == root:
-        return "command"
     if process.name().startswith("java"):
         return "JVM"
+    if process.pid == root:
+        return "command"
     return "planner" if any("python_streaming_source_runner" in word for word in process.cmdline()) else "workers"
 
 
@@ -114,33 +124,46 @@ def run_phase(bootstrap: str, job: subprocess.Popen[bytes], rate: int, seconds: 
 
 
 def say(phases: list[Phase], rows: pl.DataFrame, batches: list[dict[str, Any]]) -> None:
-    print(
-        f"{'records/s':>9}  {'cores':>5}  ({', '.join(PARTS)})  {'PSS':>8}  batches/s, CPU of one   latency: 50 %, 99 %"
-    )
+    heading = "  ".join(f"{outcome}: 50 %, 99 %" for outcome in OUTCOMES)
+    print(f"{'records/s':>9}  {'cores':>5}  ({', '.join(PARTS)})  {'PSS':>8}  batches/s, CPU of one   {heading}")
     for phase in phases:
         cores = phase.after.cores_since(phase.before)
         parts = ", ".join(f"{cores[part]:.3f}" for part in PARTS)
         seconds = (phase.until_ms - phase.from_ms) / 1000
         per_s = sum(phase.from_ms <= batch["at_ms"] < phase.until_ms for batch in batches) / seconds
         clicked = pl.col("time").is_between(phase.from_ms, phase.until_ms, closed="left")
-        found = rows.filter(clicked).select(latency=pl.col("came") - pl.col("time"))["latency"].to_numpy()
-        shown = "-" if not len(found) else ", ".join(f"{np.quantile(found, q):,.0f} ms" for q in (0.5, 0.99))
+        found = rows.filter(clicked).with_columns(latency=pl.col("came") - pl.col("time"))
+        shown = "  ".join(quantiles(found.filter(pl.col("outcome") == outcome)["latency"]) for outcome in OUTCOMES)
         every = sum(cores.values())
         batch = f"{1e3 * every / per_s:,.0f} ms" if per_s else "-"
         megabytes = phase.after.pss / 1e6
         print(f"{phase.rate:9,}  {every:5.2f}  ({parts})  {megabytes:5,.0f} MB  {per_s:9.2f}, {batch:>10}   {shown}")
 
 
-def measure(rates: list[int], seconds: float, delivery: str, every_ms: int, folder: Path, broker: Broker) -> None:
+def quantiles(latency: pl.Series) -> str:
+    return ", ".join(f"{np.quantile(latency, q):,.0f} ms" for q in (0.5, 0.99)) if len(latency) else "-"
+
+
+def start(system: str, folder: Path, broker: Broker, delivery: str, every_ms: int) -> subprocess.Popen[bytes]:
+    """Starts a system on the live topics, in a session of its own; it writes to `folder / "job.log"`."""
+    if system == "ours":
+        return start_live_job(broker.bootstrap, folder, delivery, every_ms)
+    topics = (LEFT, RIGHT, JOINED)
+    return start_in_session(streams_command(broker.bootstrap, topics, folder, PRODUCER_DELAY_MS, delivery), folder)
+
+
+def measure(
+    system: str, rates: list[int], seconds: float, delivery: str, every_ms: int, folder: Path, broker: Broker
+) -> None:
     create_live_topics(broker.bootstrap)
-    job = start_live_job(broker.bootstrap, folder, delivery, every_ms)
+    job = start(system, folder, broker, delivery, every_ms)
     reader = CommittedReader(broker.bootstrap)
     try:
         started(job, reader, broker.bootstrap)
         phases = [run_phase(broker.bootstrap, job, rate, seconds) for rate in rates]
         job.send_signal(signal.SIGTERM)
         code = job.wait(120)
-        if code != 0:
+        if code not in ENDED_BY_SIGTERM:
             raise RunFailed(f"the job ended with {code}")
     except RunFailed as failed:
         raise RunFailed(f"{failed}:\n{end_of_log(folder)}") from None
@@ -148,16 +171,16 @@ def measure(rates: list[int], seconds: float, delivery: str, every_ms: int, fold
         if job.poll() is None:
             end_tree(job.pid)
         reader.close()
-    say(phases, reader.rows(), batches_in_log(folder))
+    say(phases, reader.rows(), batches_in_log(folder) if system == "ours" else [])
 
 
 def started(job: subprocess.Popen[bytes], reader: CommittedReader, bootstrap: str) -> None:
     """Returns once a few clicks have their rows."""
     produced = produce(bootstrap, 500, 1.0)
     deadline_s = time.monotonic() + STARTS_WITHIN_S
-    while reader.clicks < produced.clicks:
+    while reader.clicks < produced.paired:  # an unmatched row may wait for later records
         if job.poll() is not None or time.monotonic() > deadline_s:
-            raise RunFailed(f"{reader.clicks} of {produced.clicks} rows within {STARTS_WITHIN_S:.0f} s")
+            raise RunFailed(f"{reader.clicks} of {produced.paired} rows within {STARTS_WITHIN_S:.0f} s")
         time.sleep(0.2)
 
 
@@ -167,12 +190,15 @@ def _main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each rate")
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--every-ms", type=int, default=0, help="`trigger.every` of the job")
+    parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
     asked = parser.parse_args()
+    rates = [int(rate) for rate in asked.rates.split(",")]
     print(machine())
-    print(f"{asked.delivery}, {PARTITIONS} partitions, a batch every {asked.every_ms} ms at most:", flush=True)
-    with broker_and_folder() as (broker, folder):
-        rates = [int(rate) for rate in asked.rates.split(",")]
-        measure(rates, asked.seconds, asked.delivery, asked.every_ms, folder, broker)
+    print(f"{asked.delivery}, {PARTITIONS} partitions, a batch every {asked.every_ms} ms at most:")
+    for system in chosen(parser, asked.only, SYSTEMS):
+        print(f"{system}:", flush=True)
+        with broker_and_folder() as (broker, folder):
+            measure(system, rates, asked.seconds, asked.delivery, asked.every_ms, folder, broker)
 
 
 if __name__ == "__main__":

@@ -167,17 +167,24 @@ def commands(name: str, work: Work, topic: str, folder: Path) -> list[list[str]]
         command += ["--work", str(work_file), "--checkpoint", str(folder / "checkpoint"), "--out", str(folder / "out")]
         return [[*command, "--max-records", str(min(MAX_RECORDS, work.records // 6))]]
     if name == "streams":
-        jars = f"{fetch_jars(STREAMS / 'pom.xml')}/*"
-        java = find_java()
-        subprocess.run([f"{java}c", "-cp", jars, "-d", folder, STREAMS / "RivalStreams.java"], check=True)
-        topics = [work.bootstrap, work.left_topic, work.right_topic, topic]
-        times = [str(BEFORE_MS), str(DISORDER_MS)]
-        return [[java, "-cp", f"{folder}:{jars}", "RivalStreams", *topics, str(folder / "state"), *times]]
+        topics = (work.left_topic, work.right_topic, topic)
+        return [streams_command(work.bootstrap, topics, folder, DISORDER_MS)]
     rival = [str(environment()), str(HERE / f"rival_{name}.py"), "--bootstrap", work.bootstrap, "--out", topic]
     rival += ["--left", work.left_topic, "--right", work.right_topic, "--before-ms", str(BEFORE_MS)]
     if name == "pathway":
         return [rival]
     return [[*rival, "--state", str(folder / f"state-{number}")] for number in range(2)]
+
+
+def streams_command(
+    bootstrap: str, topics: tuple[str, str, str], folder: Path, grace_ms: int, delivery: str = "at-least-once"
+) -> list[str]:
+    """Compiles Kafka Streams' join of the left, right and output topic, and returns the command that starts it."""
+    jars, java = f"{fetch_jars(STREAMS / 'pom.xml')}/*", find_java()
+    subprocess.run([f"{java}c", "-cp", jars, "-d", folder, STREAMS / "RivalStreams.java"], check=True)
+    guarantee = {"at-least-once": "at_least_once", "exactly-once": "exactly_once_v2"}[delivery]
+    options = [str(folder / "state"), str(BEFORE_MS), str(grace_ms), guarantee]
+    return [java, "-cp", f"{folder}:{jars}", "RivalStreams", bootstrap, *topics, *options]
 
 
 @dataclass(frozen=True, slots=True)

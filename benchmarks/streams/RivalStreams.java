@@ -12,8 +12,8 @@ import org.apache.kafka.streams.kstream.KStream;
 /**
  * The rival Kafka Streams: its stream-stream left join of two topics, to Kafka.
  *
- * <p>Two threads, as there are two cores; stores (RocksDB), changelogs and at-least-once delivery are its defaults. The
- * output is {"left": value, "right": value or null} with the join key as key. It runs until it is ended.
+ * <p>Two threads, as there are two cores; stores (RocksDB), changelogs and intervals are its defaults. The output is
+ * {"left": value, "right": value or null} with the join key as key. It runs until it is ended.
  */
 public final class RivalStreams {
     private static final byte[] LEFT = utf8("{\"left\":");
@@ -21,7 +21,10 @@ public final class RivalStreams {
     private static final byte[] NULL = utf8("null");
     private static final byte[] END = utf8("}");
 
-    /** Arguments: bootstrap servers, left, right and output topic, state folder, window and grace in milliseconds. */
+    /**
+     * Arguments: bootstrap servers, left, right and output topic, state folder, window and grace in milliseconds,
+     * processing guarantee.
+     */
     public static void main(String[] arguments) {
         Properties config = new Properties();
         config.put(StreamsConfig.APPLICATION_ID_CONFIG, "streams-" + arguments[3]);
@@ -30,6 +33,7 @@ public final class RivalStreams {
         config.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
         config.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.Bytes().getClass());
         config.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.ByteArray().getClass());
+        config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[7]);
         config.put("auto.offset.reset", "earliest");
         Duration before = Duration.ofMillis(Long.parseLong(arguments[5]));
         Duration grace = Duration.ofMillis(Long.parseLong(arguments[6]));

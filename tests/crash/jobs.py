@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from teacup.kafka.write.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.framed import FramedTraffic
 from tests.crash.reader import CommittedReader
+from tests.crash.stalled import MAX_WAIT_S, StalledTraffic
 from tests.crash.traffic import BEFORE_MS, CHUNK, PARTITIONS, START_MS, Traffic
 from tests.support.registry import registry_server
 
@@ -190,6 +192,33 @@ class FramedJob(WindowJob):
         self._stack.close()
 
 
+class StalledJob(WindowJob):
+    """The in-memory join whose left waits a second for right at most, with a right topic that stalls."""
+
+    traffic: StalledTraffic
+
+    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
+        super().__init__(name, kafka, topics, folder, seed)
+        self.traffic = StalledTraffic(kafka, topics, random.Random(seed))
+
+    def document(self) -> dict[str, Any]:
+        return {**super().document(), "max_wait": f"{MAX_WAIT_S}s"}
+
+    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        rows = checks.rows_of(reader.of(self.topics["out"]))
+        once = (self.traffic.late | self.traffic.stalled) - self.traffic.dead
+        patient = self.traffic.expected()
+        sure = Counter({pair: count for pair, count in patient.items() if pair[0] not in once})
+        yield checks.wrong_rows((row for row in rows if row.left not in once), sure)
+        yield checks.other_copies("stalled and late records", once, [row.left for row in rows if row.left in once])
+        yield next(self.traffic.unlikely(rows), None)
+        yield checks.wrong_order(rows)
+        yield from self._wrong_unjoined(reader)
+        yield self._too_many_files(PARTITIONS)
+        gone = [row for row in rows if row.left in self.traffic.stalled and (row.left, row.right) not in patient]
+        yield None if gone else "no left record went without its right one: this run shows nothing"
+
+
 class LookupWorld(_Join):
     """The lookup join with its store, the Data Delay API, collector and feeder; faults hit one of the two jobs.
 
@@ -329,6 +358,8 @@ def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, 
         return WindowJob(name, kafka, topics, folder, seed)
     if kind == "framed-join":
         return FramedJob(name, kafka, topics, folder, seed)
+    if kind == "stalled-join":
+        return StalledJob(name, kafka, topics, folder, seed)
     if kind == "shuffled-join":
         return ShuffledJob(name, kafka, topics, folder, seed)
     if kind == "dedup":
@@ -341,6 +372,7 @@ ROLES = {
     "window-join": WindowJob.roles,
     "shuffled-join": ShuffledJob.roles,
     "framed-join": FramedJob.roles,
+    "stalled-join": StalledJob.roles,
     "lookup-join": LookupWorld.roles,
     "feeder": LookupWorld.roles,
     "dedup": DedupJob.roles,

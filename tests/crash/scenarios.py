@@ -13,6 +13,7 @@ JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "window-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
     "shuffled-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
     "framed-join": (("driver", "worker", "broker"), FAILPOINTS),
+    "stalled-join": (("driver", "worker", "broker"), FAILPOINTS),
     "lookup-join": (("driver", "worker", "broker"), FAILPOINTS),
     "feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
     "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
@@ -112,6 +113,10 @@ SHORT_OF_OTHERS = {
     "framed-join": (
         Scenario("worker", "kill", "producing", "framed-join"),
         Scenario("broker", "kill", "before_commit", "framed-join"),
+    ),
+    "stalled-join": (
+        Scenario("driver", "kill", "before_commit", "stalled-join"),
+        Scenario("worker", "kill", "after_commit", "stalled-join"),
     ),
     "lookup-join": (Scenario("driver", "kill", "before_commit", "lookup-join"),),
     "feeder": (Scenario("driver", "kill", "after_commit", "feeder"),),

@@ -47,17 +47,28 @@ class Traffic:
     def feed(self) -> None:
         """One more chunk; its right records are readable before its left ones."""
         base = wall_ms() - 1_000 if self.live else START_MS + 1_000 * len(self._before)
-        right = self._some("right", CHUNK - 8, base, 0, 800)
-        ends = base + 999
-        last = [] if self.live else [Put(p, b"last-%d" % p, ends, self.value("right", 0)) for p in range(PARTITIONS)]
+        right, last = self.rights_of(base), [] if self.live else self.last_of(base)
         produce(dict(self.kafka), self.topics["right"], right)
-        produce(dict(self.kafka), self.topics["left"], self._left(base))
+        produce(dict(self.kafka), self.topics["left"], self.lefts_of(base))
         produce(dict(self.kafka), self.topics["right"], last)
-        self.right += [*right, *last]
+        self.note([*right, *last])
+
+    def note(self, right: Iterable[Put]) -> None:
+        """These right records were written with the chunk."""
+        self.right += right
         self._before.append(len(self.right))
         self.settled_right = self._before[-3] if len(self._before) > 2 else 0
 
-    def _left(self, base: int) -> list[Put]:
+    def rights_of(self, base: int) -> list[Put]:
+        """The right records of a chunk that begins at that time, without the last ones."""
+        return self._some("right", CHUNK - 8, base, 0, 800)
+
+    def last_of(self, base: int) -> list[Put]:
+        """For each partition the right record that lets all left ones of the chunk through."""
+        return [Put(p, b"last-%d" % p, base + 999, self.value("right", 0)) for p in range(PARTITIONS)]
+
+    def lefts_of(self, base: int) -> list[Put]:
+        """The left records of a chunk, with the bad and the late ones."""
         good = self._some("left", CHUNK, base, 400, 900)
         puts: list[Put] = []
         for p in range(PARTITIONS):
@@ -106,7 +117,7 @@ class Traffic:
                 f"{result.left_partition}:{result.left_offset}",
                 result.right and f"{result.right_partition}:{result.right_offset}",
             )
-            for result in oracle.join(history(spec, self.left, _joinable(self.right)), spec)
+            for result in oracle.join(history(spec, self.left, joinable(self.right)), spec)
         )
         return Counter(row for row in rows if row[0] not in self.dead | self.late)
 
@@ -118,7 +129,7 @@ class Traffic:
         return _positions(self.right)
 
 
-def _joinable(right: Iterable[Put]) -> list[Put]:
+def joinable(right: Iterable[Put]) -> list[Put]:
     """The same, at the same positions; no left record has the key of a tombstone."""
     return [replace(put, key=None) if put.value is None else put for put in right]
 

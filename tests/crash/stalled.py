@@ -1,0 +1,57 @@
+"""Traffic whose right topic stalls: in every other chunk one of its partitions goes quiet, and left does not wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tests.crash.checks import Row
+from tests.crash.traffic import BEFORE_MS, PARTITIONS, START_MS, Traffic, joinable
+from tests.support.sparkjoin import Put, produce
+
+MAX_WAIT_S = 1
+
+
+@dataclass
+class StalledTraffic(Traffic):
+    """What a partition of right keeps back of a chunk, from any of its records on, comes with the next chunk.
+
+    stalled   left records that may have gone without their right record; what they had instead must match, too
+    """
+
+    stalled: set[str] = field(default_factory=set)
+    _kept_back: list[Put] = field(default_factory=list)
+
+    def feed(self) -> None:
+        """One more chunk. All of right that is written at all is there before left is: nothing else is waited for."""
+        base = START_MS + 1_000 * len(self._before)
+        come, self._kept_back = self._kept_back, []
+        quiet = self.numbers.randrange(PARTITIONS) if len(self._before) % 2 else None
+        right = [*self.rights_of(base), *self.last_of(base)]
+        at = self.numbers.randrange(len(right))
+        for number, put in enumerate(right):
+            (self._kept_back if put.partition == quiet and number >= at else come).append(put)
+        produce(dict(self.kafka), self.topics["right"], come)
+        known = sum(put.partition == quiet for put in self.left)
+        left = self.lefts_of(base)
+        self.stalled |= {f"{quiet}:{known + n}" for n in range(sum(put.partition == quiet for put in left))}
+        produce(dict(self.kafka), self.topics["left"], left)
+        self.note(come)
+
+    def unlikely(self, rows: Iterable[Row]) -> Iterator[str]:
+        """Rows of left records that did not wait: what they have must have their key, and be near."""
+        positions = {side: _by_position(puts) for side, puts in (("left", self.left), ("right", self.right))}
+        for row in rows:
+            if row.left in self.stalled and row.right is not None:
+                left, right = positions["left"][row.left], positions["right"][row.right]
+                if left.key != right.key or not 0 <= left.time_ms - right.time_ms <= BEFORE_MS:
+                    yield f"{row.left} has {row.right}"
+
+
+def _by_position(puts: Iterable[Put]) -> dict[str, Put]:
+    counts = [0] * PARTITIONS
+    found = {}
+    for put in joinable(puts):
+        found[f"{put.partition}:{counts[put.partition]}"] = put
+        counts[put.partition] += 1
+    return found
