@@ -84,13 +84,13 @@ def _fed(reader: FeedReader, at: dict[str, Any], end: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Joining:
-    """A lookup join. Its rows are written when a batch is done, and the batch is committed after that."""
+    """A lookup join. A batch's rows are written with its end, when it is done; another process goes on from there."""
 
     spec: LookupSpec
 
     def live(self, folder: Path) -> None:
         join = DrivenJoin(self.spec, JoinControl(windows=folder / "windows"), folder / "windows")
-        at: dict[str, Any] = {}
+        at: dict[str, Any] = (_batches_of(folder) or [{"at": {}}])[-1]["at"]
         while True:
             end = join.next_end(at)
             if end == at:
@@ -99,8 +99,8 @@ class Joining:
             items = patiently(partial(_carried_out, join, at, end))
             rows = [row for item in items if isinstance(item, Rows) for row in item.frame.select(NAMES).rows()]
             with (folder / "rows").open("a") as file:
-                file.writelines(json.dumps(row) + "\n" for row in rows)
-            at = end
+                file.write(json.dumps({"rows": rows, "at": end}) + "\n")
+            at = json.loads(json.dumps(end))
 
 
 def _carried_out(join: DrivenJoin, at: dict[str, Any], end: dict[str, Any]) -> list[Any]:
@@ -122,14 +122,19 @@ def patiently(carry_out: Any) -> Any:
 
 def rows_of(folder: Path) -> list[Row]:
     """Of a join, as far as it is."""
+    return [tuple(row) for batch in _batches_of(folder) for row in batch["rows"]]
+
+
+def _batches_of(folder: Path) -> list[dict[str, Any]]:
     file = folder / "rows"
-    return [tuple(json.loads(line)) for line in file.read_text().splitlines()] if file.exists() else []
+    whole = file.read_text().rpartition("\n")[0] if file.exists() else ""
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 @contextmanager
 def begun(part: Part, folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts the part; kills it in the end."""
-    folder.mkdir()
+    """Starts the part, for the first time or again; kills it in the end."""
+    folder.mkdir(exist_ok=True)
     (folder / "part").write_bytes(pickle.dumps(part))
     with (folder / "log").open("ab") as log:
         command = [sys.executable, "-m", "tests.support.chainparts", str(folder)]
