@@ -82,11 +82,12 @@ def memory(ids: int) -> None:
     tracemalloc.start()
     seen, peak = SeenIds(), 0.0
     for start in range(0, ids, CHUNK):
-        seen.add(Hashes(*(random.integers(0, 2**63, CHUNK, np.int64).view(np.uint64) << 1 for _ in range(2))))
-        _, high = tracemalloc.get_traced_memory()
+        high, low = random.integers(0, 2**64, (2, CHUNK), np.uint64)
+        seen.add(Hashes(high, low))
+        _, most = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
         if start >= ids // 2:
-            peak = max(peak, high / len(seen))
+            peak = max(peak, most / len(seen))
     tracemalloc.stop()
     print(f"memory  {seen.nbytes / len(seen):.1f} bytes per id, {peak:.1f} at the peak of a merge")
 

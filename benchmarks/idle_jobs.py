@@ -14,7 +14,7 @@ import json
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import psutil
@@ -49,9 +49,9 @@ def part_of(process: psutil.Process) -> str:
     return process.name()
 
 
-def looked_at(pid: int) -> tuple[Counter[str], Counter[str], Counter[str]]:
+def looked_at(pid: int) -> tuple[Counter[str], dict[str, float], Counter[str]]:
     """Returns memory, CPU seconds and the number of processes, by part."""
-    memory, cpu_s, processes = Counter[str](), Counter[str](), Counter[str]()
+    memory, cpu_s, processes = Counter[str](), defaultdict[str, float](float), Counter[str]()
     root = psutil.Process(pid)
     for process in [root, *root.children(recursive=True)]:
         try:

@@ -131,8 +131,8 @@ def _main() -> None:
         }
         found: dict[tuple[str, str], list[float]] = {}
         for number in range(asked.rounds + 1):  # the first one warms up
-            for path, loaded in (("C", native), ("Python", None)):
-                library.loaded = lambda choice=loaded: choice
+            for path, loaded in (("C", lambda: native), ("Python", lambda: None)):
+                library.loaded = loaded
                 for name, work in parts.items():
                     cost = _measured(work, count)
                     if number:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -99,7 +99,7 @@ def _main() -> None:
 def _compare(spec: JoinSpec, end_ms: int, folder: Path) -> None:
     readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
 
-    def read(side: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         return readers[side].read(partition, start, end)
 
     def restored(store: SliceStore) -> tuple[float, tuple[int, int, int]]:

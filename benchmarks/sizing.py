@@ -48,7 +48,7 @@ from joins.read.facts_files import keep_facts
 from joins.read.summary import BucketSummary
 from joins.spec import JoinPath, JoinSpec, Side
 from teacup.kafka.log.time_search import Timed, block_size
-from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery
+from teacup.kafka.log.topic_log import Ends, LeaderPosition, TimeAnswer, TimeQuery
 from teacup.kafka.records.record import OUTLIERS, typical
 
 BEFORE_MS = 60_000
@@ -84,6 +84,9 @@ class FormulaLog:
     def _ends(self) -> dict[int, Ends]:
         each, more = divmod(self.written, self.partitions)
         return {p: Ends(0, end := each + (p < more), end, 0) for p in range(self.partitions)}
+
+    def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
+        return set()
 
     def ends_with(self, other: FormulaLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
         self.calls += 3

@@ -89,7 +89,10 @@ class Process:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *(["--standby"] if standby else [])],
-                **{"stdout": log, "stderr": subprocess.STDOUT, "env": child_environment(), "start_new_session": True},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=child_environment(),
+                start_new_session=True,
             )
 
     def marks(self) -> dict[str, float]:

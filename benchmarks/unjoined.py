@@ -126,7 +126,7 @@ def fetched(topic: str, kafka: Mapping[str, str], partitions: Sequence[int]) -> 
     """Returns how many records these partitions hold, after fetching them."""
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
     ends = {p: ends.stable for p, ends in log.ends().items()}
-    count = sum(batch.num_rows for p in partitions for batch in reader.read(p, 0, ends[p]))
+    count: int = sum(batch.num_rows for p in partitions for batch in reader.read(p, 0, ends[p]))
     log.close()
     reader.close()
     return count
