@@ -6,6 +6,7 @@ collector and join stand on it. A feeder that ends because of it feeds everythin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.livechain import LiveChain, Traffic
 from tests.support.redis_server import RedisProcess, redis_process
 from tests.support.waiting import wait_until
 
+FULL_S = 3
 IN_MEMORY = {"appendonly": "no"}
 EVERY_SECOND = {"appendfsync": "everysec"}
 
@@ -62,9 +64,10 @@ def evicts(server: AerospikeProcess, folder: Path) -> None:
 
 
 def is_full(server: AerospikeProcess, folder: Path) -> None:
-    """For a while."""
+    """For a while, in which the feeder tries to write."""
     server.set(stop_writes_sys_memory_pct="1")
     wait_until(lambda: ";stop_writes=true" in server.says("namespace/test"))
+    time.sleep(FULL_S)
     server.set(stop_writes_sys_memory_pct="90")
     wait_until(lambda: ";stop_writes=false" in server.says("namespace/test"))
 
@@ -72,7 +75,8 @@ def is_full(server: AerospikeProcess, folder: Path) -> None:
 def is_full_redis(server: RedisProcess, folder: Path) -> None:
     with server.client() as client:
         client.config_set("maxmemory", "1mb")
-        wait_until(lambda: client.info("stats")["total_error_replies"] > 0)
+        wait_until(lambda: "errorstat_OOM" in client.info("errorstats"))
+        time.sleep(FULL_S)
         client.config_set("maxmemory", "0")
 
 
