@@ -36,6 +36,7 @@ _ONE_TRY_S = 1.0
 _POLL_S = 0.1
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
+    "fetch.queue.backoff.ms": 1,  # one record fills the queue; by default it pauses for a second then
     "fetch.message.max.bytes": 1_024,
     "fetch.wait.max.ms": 5,
 }
