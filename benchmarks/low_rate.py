@@ -178,7 +178,7 @@ def started(job: subprocess.Popen[bytes], reader: CommittedReader, bootstrap: st
     """Returns once a few clicks have their rows."""
     produced = produce(bootstrap, 500, 1.0)
     deadline_s = time.monotonic() + STARTS_WITHIN_S
-    while reader.clicks < produced.paired:  # an unmatched row may wait for later records
+    while reader.clicks < max(produced.paired, 1):  # an unmatched row may wait for later records
         if job.poll() is not None or time.monotonic() > deadline_s:
             raise RunFailed(f"{reader.clicks} of {produced.paired} rows within {STARTS_WITHIN_S:.0f} s")
         time.sleep(0.2)
