@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tests.crash.checks import Row
-from tests.crash.traffic import BEFORE_MS, PARTITIONS, START_MS, Traffic, joinable
+from tests.crash.traffic import BEFORE_MS, PARTITIONS, START_MS, Traffic, by_position
 from tests.support.sparkjoin import Put, produce
 
 MAX_WAIT_S = 1
@@ -40,18 +40,9 @@ class StalledTraffic(Traffic):
 
     def unlikely(self, rows: Iterable[Row]) -> Iterator[str]:
         """Rows of left records that did not wait: what they have must have their key, and be near."""
-        positions = {side: _by_position(puts) for side, puts in (("left", self.left), ("right", self.right))}
+        lefts, rights = by_position(self.left), by_position(self.right)
         for row in rows:
             if row.left in self.stalled and row.right is not None:
-                left, right = positions["left"][row.left], positions["right"][row.right]
+                left, right = lefts[row.left], rights[row.right]
                 if left.key != right.key or not 0 <= left.time_ms - right.time_ms <= BEFORE_MS:
                     yield f"{row.left} has {row.right}"
-
-
-def _by_position(puts: Iterable[Put]) -> dict[str, Put]:
-    counts = [0] * PARTITIONS
-    found = {}
-    for put in joinable(puts):
-        found[f"{put.partition}:{counts[put.partition]}"] = put
-        counts[put.partition] += 1
-    return found

@@ -117,7 +117,7 @@ class Traffic:
                 f"{result.left_partition}:{result.left_offset}",
                 result.right and f"{result.right_partition}:{result.right_offset}",
             )
-            for result in oracle.join(history(spec, self.left, joinable(self.right)), spec)
+            for result in oracle.join(history(spec, self.left, _joinable(self.right)), spec)
         )
         return Counter(row for row in rows if row[0] not in self.dead | self.late)
 
@@ -129,17 +129,21 @@ class Traffic:
         return _positions(self.right)
 
 
-def joinable(right: Iterable[Put]) -> list[Put]:
+def _joinable(right: Iterable[Put]) -> list[Put]:
     """The same, at the same positions; no left record has the key of a tombstone."""
     return [replace(put, key=None) if put.value is None else put for put in right]
 
 
 def _positions(puts: Iterable[Put]) -> set[str]:
     """Where they are; without tombstones, which are in no row and never unjoined."""
+    return {position for position, put in by_position(puts).items() if put.value is not None}
+
+
+def by_position(puts: Iterable[Put]) -> dict[str, Put]:
+    """Each by its partition and offset, in a topic that has nothing else."""
     counts: Counter[int] = Counter()
-    found = set()
+    found = {}
     for put in puts:
-        if put.value is not None:
-            found.add(f"{put.partition}:{counts[put.partition]}")
+        found[f"{put.partition}:{counts[put.partition]}"] = put
         counts[put.partition] += 1
     return found

@@ -100,7 +100,7 @@ class Joining:
             rows = [row for item in items if isinstance(item, Rows) for row in item.frame.select(NAMES).rows()]
             with (folder / "rows").open("a") as file:
                 file.write(json.dumps({"rows": rows, "at": end}) + "\n")
-            at = json.loads(json.dumps(end))
+            at = end
 
 
 def _carried_out(join: DrivenJoin, at: dict[str, Any], end: dict[str, Any]) -> list[Any]:
