@@ -36,6 +36,7 @@ from dedup.restart.seen_ids import Mask
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
 from teacup.spark.checkpoint import SparkLogs
+from teacup.spark.task import batch_of_task, this_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -149,18 +150,14 @@ def discard_deduplicator(setup: Setup) -> None:
 
 Batches = Iterator[pa.RecordBatch]
 _ID = "__teacup_id"
-_BATCH = "streaming.sql.batchId"
 
 
 def current_attempt() -> Attempt:
     """Returns the attempt that this task is. Raises `DedupError` outside a batch of a streaming query."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    batch = None if context is None else context.getLocalProperty(_BATCH)
-    if context is None or batch is None:
+    batch = batch_of_task()
+    if batch is None:
         raise DedupError("this task does not belong to a batch of a streaming query; deduplicate a streaming DataFrame")
-    return Attempt(int(batch), context.attemptNumber())
+    return Attempt(batch, this_task().earlier)
 
 
 def location_problem(checkpoint: str) -> str | None:

@@ -12,8 +12,9 @@ planner_forks.py  planners of several queries, forked from one process
 planner_notes.py  what the process that plans tells the driver beside plans: what it waits for
 session.py        the Spark session of a job
 stream_reader.py  `StreamReader`: what every streaming reader does, whatever it plans, and its data source class
-task.py           which attempt of which task a worker carries out
-worker_daemon.py  Spark's worker daemon: imports what our workers need, and warns of those that were killed
+task.py           which attempt of which task of which batch a worker carries out
+turns.py          which worker gets a small batch: the one that had the batch before
+worker_daemon.py  Spark's worker daemon: imports what our workers need, counts them, warns of those that were killed
 
 Public: nothing. Nothing is imported here, because reading a checkpoint needs no Spark.
 """

@@ -52,6 +52,8 @@ from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
 from teacup.spark.crossing import crossing, crossing_rows
 from teacup.spark.planner_notes import BROKERS, PlannerNotes, notes_file
+from teacup.spark.task import batch_of_task
+from teacup.spark.turns import turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +166,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with crossing():
             tasks, size = (self.tasks(end), self.together(end)) if end else ([], 1)
-            return [InputPartition(tuple(tasks[at : at + size])) for at in range(0, len(tasks), size)]
+            shares = range(0, len(tasks), size)
+            return [SparkTask(tasks[at : at + size], len(shares) == 1) for at in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, SparkTask)
+        batch = batch_of_task()
+        if batch is not None:
+            turns.had(self._name, batch, partition.whole)
         stage: PartitionStage = cloudpickle.loads(self._stage)
         return crossing_rows(stage)(partition.value)
 
@@ -235,6 +242,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.disconnect()
         time.sleep(HOLD_S)
         return True
+
+
+class SparkTask(InputPartition):
+    """What a Spark task gets: some of a reader's tasks.
+
+    whole   it is all of them
+    """
+
+    def __init__(self, tasks: Sequence[Any], whole: bool) -> None:
+        super().__init__(tuple(tasks))
+        self.whole = whole
 
 
 def end_quietly_when_cut_off() -> None:

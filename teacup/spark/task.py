@@ -1,9 +1,10 @@
-"""Which attempt of which task this process carries out."""
+"""Which attempt of which task of which batch this process carries out."""
 
 from __future__ import annotations
 
 from teacup.spark.crossing import FIRST_TRY, TaskRun
 
+_BATCH = "streaming.sql.batchId"
 _last: TaskRun | None = None
 
 
@@ -19,3 +20,12 @@ def this_task() -> TaskRun:
     if _last is None or _last.number != number:
         _last = TaskRun(number, context.attemptNumber(), _last is None)
     return _last
+
+
+def batch_of_task() -> int | None:
+    """Returns the number of the batch that the task belongs to; None outside of a batch of a streaming query."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty(_BATCH)
+    return None if batch is None else int(batch)

@@ -12,6 +12,8 @@ another worker and runs the task again, without a word: a job whose workers are 
 and nobody knows why. PySpark's daemon ignores SIGCHLD, so that nothing is known of how a child ended; we take the
 signal back before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the
 daemon which, by a number that the daemon reads (`asked`). SIGHUP is how the daemon itself ends them.
+
+It also counts them, in memory that they share: a worker that is not needed retires (`teacup.spark.turns`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import gc
 import importlib
 import importlib.util
 import logging
+import mmap
 import os
 import signal
 import sys
@@ -33,17 +36,22 @@ from teacup.spark.java import AGAINST_LACK_OF_MEMORY, how_ended
 log = sparse("teacup.spark.worker_daemon")
 
 
-class KilledWorkers:
-    """Warns of Python workers that were killed, from `watch` on."""
+class Workers:
+    """Counts Python workers, and warns of those that were killed, from `watch` on."""
 
     def __init__(self) -> None:
         self._daemon = os.getpid()
         self._asked: set[int] = set()
         self._killed = 0
+        self._running = mmap.mmap(-1, 8)  # forks see what this process writes
 
     def watch(self) -> None:
         """Begins to watch; to be called before the first fork."""
-        os.register_at_fork(before=self._listen)
+        os.register_at_fork(before=self._listen, after_in_parent=lambda: self._add(1))
+
+    def running(self) -> int:
+        """Returns how many run; also in a worker."""
+        return int.from_bytes(self._running[:8])
 
     def asked(self, read: Callable[[Any], int]) -> Callable[[Any], int]:
         """Wraps what reads the number of a process that the daemon is to kill."""
@@ -55,8 +63,15 @@ class KilledWorkers:
 
         return reading
 
+    def _add(self, workers: int) -> None:
+        if os.getpid() != self._daemon:  # a worker may fork, too
+            return
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # `_reap` adds, too
+        self._running[:8] = (self.running() + workers).to_bytes(8)
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+
     def _listen(self) -> None:
-        if os.getpid() == self._daemon:  # a worker may fork, too
+        if os.getpid() == self._daemon:
             signal.signal(signal.SIGCHLD, lambda _number, _frame: self._reap())
 
     def _reap(self) -> None:
@@ -70,6 +85,7 @@ class KilledWorkers:
             self._ended(pid, os.waitstatus_to_exitcode(status))
 
     def _ended(self, pid: int, code: int) -> None:
+        self._add(-1)
         by_spark = pid in self._asked
         self._asked.discard(pid)
         if code >= 0 or code == -signal.SIGHUP or by_spark:
@@ -104,12 +120,15 @@ if __name__ == "__main__":
     for module in NEEDED:
         if importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
-    from pyspark import daemon
-    from pyspark.serializers import read_int
+    from pyspark import daemon, worker
+    from pyspark.serializers import read_int, write_int
 
-    workers = KilledWorkers()
+    from teacup.spark.turns import turns
+
+    workers = Workers()
     workers.watch()
     daemon.read_int = workers.asked(read_int)  # type: ignore[attr-defined]
+    worker.write_int = turns.ending(write_int, workers.running)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
     try:

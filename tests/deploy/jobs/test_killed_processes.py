@@ -13,9 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
+from joins.plan.reader import SMALL
 from teacup.base.errors import ExitCode
 from teacup.spark.java import MODULES
-from tests.deploy.jobs.filling import fill
+from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
 from tests.support.waiting import wait_until
@@ -25,6 +26,8 @@ Job = Callable[..., dict[str, Any]]
 
 JVM, DAEMON, PLANNER = "SparkSubmit", "-m\0teacup.spark.worker_daemon", "python_streaming_source_runner"
 """What is in the command lines; process numbers say nothing about who came first, as they start again from 1."""
+BACKLOG = SMALL
+"""Left records; with right their batch is no small one."""
 
 
 def processes(job: JobProcess, what: str) -> dict[int, int]:
@@ -45,10 +48,10 @@ def first(job: JobProcess, what: str) -> int:
     return pid
 
 
-def fork(job: JobProcess, what: str) -> int:
-    """A fork of it."""
-    found = processes(job, what)
-    return next(pid for pid, parent in found.items() if parent in found)
+def workers(job: JobProcess) -> list[int]:
+    """Forks of the daemon."""
+    found = processes(job, DAEMON)
+    return [pid for pid, parent in found.items() if parent in found]
 
 
 def logged(job: JobProcess) -> list[str]:
@@ -58,11 +61,17 @@ def logged(job: JobProcess) -> list[str]:
 
 
 @pytest.fixture
-def running(window_job: Job, tmp_path: Path, plain_java: None) -> Iterator[JobProcess]:
-    """A live job that has written a batch."""
+def content(window_job: Job) -> dict[str, Any]:
+    """Of the job file of a live job, with a backlog of several tasks."""
     content = window_job()
     del content["trigger"]  # it would end when all is read
-    fill(content["kafka"], content)
+    fill(content["kafka"], content, BACKLOG)
+    return content
+
+
+@pytest.fixture
+def running(content: dict[str, Any], tmp_path: Path, plain_java: None) -> Iterator[JobProcess]:
+    """It has written a batch."""
     job = JobProcess(tmp_path, content)
     try:
         job.until(lambda: job.lines, "a batch")
@@ -71,12 +80,21 @@ def running(window_job: Job, tmp_path: Path, plain_java: None) -> Iterator[JobPr
         job.kill()
 
 
-def test_a_job_goes_on_without_its_planners_and_without_a_worker(running: JobProcess) -> None:
-    """What has planned the query ends: it takes a seventh of the job's memory, and Spark would keep it. A killed worker
-    is reported with the number of those killed so far, in JSON as the job's other lines."""
+def test_a_job_goes_on_without_what_it_does_not_need(running: JobProcess, content: dict[str, Any]) -> None:
+    """What has planned the query ends: it takes a seventh of the job's memory, and Spark would keep it. Of the workers
+    of a backlog one is left for small batches: they would take turns, each with windows and producers of its own. A
+    killed worker is reported with the number of those killed so far, in JSON as the job's other lines."""
+    assert len(workers(running)) == 2
     wait_until(lambda: not [pid for name in MODULES for pid in processes(running, name)])
     assert processes(running, PLANNER)
-    worker = fork(running, DAEMON)
+
+    start = START_MS + BACKLOG * 1_000
+    while len(workers(running)) > 1:
+        fill(content["kafka"], content, 10, start)
+        start += 10_000
+        batches = len(running.lines)
+        running.until(lambda batches=batches: len(running.lines) > batches, "another batch")
+    (worker,) = workers(running)
 
     os.kill(worker, signal.SIGKILL)
     running.until(lambda: "so far" in running.logged(), "the warning")

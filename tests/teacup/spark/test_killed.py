@@ -101,3 +101,40 @@ def test_workers_that_spark_ends_are_not_reported(daemon: Daemon) -> None:
     gone(first)
 
     assert daemon.ended() == ""
+
+
+COUNTING = """
+import os, signal, time
+from teacup.spark.worker_daemon import Workers
+
+workers = Workers()
+workers.watch()
+
+def fork(do):
+    pid = os.fork()
+    if pid == 0:
+        do()
+        os._exit(0)
+    return pid
+
+def wait(number):
+    while workers.running() != number:
+        time.sleep(0.01)
+
+first = fork(lambda: time.sleep(60))
+second = fork(lambda: (wait(1), print("in a worker:", workers.running(), flush=True)))
+third = fork(lambda: os.waitpid(fork(lambda: None), 0))
+wait(2)
+os.kill(first, signal.SIGKILL)
+wait(0)
+print("in the daemon:", workers.running())
+"""
+
+
+def test_the_daemon_counts_its_workers() -> None:
+    """Each of them sees how many are left, whether they end or are killed; what a worker forks does not count."""
+    counting = [sys.executable, "-c", COUNTING]
+
+    done = subprocess.run(counting, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.stdout.splitlines() == ["in a worker: 1", "in the daemon: 0"], done.stderr

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from teacup.base.errors import ExitCode
@@ -19,7 +18,7 @@ from teacup.base.process import JOBS
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
 from teacup.spark import stream_reader
 from teacup.spark.crossing import Failure, crossed
-from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
+from teacup.spark.stream_reader import ReaderControl, SparkTask, StreamReader, pickled, stream_source
 
 START = {"at": 1}
 
@@ -185,7 +184,7 @@ def test_errors_of_ours_leave_with_their_mark() -> None:
     with pytest.raises(Refused) as planning:
         look(reader)
     with pytest.raises(Refused) as task:
-        list(reader.read(InputPartition(1)))
+        list(reader.read(SparkTask([1], True)))
 
     for raised, text in ((planning, "Refused: not this"), (task, "Refused: no more")):
         assert crossed("".join(traceback.format_exception(raised.value))) == Failure(ExitCode.REFUSED, text)
