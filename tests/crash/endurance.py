@@ -13,6 +13,7 @@ in the second one its driver lives long enough to show what grows.
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import random
@@ -56,6 +57,8 @@ LAST = 100  # per partition: times count by blocks
 PAUSE_S = 12.0  # longer than the time-out of a transaction
 CAUGHT_UP_S = 3.0  # so much of the traffic may be on its way
 DEADLINE_S = 300.0
+HEALS_AFTER_S = 100.0
+LOST_TRACK = "is out of sync with the underlying log"
 GROWTH = 1.1
 """At most, of the last quarter over the third one, of each thing that is counted."""
 VALUE = b'{"n": 1, "note": "%s"}' % (b"x" * 120)
@@ -199,6 +202,7 @@ class Endurance:
         self.job = self._started()
         self.restarts = 0
         self.ended: list[str] = []  # where the job ended though nobody struck it
+        self._healed = 0
 
     def _started(self) -> JobProcess:
         return JobProcess(
@@ -263,6 +267,14 @@ class Endurance:
     def restart_broker(self) -> None:
         self._broker.stop()
         self._broker.start()
+
+    def heal(self) -> None:
+        """Restarts the broker if its group coordinator has lost track of its log: Kafka 4.1 never gets out of that."""
+        lost = self._broker.log_file.read_text(errors="replace").count(LOST_TRACK)
+        if lost > self._healed:
+            self._healed = lost
+            print("     the broker's coordinator has lost track of its log; the broker is restarted", flush=True)
+            self.restart_broker()
 
     def faults(self, *, ending: bool) -> dict[str, Callable[[], None]]:
         """By name; with those that end the job, or without."""
@@ -330,9 +342,13 @@ def _look(run: Endurance, rows: Rows, name: str) -> None:
 def _caught_up(run: Endurance, rows: Rows, written: Callable[[], int], rate: int, name: str) -> float:
     """How long it takes until rows come again and hardly anything is on its way; rate 0: nothing at all."""
     began_s, before = time.monotonic(), rows.count
+    heals_s = began_s + HEALS_AFTER_S
     while (rate and rows.count == before) or written() - rows.count > rate * CAUGHT_UP_S:
         if time.monotonic() - began_s > DEADLINE_S:
             raise Violated(f"after {name}: {written():,} left records, {rows.count:,} rows\n{run.job.logged()}")
+        if time.monotonic() > heals_s:
+            run.heal()
+            heals_s = math.inf
         _look(run, rows, name)
         time.sleep(0.2)
     return time.monotonic() - began_s

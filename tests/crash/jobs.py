@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +15,8 @@ from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts,
 from deploy.errors import PartFailed
 from teacup.kafka.write.writer import TopicWriter
 from tests.crash import checks
-from tests.crash.framed import FramedTraffic
 from tests.crash.reader import CommittedReader
-from tests.crash.stalled import MAX_WAIT_S, StalledTraffic
 from tests.crash.traffic import BEFORE_MS, CHUNK, PARTITIONS, START_MS, Traffic
-from tests.support.registry import registry_server
 
 TRANSACTION_TIMEOUT_MS = 8_000  # a transaction that is open when a pause begins is aborted within it
 READABLE_WITHIN_MS = 8_000  # of a record that is written with the time of the clock
@@ -170,55 +166,6 @@ class ShuffledJob(WindowJob):
         yield self._too_many_files(self.buckets)
 
 
-class FramedJob(WindowJob):
-    """The in-memory join with a schema registry: Avro and Protobuf, tombstones, rows near the limit of a topic."""
-
-    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
-        super().__init__(name, kafka, topics, folder, seed)
-        self._stack = ExitStack()
-        self._registry = self._stack.enter_context(registry_server())
-        self.traffic = FramedTraffic(kafka, topics, random.Random(seed), registry=self._registry)
-
-    def document(self) -> dict[str, Any]:
-        document = super().document()
-        return {
-            **document,
-            "registry": {"url": self._registry.url},
-            "left": {**document["left"], "format": "avro", "tombstones": "dead_letter"},
-            "right": {**document["right"], "format": "protobuf", "tombstones": "skip"},
-        }
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-class StalledJob(WindowJob):
-    """The in-memory join whose left waits a second for right at most, with a right topic that stalls."""
-
-    traffic: StalledTraffic
-
-    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
-        super().__init__(name, kafka, topics, folder, seed)
-        self.traffic = StalledTraffic(kafka, topics, random.Random(seed))
-
-    def document(self) -> dict[str, Any]:
-        return {**super().document(), "max_wait": f"{MAX_WAIT_S}s"}
-
-    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        rows = checks.rows_of(reader.of(self.topics["out"]))
-        once = (self.traffic.late | self.traffic.stalled) - self.traffic.dead
-        patient = self.traffic.expected()
-        sure = Counter({pair: count for pair, count in patient.items() if pair[0] not in once})
-        yield checks.wrong_rows((row for row in rows if row.left not in once), sure)
-        yield checks.other_copies("stalled and late records", once, [row.left for row in rows if row.left in once])
-        yield next(self.traffic.unlikely(rows), None)
-        yield checks.wrong_order(rows)
-        yield from self._wrong_unjoined(reader)
-        yield self._too_many_files(PARTITIONS)
-        gone = [row for row in rows if row.left in self.traffic.stalled and (row.left, row.right) not in patient]
-        yield None if gone else "no left record went without its right one: this run shows nothing"
-
-
 class LookupWorld(_Join):
     """The lookup join with its store, the Data Delay API, collector and feeder; faults hit one of the two jobs.
 
@@ -350,30 +297,3 @@ class DedupJob(_Alone):
 
     def close(self) -> None:
         return None
-
-
-def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> Job:
-    """The job of this kind, and whatever it needs running beside it."""
-    if kind == "window-join":
-        return WindowJob(name, kafka, topics, folder, seed)
-    if kind == "framed-join":
-        return FramedJob(name, kafka, topics, folder, seed)
-    if kind == "stalled-join":
-        return StalledJob(name, kafka, topics, folder, seed)
-    if kind == "shuffled-join":
-        return ShuffledJob(name, kafka, topics, folder, seed)
-    if kind == "dedup":
-        return DedupJob(name, kafka, topics, folder, seed)
-    struck = {"lookup-join": LOOKUP, "feeder": FEEDER}[kind]
-    return LookupWorld(name, kafka, topics, folder / "parts", seed, struck)
-
-
-ROLES = {
-    "window-join": WindowJob.roles,
-    "shuffled-join": ShuffledJob.roles,
-    "framed-join": FramedJob.roles,
-    "stalled-join": StalledJob.roles,
-    "lookup-join": LookupWorld.roles,
-    "feeder": LookupWorld.roles,
-    "dedup": DedupJob.roles,
-}

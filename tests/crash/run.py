@@ -25,7 +25,7 @@ from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
 from tests.crash.checks import open_transaction
-from tests.crash.jobs import ROLES, job_of
+from tests.crash.kinds import CONFIG, ROLES, job_of
 from tests.crash.reader import CommittedReader
 from tests.crash.scenarios import Scenario
 from tests.crash.traffic import PARTITIONS
@@ -60,7 +60,9 @@ class Run:
         )
         topics = {role: f"{self._name}-{role}" for role in ROLES[self.kind]}
         admin = AdminClient(self.kafka)
-        for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics.values()]).values():
+        config = CONFIG.get(self.kind, {})
+        new = [NewTopic(topic, PARTITIONS, 1, config=dict(config.get(role, {}))) for role, topic in topics.items()]
+        for future in admin.create_topics(new).values():
             future.result(30)
         self.points = self.folder / "points"
         self.points.mkdir(parents=True)

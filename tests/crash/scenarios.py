@@ -14,6 +14,7 @@ JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "shuffled-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
     "framed-join": (("driver", "worker", "broker"), FAILPOINTS),
     "stalled-join": (("driver", "worker", "broker"), FAILPOINTS),
+    "compacted-join": (("driver", "worker", "broker"), FAILPOINTS),
     "lookup-join": (("driver", "worker", "broker"), FAILPOINTS),
     "feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
     "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
@@ -117,6 +118,10 @@ SHORT_OF_OTHERS = {
     "stalled-join": (
         Scenario("driver", "kill", "before_commit", "stalled-join"),
         Scenario("worker", "kill", "after_commit", "stalled-join"),
+    ),
+    "compacted-join": (
+        Scenario("worker", "kill", "before_commit", "compacted-join"),
+        Scenario("driver", "kill", "committing", "compacted-join"),
     ),
     "lookup-join": (Scenario("driver", "kill", "before_commit", "lookup-join"),),
     "feeder": (Scenario("driver", "kill", "after_commit", "feeder"),),

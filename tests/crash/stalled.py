@@ -1,11 +1,18 @@
-"""Traffic whose right topic stalls: in every other chunk one of its partitions goes quiet, and left does not wait."""
+"""A join whose right topic stalls: in every other chunk one of its partitions goes quiet, and left does not wait."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from tests.crash import checks
 from tests.crash.checks import Row
+from tests.crash.jobs import WindowJob
+from tests.crash.reader import CommittedReader
 from tests.crash.traffic import BEFORE_MS, PARTITIONS, START_MS, Traffic, by_position
 from tests.support.sparkjoin import Put, produce
 
@@ -46,3 +53,30 @@ class StalledTraffic(Traffic):
                 left, right = lefts[row.left], rights[row.right]
                 if left.key != right.key or not 0 <= left.time_ms - right.time_ms <= BEFORE_MS:
                     yield f"{row.left} has {row.right}"
+
+
+class StalledJob(WindowJob):
+    """The in-memory join whose left waits a second for right at most, with a right topic that stalls."""
+
+    traffic: StalledTraffic
+
+    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
+        super().__init__(name, kafka, topics, folder, seed)
+        self.traffic = StalledTraffic(kafka, topics, random.Random(seed))
+
+    def document(self) -> dict[str, Any]:
+        return {**super().document(), "max_wait": f"{MAX_WAIT_S}s"}
+
+    def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
+        rows = checks.rows_of(reader.of(self.topics["out"]))
+        once = (self.traffic.late | self.traffic.stalled) - self.traffic.dead
+        patient = self.traffic.expected()
+        sure = Counter({pair: count for pair, count in patient.items() if pair[0] not in once})
+        yield checks.wrong_rows((row for row in rows if row.left not in once), sure)
+        yield checks.other_copies("stalled and late records", once, [row.left for row in rows if row.left in once])
+        yield next(self.traffic.unlikely(rows), None)
+        yield checks.wrong_order(rows)
+        yield from self._wrong_unjoined(reader)
+        yield self._too_many_files(PARTITIONS)
+        gone = [row for row in rows if row.left in self.traffic.stalled and (row.left, row.right) not in patient]
+        yield None if gone else "no left record went without its right one: this run shows nothing"

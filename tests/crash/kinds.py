@@ -1,0 +1,35 @@
+"""Which job each kind of the crash matrix is, and the topics that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from deploy.dev.lookup_parts import FEEDER, LOOKUP
+from tests.crash.compacted import COMPACTED, CompactedJob
+from tests.crash.framed import FramedJob
+from tests.crash.jobs import DedupJob, Job, LookupWorld, ShuffledJob, WindowJob
+from tests.crash.stalled import StalledJob
+
+
+def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> Job:
+    """The job of this kind, and whatever it needs running beside it."""
+    struck = {"lookup-join": LOOKUP, "feeder": FEEDER}.get(kind)
+    if struck is not None:
+        return LookupWorld(name, kafka, topics, folder / "parts", seed, struck)
+    alone = _ALONE[kind]
+    return alone(name, kafka, topics, folder, seed)
+
+
+_ALONE = {
+    "window-join": WindowJob,
+    "shuffled-join": ShuffledJob,
+    "framed-join": FramedJob,
+    "compacted-join": CompactedJob,
+    "stalled-join": StalledJob,
+    "dedup": DedupJob,
+}
+ROLES = {kind: job.roles for kind, job in {**_ALONE, "lookup-join": LookupWorld, "feeder": LookupWorld}.items()}
+
+CONFIG: Mapping[str, Mapping[str, Mapping[str, str]]] = {"compacted-join": {"left": COMPACTED, "right": COMPACTED}}
+"""Of topics, by kind and role."""
