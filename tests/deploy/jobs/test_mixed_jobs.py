@@ -24,7 +24,7 @@ from tests.crash.jobs import DedupJob, Job, LookupWorld, WindowJob
 from tests.crash.reader import CommittedReader
 from tests.crash.run import environment
 from tests.crash.traffic import PARTITIONS
-from tests.deploy.jobs.test_killed_processes import DAEMON, fork
+from tests.deploy.jobs.test_killed_processes import workers
 from tests.deploy.jobs.test_several_jobs import ready, said
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
@@ -144,7 +144,7 @@ def test_a_busy_job_beside_a_lookup_join_its_feeder_and_idle_ones(mixed: Mixed, 
                 assert last_run(mixed.of["refuses"]["checkpoint"]).code == ExitCode.REFUSED  # type: ignore[union-attr]
                 assert mixed.started_again(process) == set()
 
-                worker = fork(process, DAEMON)
+                worker = workers(process)[0]
                 os.kill(worker, signal.SIGKILL)
                 wait_until(lambda: not psutil.pid_exists(worker), within_s=LIMIT_S)
                 mixed.lookup.feed()
