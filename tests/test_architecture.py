@@ -239,3 +239,15 @@ def test_the_house_is_of_a_size_that_a_reader_can_hold():
 
     assert {folder: number for folder, number in in_folder.items() if number > 15} == {}
     assert sum(in_folder.values()) <= 340
+
+
+def test_tests_do_not_import_from_each_other():
+    """What several of them need stands beside them, or in `tests.support`."""
+    importing = [
+        f"{path.relative_to(ROOT)} imports from {node.module}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and re.search(r"(^|\.)test_\w+$", node.module or "")
+    ]
+
+    assert importing == []

@@ -25,9 +25,11 @@ from deploy.output.routing import SideTopics, outgoing_results
 from joins.batch.state import BatchPlan
 from joins.rows.frames import ROW, is_null, rows_where
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinPath, JoinSpec, Policy
+from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from teacup.kafka.read.fetch import SCHEMA
+from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import Simulated
 
 OUTPUT = Output(topic="out", late="late", unmatched="unmatched", unjoined="unjoined", dead_letter="dead_letter")
@@ -232,3 +234,12 @@ def moved(table: pa.Table, number: int) -> pa.Table:
 
 APART = 16
 """Partitions between two simulations."""
+
+
+def joined(policy=Policy.NEAREST):
+    """A join of 24 left records with as many right ones; some have no match."""
+    left = topic("left", [(100 + 10 * i, b"%d" % (i % 3)) for i in range(24)])
+    right = topic("right", [(101 + 10 * i, b"%d" % (i % 4)) for i in range(24)])
+    simulation = AuditedSimulation(History(left, right, 400), join_spec(policy=policy))
+    simulation.drain()
+    return simulation

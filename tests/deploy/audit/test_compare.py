@@ -13,9 +13,9 @@ from deploy.audit.findings import ALTERED, DOUBLED, FOREIGN, MISSING, WRONG_OUTC
 from joins.spec import JoinPath, Policy
 from joins.testing.history import History
 from joins.testing.strategies import cuts, histories
-from tests.joins.lookup.test_lookup_properties import STEPS
-from tests.support.audited import APART, Audited, AuditedLookup, AuditedSimulation
+from tests.support.audited import APART, Audited, AuditedLookup, AuditedSimulation, joined
 from tests.support.joinhistories import advancing
+from tests.support.lookuphistories import STEPS
 from tests.support.making import join_spec, topic
 from tests.support.profiles import share
 from tests.support.simulatedlookup import lookup_spec
@@ -66,15 +66,6 @@ def test_what_a_lookup_join_writes_is_clean(audited):
     found = audited.verdicts()
 
     assert not found.counts, [str(fault) for fault in found.faults]
-
-
-def joined(policy=Policy.NEAREST):
-    """A join of 24 left records with as many right ones; some have no match."""
-    left = topic("left", [(100 + 10 * i, b"%d" % (i % 3)) for i in range(24)])
-    right = topic("right", [(101 + 10 * i, b"%d" % (i % 4)) for i in range(24)])
-    simulation = AuditedSimulation(History(left, right, 400), join_spec(policy=policy))
-    simulation.drain()
-    return simulation
 
 
 def by_hand(left, right, batches, **changes):

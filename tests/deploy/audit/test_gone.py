@@ -11,8 +11,7 @@ import pytest
 from deploy.audit.course import BEFORE, UNREAD, course_of
 from deploy.audit.findings import ALTERED, DOUBLED, MISSING, WRONG_RIGHT
 from deploy.audit.judging.terms import RightSpan
-from tests.deploy.audit.test_compare import joined
-from tests.support.audited import Audited
+from tests.support.audited import Audited, joined
 
 
 class WithoutRight(Audited):

@@ -11,7 +11,7 @@ from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
-from tests.deploy.audit.test_run import copied, position, written
+from tests.deploy.audit.auditing import copied, position, written
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.joins.lookup.conftest import RETENTION_MS, world
 from tests.support import movedjob

@@ -1,11 +1,8 @@
 """`teacup audit` of jobs that ran on a real broker: clean as they are, and every injected fault found and named."""
 
 import json
-from contextlib import closing
 
 import pytest
-import yaml
-from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from deploy.audit.run import audit
@@ -13,6 +10,7 @@ from deploy.cli.app import app
 from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
+from tests.deploy.audit.auditing import copied, position, written
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.jobprocess import records
 from tests.support.sparkjoin import Put, produce
@@ -28,34 +26,6 @@ def audited(tmp_path):
         return audit(load_job(written(tmp_path, content)), from_ms, to_ms, folder=tmp_path, **more)
 
     return run
-
-
-def written(folder, content):
-    path = folder / "audited.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return path
-
-
-def copied(kafka, topic, to, change):
-    """What is in a topic, changed, in another one: `change(number, record)` returns the records in its place."""
-    with closing(_Producer(kafka)) as producer:
-        for number, record in enumerate(records(kafka, topic)):
-            for one in change(number, record):
-                producer.put(to, one)
-
-
-class _Producer:
-    def __init__(self, kafka):
-        self._producer = Producer({**kafka, "acks": "all"})
-
-    def put(self, topic, record):
-        headers = [(name, value) for name, value in record["headers"].items()]
-        self._producer.produce(
-            topic, record["value"], record["key"], partition=0, timestamp=record["time"], headers=headers
-        )
-
-    def close(self):
-        assert self._producer.flush(60) == 0
 
 
 def test_a_job_is_clean_and_each_injected_fault_is_found_and_named(kafka, job, here, audited, topic_factory, tmp_path):
@@ -122,8 +92,3 @@ def one_of_each(number, record):
             return [{**record, "value": record["value"].replace(b'"n"', b'"m"')}]
         case _:
             return [record]
-
-
-def position(record):
-    partition, offset = record["headers"]["teacup.left"].split(":")
-    return int(partition), int(offset)

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
-
-import pytest
-import yaml
 from confluent_kafka import TopicPartition
 
-from deploy.explain.answers import Explainer
-from deploy.explain.as_json import for_machines
-from deploy.explain.command import Question, explain_of
-from deploy.job import JoinJob
-from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
+from tests.deploy.explain.asking import answers, short
 from tests.deploy.jobs.conftest import here, window_job
 from tests.joins.lookup.conftest import RETENTION_MS, world
 from tests.support.jobprocess import forget_last_commit
@@ -25,51 +14,6 @@ from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN
 
 __all__ = ["here", "window_job", "world"]
-
-
-@pytest.fixture
-def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """`ask(content, left="0:1")`: the answer as JSON; with `text=True` its lines."""
-
-    def asked(content: dict[str, Any], *, text: bool = False, **question: Any) -> Any:
-        path = tmp_path / "asked.yaml"
-        path.write_text(yaml.safe_dump(content))
-        capsys.readouterr()
-        code = explain_of(path, Question(**question), as_json=not text)
-        printed = capsys.readouterr()
-        assert code == ExitCode.DONE, printed.err
-        return printed.out.splitlines() if text else json.loads(printed.out)
-
-    return asked
-
-
-def answers(content: dict[str, Any], lefts: Iterable[str], rights: Iterable[str] = ()) -> tuple[dict[str, Any], ...]:
-    """The answers about records of each side, by position, all by one explainer."""
-    job = as_job(content)
-    with Explainer.opened(job, lambda _: None) as explainer:
-        return tuple(
-            {text: for_machines(explainer.position(side, position(text))) for text in positions}
-            for side, positions in (("left", lefts), ("right", rights))
-        )
-
-
-def as_job(content: dict[str, Any]) -> JoinJob:
-    path = Path(content["checkpoint"]).parent / "explained.yaml"
-    path.write_text(yaml.safe_dump(content))
-    job = load_job(path)
-    assert isinstance(job, JoinJob)
-    return job
-
-
-def position(text: str) -> tuple[int, int]:
-    partition, offset = map(int, text.split(":"))
-    return partition, offset
-
-
-def short(answer: dict[str, Any]) -> tuple[Any, ...]:
-    """Outcome, reason, and of each right record of the answer its ruling."""
-    rulings = {"{}:{}".format(*found["position"]): found["ruling"] for found in answer.get("candidates", ())}
-    return answer["outcome"], answer["reason"], rulings
 
 
 T = wall_ms() // 1_000 * 1_000 - 3_600_000

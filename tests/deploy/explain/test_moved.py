@@ -6,12 +6,12 @@ import pytest
 
 from deploy.cli.app import move_of
 from teacup.base.errors import ExitCode
-from tests.deploy.explain.test_explain import answers, ask, short
+from tests.deploy.explain.asking import answers, short
 from tests.deploy.jobs.conftest import here, window_job
 from tests.support import movedjob
 from tests.support.sparkjoin import Put, produce
 
-__all__ = ["ask", "here", "window_job"]
+__all__ = ["here", "window_job"]
 
 pytestmark = pytest.mark.slow
 

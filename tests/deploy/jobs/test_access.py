@@ -23,6 +23,7 @@ from deploy.cli.app import app
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.grants import Grant
+from tests.deploy.jobs.guarded_join import join
 from tests.support.guarded import Guarded, name_of
 from tests.support.jobhere import JobsHere
 from tests.support.jobprocess import records
@@ -51,26 +52,6 @@ def grant_what_is_asked(guarded: Guarded, user: Mapping[str, str], line: str) ->
     """As an administrator would, who knows the user's name where the job does not."""
     for name, grant in granted_by(line):
         guarded.grant(name_of(user) if name == "PRINCIPAL" else name, [grant])
-
-
-def join(guarded: Guarded, user: dict[str, str], folder: Path) -> dict[str, Any]:
-    """A join with all side outputs, and records for it."""
-    left, right, out, late, dead = guarded.topics("left", "right", "out", "late", "dead", partitions=2)
-    now = wall_ms() - 60_000
-    for topic in (left, right):
-        produce(guarded.plain, topic, [Put(i % 2, b"k%d" % i, now) for i in range(20)])
-    return {
-        "name": f"guarded-{uuid.uuid4().hex[:8]}",
-        "kind": "window-join",
-        "kafka": user,
-        "left": {"topic": left},
-        "right": {"topic": right},
-        "join": {"before": "10m"},
-        "output": {"topic": out},
-        "topics": {"late": late, "dead_letter": dead},
-        "checkpoint": str(folder / "checkpoint"),
-        "trigger": "available_now",
-    }
 
 
 @pytest.mark.parametrize("login", ["scram", "token", "certificate"])

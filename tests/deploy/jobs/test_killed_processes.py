@@ -6,17 +6,16 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from joins.plan.reader import SMALL
 from teacup.base.errors import ExitCode
 from teacup.spark.java import MODULES
 from tests.deploy.jobs.filling import START_MS, fill
+from tests.deploy.jobs.processes import JVM, PLANNER, first, processes, workers
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
 from tests.support.waiting import wait_until
@@ -24,34 +23,8 @@ from tests.support.waiting import wait_until
 Job = Callable[..., dict[str, Any]]
 
 
-JVM, DAEMON, PLANNER = "SparkSubmit", "-m\0teacup.spark.worker_daemon", "python_streaming_source_runner"
-"""What is in the command lines; process numbers say nothing about who came first, as they start again from 1."""
 BACKLOG = SMALL
 """Left records; with right their batch is no small one."""
-
-
-def processes(job: JobProcess, what: str) -> dict[int, int]:
-    """Those of the job with this in their command line; process number -> that of its parent."""
-    found = {}
-    for pid in of_session(job.process.pid):
-        with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
-            process = psutil.Process(pid)
-            if what in "\0".join(process.cmdline()):
-                found[pid] = process.ppid()
-    return found
-
-
-def first(job: JobProcess, what: str) -> int:
-    """The process of which the others with this command line are forks."""
-    found = processes(job, what)
-    (pid,) = (pid for pid, parent in found.items() if parent not in found)
-    return pid
-
-
-def workers(job: JobProcess) -> list[int]:
-    """Forks of the daemon."""
-    found = processes(job, DAEMON)
-    return [pid for pid, parent in found.items() if parent in found]
 
 
 def logged(job: JobProcess) -> list[str]:

@@ -24,8 +24,7 @@ from tests.crash.jobs import DedupJob, Job, LookupWorld, WindowJob
 from tests.crash.reader import CommittedReader
 from tests.crash.run import environment
 from tests.crash.traffic import PARTITIONS
-from tests.deploy.jobs.test_killed_processes import workers
-from tests.deploy.jobs.test_several_jobs import ready, said
+from tests.deploy.jobs.processes import ready, said, workers
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
 from tests.support.sparkjoin import Put, produce

@@ -13,7 +13,7 @@ import pytest
 
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
-from tests.deploy.jobs.test_access import join
+from tests.deploy.jobs.guarded_join import join
 from tests.support.accesstable import granted
 from tests.support.guarded import Guarded, write_token
 from tests.support.jobhere import JobsHere, Running

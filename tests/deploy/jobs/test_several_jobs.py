@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +19,7 @@ from deploy.jobs.run_record import last_run
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
+from tests.deploy.jobs.processes import ready, said
 from tests.support.jobprocess import JobProcess, records
 from tests.support.leftovers import of_session
 
@@ -85,31 +83,11 @@ def jobs(tmp_path: Path, kafka: dict[str, str], topic_factory: TopicFactory) -> 
     return Jobs(tmp_path, kafka, topic_factory)
 
 
-def ready(process: JobProcess) -> tuple[int, str]:
-    """What `/readyz` says."""
-    found = re.search(r"metrics at (http://\S+?)/metrics", process.logged())
-    if found is None:
-        return 0, ""
-    try:
-        with urllib.request.urlopen(f"{found[1]}/readyz", timeout=30) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 def planners(process: JobProcess) -> list[psutil.Process]:
     """The processes that plan batches, one for each query: forks of one server."""
     children = psutil.Process(process.process.pid).children()
     (server,) = [one for one in children if any("planner_forks" in part for part in one.cmdline())]
     return server.children()
-
-
-def said(process: JobProcess, job: str, text: str) -> Callable[[], bool]:
-    def found() -> bool:
-        lines = [json.loads(line) for line in process.logged().splitlines() if line.startswith("{")]
-        return any(line.get("job") == job and text in line.get("message", "") for line in lines)
-
-    return found
 
 
 def test_each_has_its_own_output_failures_and_restarts(jobs: Jobs, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from deploy.job import MetricsAt
 from deploy.watch.board import Board
 from deploy.watch.listener import Phase, TopicLag
 from teacup.base.errors import ExitCode
-from tests.deploy.watch.test_lines import ABOUT, Batch
-from tests.deploy.watch.test_metrics import asked, one_of_each, state
+from tests.deploy.watch.reports import ABOUT, Batch
+from tests.deploy.watch.served import asked, one_of_each, state
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from deploy.job import MetricsAt
 from deploy.watch.board import Board
 from deploy.watch.listener import TopicLag
 from teacup.base.errors import ExitCode
-from tests.deploy.watch.test_lines import ABOUT
-from tests.deploy.watch.test_metrics import state
+from tests.deploy.watch.reports import ABOUT
+from tests.deploy.watch.served import state
 from tests.support.chromium import browser, chromium, resize, wait
 
 __all__ = ["browser", "chromium"]

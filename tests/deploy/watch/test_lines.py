@@ -9,8 +9,8 @@ import pty
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, TextIO
+from dataclasses import replace
+from typing import TextIO
 
 import pytest
 from hypothesis import given
@@ -18,47 +18,11 @@ from hypothesis import strategies as st
 
 from deploy.watch.backlog import Pace
 from deploy.watch.lines import WIDTH, Lines, cut, fitted, shown_s
-from deploy.watch.listener import About, JobState, Phase, TopicLag, WaitingFor
-from deploy.watch.measures import ROWS, Measured
+from deploy.watch.listener import JobState, Phase, TopicLag, WaitingFor
+from deploy.watch.measures import ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
-
-ABOUT = About(
-    name="clicks", kind="window-join", version="1.2", does="joins", sides={"left-topic": "left", "right-topic": "right"}
-)
-
-
-@dataclass
-class Batch:
-    """A report with nothing behind it."""
-
-    records: int = 10
-    events: list[str] = field(default_factory=list)
-    warnings: Sequence[str] = ()
-    seconds: float = 0.1
-    numbers: list[Measured] = field(default_factory=list)
-
-    def usual(self) -> list[str]:
-        return ["batch 7", f"read {self.records}"]
-
-    def rare(self) -> list[str]:
-        return self.events
-
-    def for_machines(self) -> dict[str, Any]:
-        return {"event": "batch", "read": self.records}
-
-    def samples(self) -> list[Measured]:
-        return self.numbers
-
-
-class Clock:
-    """Stops until it is moved."""
-
-    def __init__(self) -> None:
-        self.now_s = 50.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.deploy.watch.reports import ABOUT, Batch, Clock
 
 
 def printed(as_json: bool, batches: Sequence[tuple[float, Batch]]) -> list[str]:

@@ -20,7 +20,7 @@ from deploy.watch.listener import JobState, Listeners, Phase, TopicLag
 from deploy.watch.metrics import Metrics
 from deploy.watch.otlp import WITHIN_S, Otlp
 from teacup.base.errors import ExitCode
-from tests.deploy.watch.test_lines import ABOUT, Batch
+from tests.deploy.watch.reports import ABOUT, Batch
 
 
 class Receiver(HTTPServer):

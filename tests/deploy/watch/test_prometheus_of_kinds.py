@@ -15,8 +15,8 @@ from deploy.watch.measures import METRICS, Metric
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.deploy.jobs.conftest import here, window_job
-from tests.deploy.watch.test_prometheus import WITHIN_S, asked, chosen, prometheus
 from tests.joins.lookup.conftest import world
+from tests.support.prometheus_server import WITHIN_S, asked, chosen, prometheus
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN
 from tests.support.waiting import wait_until

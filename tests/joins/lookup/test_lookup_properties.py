@@ -7,35 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.model import DelayState
-from datadelay.watermark import Idle
 from joins import DataLoss, Policy
 from joins.lookup.spec import Verdict, judge
 from joins.testing import oracle
 from joins.testing.history import History
-from joins.testing.strategies import histories, specs
 from teacup.base.times import LATEST_MS
 from tests.support.canary import searched
+from tests.support.lookuphistories import STEPS, joins_with_history
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import GENERATIONS, Simulated, lookup_spec
-
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("advance"), st.sampled_from((1, 10, 60, 400, 20_000))),
-        st.tuples(st.just("feed"), st.sampled_from((1, 3, 100))),
-        st.tuples(
-            st.just("publish"), st.sampled_from((DelayState.OK, DelayState.OK, DelayState.UNKNOWN, DelayState.STALE))
-        ),
-        st.tuples(st.just("admit"), st.sampled_from((1, 3, 100))),
-        st.sampled_from((("rewind",), ("restart",), ("join_batch",))),
-    ),
-    max_size=25,
-)
-
-
-@st.composite
-def joins_with_history(draw):
-    spec = draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
-    return lookup_spec(spec), draw(histories(spec))
 
 
 @given(joins_with_history(), STEPS)

@@ -22,9 +22,9 @@ from teacup.http.server.serving import SteadyClock
 from teacup.storage.backends.aerospike import store as aerospikestore
 from teacup.storage.backends.aerospike.store import AerospikeStore
 from teacup.storage.backends.opening import open_backend
-from tests.joins.lookup.test_lookup_properties import joins_with_history
 from tests.support.aerospikedict import Records
 from tests.support.canary import searched
+from tests.support.lookuphistories import joins_with_history
 from tests.support.making import join_spec, topic
 from tests.support.steppedlookup import AGAIN_MS, PARTS, STEP_MS, OpenStore, SteppedLookup
 
