@@ -50,6 +50,7 @@ from tests.support.jobprocess import JobProcess
 LEFT, RIGHTS, OUT = "endured-left", "endured-right", "endured-out"
 PARTITIONS = 4
 ALONE = 4  # each fourth left record has no right one
+KEEPS = {"segment.bytes": str(256 << 20), "retention.bytes": str(2 << 30)}  # a partition: half an hour of 50,000/s
 LAG_MS = 1_000
 TICK_S = 0.01
 MINUTE_S = 60.0
@@ -197,7 +198,8 @@ class Endurance:
         self._broker, self.folder = broker, folder
         self.kafka = {"bootstrap.servers": broker.bootstrap}
         self.admin = AdminClient(self.kafka)
-        for future in self.admin.create_topics([NewTopic(t, PARTITIONS, 1) for t in (LEFT, RIGHTS, OUT)]).values():
+        new = [NewTopic(topic, PARTITIONS, 1, config=KEEPS) for topic in (LEFT, RIGHTS, OUT)]
+        for future in self.admin.create_topics(new).values():
             future.result(30)
         self.job = self._started()
         self.restarts = 0
