@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -192,12 +192,8 @@ class Run:
             raise self._violation(f"executors {gone} went, and not only {struck}, whose worker stood at the point")
 
     def _other_executors(self, struck: list[int]) -> list[psutil.Process]:
-        found = psutil.Process(self._job.process.pid).children(recursive=True)
-        return [
-            process
-            for process in found
-            if process.pid not in struck and process.name() == "java" and _is_executor(process)
-        ]
+        found = _javas_of(psutil.Process(self._job.process.pid))
+        return [process for process in found if process.pid not in struck and _is_executor(process)]
 
     def _strike_broker(self, kind: str) -> None:
         if kind == "pause":
@@ -218,8 +214,7 @@ class Run:
         root = psutil.Process(self._job.process.pid)
         if self.done[-1].startswith("stop"):
             return [root.pid]
-        jvms = [process.pid for process in root.children(recursive=True) if process.name() == "java"]
-        return [root.pid, *jvms]
+        return [root.pid, *(process.pid for process in _javas_of(root))]
 
     def _executor_of(self, worker: int) -> list[int]:
         """The JVM whose task the worker at the point carries out: another's death would not affect that task."""
@@ -311,6 +306,16 @@ class Run:
 
     def _violation(self, what: str) -> Violation:
         return Violation(f"history {self.seed}, after {', then '.join(self.done) or 'nothing'}: {what}")
+
+
+def _javas_of(root: psutil.Process) -> list[psutil.Process]:
+    """The JVMs among its descendants; others may end meanwhile."""
+    found = []
+    for process in root.children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if process.name() == "java":
+                found.append(process)
+    return found
 
 
 def _is_executor(process: psutil.Process) -> bool:
