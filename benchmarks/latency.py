@@ -104,9 +104,9 @@ def produce(bootstrap: str, rate: int, seconds: float, first_id: int = 0) -> Pro
     return Produced(clicks, paired, 1_000 * longest)
 
 
-def create_live_topics(bootstrap: str, config: Mapping[str, str] | None = None) -> None:
+def create_live_topics(bootstrap: str, config: Mapping[str, str] | None = None, partitions: int = PARTITIONS) -> None:
     """Creates the topics that `produce` writes to, and that of the job."""
-    create_topics(bootstrap, (LEFT, RIGHT, JOINED), config)
+    create_topics(bootstrap, (LEFT, RIGHT, JOINED), config, partitions)
 
 
 def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0) -> JoinJob:
@@ -134,14 +134,14 @@ def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0)
 class CommittedReader:
     """Notes when it received each row of the output, in a thread."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, partitions: int = PARTITIONS) -> None:
         self.clicks = 0
         self._new: Queue[pl.DataFrame] = Queue()  # millions of rows in minutes: as frames they take 17 bytes each
         self._ended = threading.Event()
         self._consumer = Consumer(
             {"bootstrap.servers": bootstrap, "group.id": "latency", "isolation.level": "read_committed"}
         )
-        self._consumer.assign([TopicPartition(JOINED, p, 0) for p in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(JOINED, p, 0) for p in range(partitions)])
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 

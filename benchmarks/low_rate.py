@@ -1,7 +1,7 @@
 """What a live job costs where little arrives: cores, memory and latency at one rate after the other.
 
     python -m benchmarks.low_rate [--rates 0,500,5000,50000] [--seconds 60] [--delivery exactly-once]
-                                  [--every-ms 0] [--only ours,streams]
+                                  [--every-ms 0] [--partitions 4] [--only ours,streams]
 
 One job, as by `teacup run`, and one broker; at each rate a process writes clicks and impressions as for
 `benchmarks.latency`, and the last three quarters of the time are measured. Then the same with Kafka Streams, which has
@@ -152,15 +152,13 @@ def start(system: str, folder: Path, broker: Broker, delivery: str, every_ms: in
     return start_in_session(streams_command(broker.bootstrap, topics, folder, PRODUCER_DELAY_MS, delivery), folder)
 
 
-def measure(
-    system: str, rates: list[int], seconds: float, delivery: str, every_ms: int, folder: Path, broker: Broker
-) -> None:
-    create_live_topics(broker.bootstrap)
-    job = start(system, folder, broker, delivery, every_ms)
-    reader = CommittedReader(broker.bootstrap)
+def measure(system: str, asked: argparse.Namespace, folder: Path, broker: Broker) -> None:
+    create_live_topics(broker.bootstrap, partitions=asked.partitions)
+    job = start(system, folder, broker, asked.delivery, asked.every_ms)
+    reader = CommittedReader(broker.bootstrap, asked.partitions)
     try:
         started(job, reader, broker.bootstrap)
-        phases = [run_phase(broker.bootstrap, job, rate, seconds) for rate in rates]
+        phases = [run_phase(broker.bootstrap, job, int(rate), asked.seconds) for rate in asked.rates.split(",")]
         job.send_signal(signal.SIGTERM)
         code = job.wait(120)
         if code not in ENDED_BY_SIGTERM:
@@ -189,15 +187,15 @@ def _main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each rate")
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--every-ms", type=int, default=0, help="`trigger.every` of the job")
+    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of each topic")
     parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
     asked = parser.parse_args()
-    rates = [int(rate) for rate in asked.rates.split(",")]
     print(machine())
-    print(f"{asked.delivery}, {PARTITIONS} partitions, a batch every {asked.every_ms} ms at most:")
+    print(f"{asked.delivery}, {asked.partitions} partitions, a batch every {asked.every_ms} ms at most:")
     for system in chosen(parser, asked.only, SYSTEMS):
         print(f"{system}:", flush=True)
         with broker_and_folder() as (broker, folder):
-            measure(system, rates, asked.seconds, asked.delivery, asked.every_ms, folder, broker)
+            measure(system, asked, folder, broker)
 
 
 if __name__ == "__main__":

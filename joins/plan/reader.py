@@ -2,9 +2,9 @@
 
     latestOffset   the next batch plan after `start`; `start` itself when there is nothing to do. What left waits for is
                    logged once it has lasted longer than usual (`joins.plan.wait_reasons`)
-    tasks          one ticket per bucket: a batch plan itself says from where to where it reads. A Spark task of a small
-                   batch gets several: handing one to a worker costs more than joining a few hundred records, and where
-                   one worker has all buckets, it finds their windows, consumers and producers as it left them
+    tasks          one ticket per bucket: a batch plan itself says from where to where it reads. A small batch is one
+                   Spark task: handing one to a worker costs more than joining a few hundred records, and where one
+                   worker has all buckets, it finds their windows, consumers and producers as it left them
     commit         the positions of a committed batch go to a consumer group, for lag tools
 
 A batch plan is the offset that Spark logs, so the checkpoint holds everything: positions, partition watermarks, the
@@ -49,9 +49,9 @@ from teacup.spark.stream_reader import ReaderControl, StreamReader
 log = logging.getLogger("teacup.joins.plan.reader")
 
 SMALL = 20_000
-"""Records; a batch that reads fewer is carried out by fewer tasks."""
-TOGETHER = 8
-"""How many tickets of a small batch a task gets: as many as a worker keeps consumers open."""
+"""Records; a batch that reads fewer is one Spark task."""
+TOGETHER = 64
+"""How many tickets such a task gets at most: with more, other cores would wait for one for longer than a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class JoinControl(ReaderControl):
     windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
     facts        where the driver keeps them; None: in the same folder
     copied       windows are copied to where all machines find them: the log may have lost what they hold
-    share_tasks  a Spark task may get several tickets of a small batch; a deduplicator waits for earlier writes at each
+    share_tasks  a small batch may be one Spark task; a deduplicator waits for earlier writes at each ticket
     until        under `availableNow`: the offset of each left partition at which the join ends; None: where left ends
     """
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dedup.replay_range import uncommitted_batch
@@ -55,11 +53,8 @@ class CompactedTraffic(Traffic):
 class CompactedJob(WindowJob):
     """The in-memory join of two compacted topics, with tombstones."""
 
+    writes = CompactedTraffic
     traffic: CompactedTraffic
-
-    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
-        super().__init__(name, kafka, topics, folder, seed)
-        self.traffic = CompactedTraffic(kafka, topics, random.Random(seed))
 
     def document(self) -> dict[str, Any]:
         document = super().document()

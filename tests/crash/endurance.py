@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -148,7 +148,7 @@ class Rows:
         self._reader.close()
 
 
-def counts(run: Endurance) -> dict[str, int]:
+def count(run: Endurance) -> dict[str, int]:
     """What there is now, by name."""
     memory = threads = files = processes = 0
     for process in _tree(run.job):
@@ -316,8 +316,9 @@ def endure(minutes: int, rate: int, seed: int, folder: Path, broker: Broker) -> 
             if minute:
                 faults[name]()
             back_s = _caught_up(run, rows, lambda: written.value, rate, name)
-            counted.append(counts(run))
-            said = ", ".join(f"{count:,} {what}" for what, count in counted[-1].items())
+            counts = count(run)
+            counted.append((name, counts))
+            said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
             print(f"{minute:4} {name:15} back after {back_s:5.1f} s; {rows.count:,} rows; {said}", flush=True)
             while time.monotonic() < began_s + MINUTE_S:
                 _look(run, rows, name)
@@ -356,18 +357,27 @@ def _caught_up(run: Endurance, rows: Rows, written: Callable[[], int], rate: int
     return time.monotonic() - began_s
 
 
-def grown(counted: list[Mapping[str, int]]) -> list[str]:
-    """What was larger in the last quarter than in the one before."""
+def grown(counted: list[tuple[str, Mapping[str, int]]]) -> list[str]:
+    """What was larger in the last quarter than in the one before, after the same faults.
+
+    A killed broker or worker leaves more files for a while than one that was paused.
+    """
     quarter = len(counted) // 4
-    if not quarter:
-        return []
-    before, after = counted[-2 * quarter : -quarter], counted[-quarter:]
-    medians = {what: [median(one[what] for one in some) for some in (before, after)] for what in counted[0]}
-    return [
-        f"{what} have grown: {was:,.0f}, then {now:,.0f}"
-        for what, (was, now) in medians.items()
-        if now > GROWTH * was and now > was + 2
-    ]
+    quarters = [_by_fault(counted[-2 * quarter : -quarter]), _by_fault(counted[-quarter:])] if quarter else [{}, {}]
+    both = quarters[0].keys() & quarters[1].keys()
+    found = []
+    for what in counted[0][1] if both else ():
+        was, now = (mean(median(counts[what] for counts in faults[name]) for name in both) for faults in quarters)
+        if now > GROWTH * was and now > was + 2:
+            found.append(f"{what} have grown: {was:,.0f}, then {now:,.0f}")
+    return found
+
+
+def _by_fault(counted: list[tuple[str, Mapping[str, int]]]) -> dict[str, list[Mapping[str, int]]]:
+    faults: dict[str, list[Mapping[str, int]]] = {}
+    for name, counts in counted:
+        faults.setdefault(name, []).append(counts)
+    return faults
 
 
 def _main() -> int:

@@ -111,9 +111,10 @@ class WindowJob(_Join):
 
     roles = ("left", "right", "out", *SIDES)
     read = ("out", *SIDES)
+    writes: type[Traffic] = Traffic
 
     def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
-        super().__init__(topics, Traffic(kafka, topics, random.Random(seed)))
+        super().__init__(topics, self.writes(kafka, topics, random.Random(seed)))
         self._name, self._folder = name, folder
 
     def document(self) -> dict[str, Any]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tests.crash import checks
@@ -58,11 +56,8 @@ class StalledTraffic(Traffic):
 class StalledJob(WindowJob):
     """The in-memory join whose left waits a second for right at most, with a right topic that stalls."""
 
+    writes = StalledTraffic
     traffic: StalledTraffic
-
-    def __init__(self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> None:
-        super().__init__(name, kafka, topics, folder, seed)
-        self.traffic = StalledTraffic(kafka, topics, random.Random(seed))
 
     def document(self) -> dict[str, Any]:
         return {**super().document(), "max_wait": f"{MAX_WAIT_S}s"}

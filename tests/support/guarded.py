@@ -12,6 +12,7 @@ import base64
 import json
 import os
 import re
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -209,14 +210,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """The one broker of the test run that asks for logins and ACLs; each test has users and topics of its own."""
     mine = tmp_path_factory.getbasetemp()
     folder = mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine
-    with shared(folder, "guarded", lambda: _started(folder / "guarded-broker")) as said:
+    with shared(folder, "guarded", lambda: _started(Path(tempfile.mkdtemp(prefix="guarded-", dir=folder)))) as said:
         known = json.loads(said)
         yield Guarded(known["addresses"], Path(known["folder"]))
 
 
 @contextmanager
 def _started(folder: Path) -> Iterator[str]:
-    folder.mkdir()
     signer = trustme.CA()
     signer.cert_pem.write_to_path(str(folder / "ca.pem"))
     signer.private_key_pem.write_to_path(str(folder / "ca.key"))

@@ -1,7 +1,8 @@
 """One broker for all worker processes of a test run.
 
 The first process that asks for it starts it, and closes it once all others are done: each holds a shared lock on
-`NAME-users` for as long as it needs the broker, which the kernel takes back if the process dies.
+`NAME-users` for as long as it needs the broker, which the kernel takes back if the process dies. One that asks later
+waits until it is closed, and starts another.
 """
 
 from __future__ import annotations
@@ -46,3 +47,4 @@ def shared(folder: Path, name: str, started: Callable[[], AbstractContextManager
             fcntl.flock(starts, fcntl.LOCK_UN)
             yield text
             fcntl.flock(users, fcntl.LOCK_EX)
+            said.unlink()
