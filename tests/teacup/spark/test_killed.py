@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -45,10 +46,16 @@ class Daemon:
         self._connections: list[socket.socket] = []
 
     def worker(self) -> int:
-        """A new one; its process id."""
+        """A new one; its process id.
+
+        It gives that before it takes signals as a worker does: until then the SIGHUP of an ending daemon passes by it.
+        """
         connection = socket.create_connection(("127.0.0.1", self._port))
         self._connections.append(connection)
-        return int.from_bytes(connection.recv(4), "big")
+        pid = int.from_bytes(connection.recv(4), "big")
+        while _ignores_sighup(pid):
+            time.sleep(0.01)
+        return pid
 
     def kill(self, pid: int) -> None:
         """As Spark does with a worker that it no longer needs."""
@@ -65,6 +72,12 @@ class Daemon:
             connection.close()
         self.process.kill()
         self.process.communicate()
+
+
+def _ignores_sighup(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(mask, 16) & 1 << signal.SIGHUP - 1)
 
 
 @pytest.fixture
