@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.api.store import DelayStore
 from datadelay.model import Submission
 from datadelay.publish import Published, accept
+from deploy.dev.broker.lifeline import free_port
 from tests.support.api import ready_process
 
 TOKEN = "a-token-of-this-test-alone"
@@ -29,8 +29,7 @@ def server_process(
     database: str, folder: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """The server as users run it, ready to answer."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-c", SERVE, database, str(port)]
     url = f"http://127.0.0.1:{port}"
     variables = {WRITE_TOKEN_VARIABLE: TOKEN, **(environment or {})}

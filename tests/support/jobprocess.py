@@ -85,6 +85,7 @@ class JobProcess:
         """kill -9 for all its processes: driver, JVM and Python workers."""
         kill_session(self.process.pid)
         self.process.wait()
+        self._reader.join(5)
 
 
 def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from teacup.http.server.config import ServerKeys
 
-SOON_S, LATER_S = 0.4, 1.0
+SOON_S, LATER_S = 1.0, 1.5
 PATIENT: dict[str, Any] = {"header_within_s": 600.0, "body_within_s": 600.0, "answer_within_s": 600.0}
 """What a server ends nevertheless, it has not ended because of a time."""
 

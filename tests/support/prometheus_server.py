@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.dev.broker.lifeline import free_port
 from deploy.watch.manifests import RULES
 
 WITHIN_S = 240.0
@@ -32,9 +32,7 @@ def program(name: str) -> str:
 @contextmanager
 def prometheus(folder: Path, url: str) -> Iterator[str]:
     """Where a Prometheus answers that scrapes this URL every second."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     target = {"job_name": "teacup", "static_configs": [{"targets": [url.removeprefix("http://")]}]}
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},

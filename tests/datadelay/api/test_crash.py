@@ -67,7 +67,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(database: str, tmp_path: Path) -
             wait_until(lambda goals=goals: all(len(w.acknowledged) >= g for w, g in zip(writers, goals, strict=True)))
             process.send_signal(signal.SIGKILL)
             for thread in threads:
-                thread.join(20)
+                thread.join(60)
                 assert not thread.is_alive()
 
     with server_process(database, tmp_path) as (_, url):
@@ -98,7 +98,7 @@ def test_a_stop_finishes_what_is_under_way_and_leaves_the_file_to_the_next_serve
         with DelayClient(url, TOKEN) as client:
             client.submit(writer.submission(1))
         process.send_signal(signal.SIGTERM)
-        process.wait(15)
+        process.wait(60)
 
     with server_process(database, tmp_path) as (_, url), DelayClient(url, TOKEN) as client:
         assert [delay.topic for delay in client.list()] == ["topic"]

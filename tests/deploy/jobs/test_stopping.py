@@ -9,6 +9,7 @@ import time
 import pytest
 
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop
+from tests.support.waiting import wait_until
 
 
 def send(number: int) -> None:
@@ -43,7 +44,7 @@ def test_a_second_signal_later_stops_at_once() -> None:
         now_s[0] = 2 * SAME_REQUEST_S
         stop.at_once(lambda: calls.append(1))
         send(signal.SIGTERM)
-        time.sleep(0.1)
+        wait_until(lambda: calls)
         assert calls == [1]
         stop.at_once(None)
         with pytest.raises(KeyboardInterrupt):

@@ -51,7 +51,7 @@ def test_a_forked_process_starts_its_own():
     within(5.0, lambda: None)
     child = multiprocessing.get_context("fork").Process(target=_in_a_child)
     child.start()
-    child.join(20.0)
+    child.join(60)
     assert child.exitcode == 0
 
 

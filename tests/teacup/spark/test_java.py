@@ -69,7 +69,7 @@ def test_only_the_planners_of_this_jvm_are_ended(started: list[subprocess.Popen[
     ended = end_planners(os.getpid())
 
     assert sorted(ended) == sorted(process.pid for process in started[:2])
-    assert [process.wait(10) for process in started[:2]] == [-signal.SIGTERM] * 2
+    assert [process.wait(60) for process in started[:2]] == [-signal.SIGTERM] * 2
     assert [process.poll() for process in started[2:]] == [None, None]
 
 

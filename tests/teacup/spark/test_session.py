@@ -130,7 +130,8 @@ print(json.dumps({"path": path, "master": conf["spark.master"], "zone": zone, "s
 logging.basicConfig()
 logging.getLogger("teacup").setLevel(logging.DEBUG)
 session.warm_up()
-while not session.spark.sparkContext.statusTracker().getActiveJobsIds():
+at_most_s = time.monotonic() + 20  # a busy machine may miss it
+while time.monotonic() < at_most_s and not session.spark.sparkContext.statusTracker().getActiveJobsIds():
     time.sleep(0.005)
 session.close()
 """

@@ -38,10 +38,10 @@ class Wire:
         self._admin = AdminClient(self.direct)
         self.faulty = {
             "bootstrap.servers": proxy.bootstrap,
-            "transaction.timeout.ms": "4000",
+            "transaction.timeout.ms": "10000",
             "socket.timeout.ms": "1500",  # how long a client waits for an answer that never comes
             "request.timeout.ms": "1500",
-            "delivery.timeout.ms": "4000",
+            "delivery.timeout.ms": "10000",
             "log_level": "0",  # an abandoned producer looks for its broker until the tests end, in the midst of others
         }
 

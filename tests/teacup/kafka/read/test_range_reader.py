@@ -195,7 +195,7 @@ def test_records_of_an_open_transaction_are_not_in_reach(
         send(b"open", BASE_MS)
         ends = BrokerLog(topic, kafka).ends()[0]
         with pytest.raises(KafkaUnavailable, match=r"stuck at offset 2 .*end 3"):
-            read(RangeReader(topic, kafka, timeout_s=1), 0, 3)
+            read(RangeReader(topic, kafka, timeout_s=3), 0, 3)
     table = read(RangeReader(topic, kafka), 0, 3)
 
     assert (ends.stable, ends.high, ends.settled) == (2, 3, False)

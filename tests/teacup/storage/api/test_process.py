@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -45,16 +46,16 @@ class Writer:
     sent: int = 0
     acknowledged: list[bytes] = field(default_factory=list)
 
-    def run(self, url: str) -> None:
+    def run(self, url: str, process: subprocess.Popen[bytes]) -> None:
         """Writes until the server is gone."""
         with client(url, attempts=1) as storage:
-            while True:
+            while process.poll() is None:
                 keys = [b"%s-%d" % (self.name.encode(), number) for number in range(self.sent, self.sent + BATCH)]
                 self.sent += BATCH
                 try:
                     outcomes = storage.write("latest", [lasting(key) for key in keys])
                 except StorageError:
-                    return
+                    continue
                 self.acknowledged += [key for key, outcome in zip(keys, outcomes, strict=True) if outcome == OK]
 
 
@@ -67,14 +68,14 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path) -> None:
         with server_process(tmp_path) as (process, url):
             with client(url) as storage:
                 generations.add(storage.namespace("latest").generation)
-            threads = [threading.Thread(target=writer.run, args=(url,)) for writer in writers]
+            threads = [threading.Thread(target=writer.run, args=(url, process)) for writer in writers]
             for thread in threads:
                 thread.start()
             goals = [len(writer.acknowledged) + 3 * BATCH for writer in writers]
             wait_until(lambda goals=goals: all(len(w.acknowledged) >= g for w, g in zip(writers, goals, strict=True)))
             process.send_signal(signal.SIGKILL)
             for thread in threads:
-                thread.join(20)
+                thread.join(60)
 
     with server_process(tmp_path) as (_, url), client(url) as storage:
         generations.add(storage.namespace("latest").generation)
@@ -95,7 +96,7 @@ def test_a_stop_finishes_what_is_under_way(tmp_path: Path, workers: int) -> None
             body = ArrowCodec().encode_items([lasting(key) for key in keys])
             yield body[: len(body) // 2]
             begun.set()
-            assert go_on.wait(20)
+            assert go_on.wait(60)
             yield body[len(body) // 2 :]
 
         answers = []
@@ -107,12 +108,12 @@ def test_a_stop_finishes_what_is_under_way(tmp_path: Path, workers: int) -> None
 
         thread = threading.Thread(target=send)
         thread.start()
-        assert begun.wait(20)
+        assert begun.wait(60)
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: not is_ready(url))
         go_on.set()
-        thread.join(20)
-        code = process.wait(20)
+        thread.join(60)
+        code = process.wait(60)
 
     with server_process(tmp_path) as (_, url), client(url) as storage:
         found = storage.read("latest", keys)

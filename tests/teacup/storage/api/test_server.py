@@ -296,14 +296,14 @@ def test_more_requests_than_are_allowed_at_once_must_wait(store: DictBackend) ->
 
     def hold(operation: str) -> None:
         if operation == "read":
-            begun.wait(10)
-            assert go_on.wait(10)
+            begun.wait(60)
+            assert go_on.wait(60)
 
     store.before = hold
     body = JsonCodec().encode_keys([b"a"])
     with running_server(store, max_under_way=4) as narrow, ThreadPoolExecutor(3) as pool:
         under_way = [pool.submit(batch, narrow, "read", body) for _ in range(2)]
-        begun.wait(10)
+        begun.wait(60)
 
         refused = batch(narrow, "read", body)
         alive = call(narrow, "GET", "/livez", None)

@@ -66,7 +66,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(own_redis: Redis
             wait_until(lambda goal=goal: len(acknowledged) >= goal)
             own_redis.kill()
             for thread in threads:
-                thread.join(20)
+                thread.join(60)
             own_redis.start()
 
         assert generation(store) == before

@@ -266,10 +266,10 @@ def test_a_slow_answer_is_asked_for_again(server: RunningServer, store: DictBack
     def slow_at_first(operation: str) -> None:
         calls.append(operation)
         if len(calls) == 1:
-            assert go_on.wait(20)
+            assert go_on.wait(60)
 
     store.before = slow_at_first
-    client = server.client(read_timeout_s=0.5)
+    client = server.client(read_timeout_s=2)
 
     outcomes = client.write("latest", [item()])
     go_on.set()
