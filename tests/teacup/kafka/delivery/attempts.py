@@ -6,12 +6,23 @@ from teacup.kafka.delivery.delivery import ExactlyOnce
 from teacup.kafka.delivery.receipt import Batch
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read.range_reader import RangeReader
+from tests.support.waiting import wait_until
 
 BATCH = Batch("g", 1, "d")
+MARKED_WITHIN_S = 30.0  # less than a transaction of the tests may last
 
 
 def committed(kafka, topic):
-    """The values that a reader of committed records sees."""
+    """The values that a reader of committed records sees once no transaction is open.
+
+    A commit is answered before its markers are in all partitions.
+    """
+    wait_until(lambda: is_settled(kafka, topic), within_s=MARKED_WITHIN_S)
+    return visible(kafka, topic)
+
+
+def visible(kafka, topic):
+    """The values that a reader of committed records sees now."""
     log, reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
     try:
         return [

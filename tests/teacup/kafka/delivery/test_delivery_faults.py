@@ -6,10 +6,8 @@ Every test asserts that its fault fired: a fault that hit nothing proves nothing
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -19,14 +17,12 @@ from teacup.kafka.delivery.delivery import AtLeastOnce, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
 from teacup.kafka.errors import KafkaIOError, KafkaUnavailable
-from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.write import writer
 from tests.support.wireproxy import Action, Api, Fault, Side, WireProxy
-from tests.teacup.kafka.delivery.attempts import committed
+from tests.teacup.kafka.delivery.attempts import committed, visible
 
 VALUES = [b"%d" % i for i in range(50)]
 FIRST, SECOND = VALUES[:30], VALUES[30:]
-MARKED_WITHIN_S = 30.0
 
 
 class Wire:
@@ -50,15 +46,6 @@ class Wire:
         topic = f"out-{uuid.uuid4().hex[:8]}"
         self._admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(60)
         return OutputBucket(f"job-{topic}", 0, topic)
-
-
-def settled(wire: Wire, topic: str) -> list[bytes]:
-    """What committed readers see once the brokers have marked what was acknowledged to be committed."""
-    deadline = time.monotonic() + MARKED_WITHIN_S
-    with closing(BrokerLog(topic, wire.direct)) as log:
-        while any(ends.stable < ends.high for ends in log.ends().values()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    return committed(wire.direct, topic)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +101,7 @@ def delivered(wire: Wire, bucket: OutputBucket, attempts: int = 6) -> list[BaseE
         except KafkaIOError as error:
             failures.append(error)
             attempt.delivery.abandon()
-            assert committed(wire.direct, bucket.topic) in ([], VALUES)  # all of it, or nothing
+            assert visible(wire.direct, bucket.topic) in ([], VALUES)  # all of it, or nothing
         else:
             return failures
     raise AssertionError(f"not delivered in {attempts} attempts: {failures}")
@@ -140,7 +127,7 @@ def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transacti
 
     assert held.fired >= 1
     assert seen_amid == []
-    assert settled(wire, bucket.topic) == VALUES
+    assert committed(wire.direct, bucket.topic) == VALUES
 
 
 def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_batchs_transaction(wire: Wire) -> None:
@@ -157,7 +144,7 @@ def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_batchs_tr
 
     assert held.fired == 1
     assert seen_amid == VALUES
-    assert settled(wire, bucket.topic) == VALUES * 2
+    assert committed(wire.direct, bucket.topic) == VALUES * 2
 
 
 def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_part(wire: Wire) -> None:
@@ -175,7 +162,7 @@ def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_part(wire
 
     assert held.fired == 1
     assert seen_amid == FIRST
-    assert settled(wire, bucket.topic) == VALUES
+    assert committed(wire.direct, bucket.topic) == VALUES
 
 
 def _released_amid(wire: Wire, bucket: OutputBucket, held: Fault, attempt: Attempt) -> list[bytes]:
@@ -184,7 +171,7 @@ def _released_amid(wire: Wire, bucket: OutputBucket, held: Fault, attempt: Attem
     answered = wire.proxy.inject(Api.END_TXN, Side.RESPONSE, Action.DELAY)
     held.release()
     answered.wait()
-    return committed(wire.direct, bucket.topic)
+    return visible(wire.direct, bucket.topic)
 
 
 RESPONSES = [
@@ -209,7 +196,7 @@ def test_a_lost_response_loses_and_duplicates_nothing(wire: Wire, api: Api, acti
     delivered(wire, bucket)
 
     assert lost.fired == 1
-    assert settled(wire, bucket.topic) == VALUES
+    assert committed(wire.direct, bucket.topic) == VALUES
 
 
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN])
@@ -221,7 +208,7 @@ def test_a_lost_request_loses_and_duplicates_nothing(wire: Wire, api: Api) -> No
     delivered(wire, bucket)
 
     assert lost.fired == 1
-    assert settled(wire, bucket.topic) == VALUES
+    assert committed(wire.direct, bucket.topic) == VALUES
 
 
 def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire) -> None:
@@ -239,7 +226,7 @@ def test_a_commit_whose_answers_are_all_lost_is_seen_from_the_receipt(wire: Wire
 
     assert lost.fired >= 1
     assert second.delivery.written_so_far().done
-    assert settled(wire, bucket.topic) == VALUES
+    assert committed(wire.direct, bucket.topic) == VALUES
 
 
 @pytest.mark.parametrize(
@@ -270,12 +257,12 @@ def test_connections_that_go_half_open_lose_and_duplicate_nothing(wire: Wire, wh
         attempt.commit()
     attempt.delivery.abandon()
     assert wire.proxy.swallowed > before
-    assert committed(wire.direct, bucket.topic) == []
+    assert visible(wire.direct, bucket.topic) == []
     wire.proxy.speak()
 
     delivered(wire, bucket)
 
-    assert settled(wire, bucket.topic) == VALUES
+    assert committed(wire.direct, bucket.topic) == VALUES
 
 
 def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> None:
@@ -294,7 +281,7 @@ def test_every_third_response_lost_still_gives_every_batch_once(wire: Wire) -> N
                 attempt.delivery.abandon()
 
     assert [fault.fired for fault in faults] == [1] * 5
-    assert settled(wire, bucket.topic) == VALUES * 5
+    assert committed(wire.direct, bucket.topic) == VALUES * 5
 
 
 @pytest.mark.parametrize("action", [Action.CUT, pytest.param(Action.DROP, marks=pytest.mark.slow)])
@@ -308,7 +295,7 @@ def test_at_least_once_a_lost_answer_makes_no_duplicates_within_an_attempt(wire:
     delivery.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
 
     assert lost.fired == 1
-    assert settled(wire, bucket.topic) == VALUES
+    assert committed(wire.direct, bucket.topic) == VALUES
     delivery.abandon()
 
 
@@ -329,5 +316,5 @@ def test_at_least_once_a_half_open_connection_fails_the_attempt_and_loses_nothin
     second.write(bucket.topic, None, VALUES, None, [0] * len(VALUES))
     second.commit(len(VALUES), {bucket.topic: len(VALUES)}, done=True)
 
-    assert set(settled(wire, bucket.topic)) == set(VALUES)
+    assert set(committed(wire.direct, bucket.topic)) == set(VALUES)
     second.abandon()
