@@ -226,8 +226,8 @@ def test_accounts_that_do_not_add_up_commit_nothing(kafka, bucket):
 
     delivery.abandon()
     settle(kafka, [bucket])
-    assert committed(kafka, bucket.topic) == []
     assert is_settled(kafka, bucket.topic)
+    assert committed(kafka, bucket.topic) == []
 
 
 def test_settling_aborts_what_a_dead_job_left_open(kafka, bucket):

@@ -122,8 +122,8 @@ def test_a_producer_is_abandoned_when_no_broker_answers(own: Own, monkeypatch: p
     own.broker.resume()
 
     settle(own.kafka, [bucket])
-    assert committed(own.kafka, bucket.topic) == []
     assert is_settled(own.kafka, bucket.topic)
+    assert committed(own.kafka, bucket.topic) == []
 
 
 @pytest.mark.usefixtures("path")
