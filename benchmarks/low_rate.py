@@ -158,7 +158,7 @@ def measure(system: str, asked: argparse.Namespace, folder: Path, broker: Broker
     reader = CommittedReader(broker.bootstrap, asked.partitions)
     try:
         started(job, reader, broker.bootstrap)
-        phases = [run_phase(broker.bootstrap, job, int(rate), asked.seconds) for rate in asked.rates.split(",")]
+        phases = [run_phase(broker.bootstrap, job, rate, asked.seconds) for rate in asked.rates]
         job.send_signal(signal.SIGTERM)
         code = job.wait(120)
         if code not in ENDED_BY_SIGTERM:
@@ -181,9 +181,15 @@ def started(job: subprocess.Popen[bytes], reader: CommittedReader, bootstrap: st
         produce(bootstrap, 500, 1.0)
 
 
+def numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.low_rate", description="What a live job costs.")
-    parser.add_argument("--rates", default="0,500,5000,50000", help="records per second, left and right together")
+    parser.add_argument(
+        "--rates", type=numbers, default="0,500,5000,50000", help="records per second, left and right together"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="of each rate")
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--every-ms", type=int, default=0, help="`trigger.every` of the job")
