@@ -363,11 +363,13 @@ def grown(counted: list[tuple[str, Mapping[str, int]]]) -> list[str]:
     A killed broker or worker leaves more files for a while than one that was paused.
     """
     quarter = len(counted) // 4
-    quarters = [_by_fault(counted[-2 * quarter : -quarter]), _by_fault(counted[-quarter:])] if quarter else [{}, {}]
-    both = quarters[0].keys() & quarters[1].keys()
+    if not quarter:
+        return []
+    before, last = _by_fault(counted[-2 * quarter : -quarter]), _by_fault(counted[-quarter:])
+    both = before.keys() & last.keys()
     found = []
     for what in counted[0][1] if both else ():
-        was, now = (mean(median(counts[what] for counts in faults[name]) for name in both) for faults in quarters)
+        was, now = (mean(median(counts[what] for counts in faults[name]) for name in both) for faults in (before, last))
         if now > GROWTH * was and now > was + 2:
             found.append(f"{what} have grown: {was:,.0f}, then {now:,.0f}")
     return found

@@ -16,6 +16,7 @@ import yaml
 
 from teacup.base.errors import ExitCode
 from tests.support.leftovers import kill_session, kill_session_with_us, of_session
+from tests.support.signals import catches
 from tests.support.waiting import wait_until
 
 HOSTILE = {"deploy/__init__.py": "raise SystemExit('not ours')", "grp.py": "raise SystemExit('not ours')"}
@@ -63,12 +64,6 @@ def started(path: Path) -> subprocess.Popen[str]:
     while not catches(process.pid, signal.SIGTERM):
         assert process.poll() is None, process.communicate()
     return process
-
-
-def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for this signal."""
-    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
-    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 
 
 def stopped(path: Path, wait: Callable[[], None], number: int, *, group: bool) -> None:

@@ -24,14 +24,14 @@ STEP_S = 2 * 3_600
 FOR_GOOD_S = 75
 """Longer than it takes until a clock that was set is believed."""
 NAMED = {
-    "api": "the wall clock has jumped by 7",
-    "delays": "the wall clock has jumped by 7",
-    "feeder": "the wall clock has jumped by 7",
-    "join": "the wall clock has jumped by 7",
-    "server": "its clock differs by",
-    "collector": "set the collector's clock",
+    "api": ["the wall clock has jumped by 7"],
+    "delays": ["the wall clock has jumped by 7"],
+    "feeder": ["the wall clock has jumped by 7"],
+    "join": ["the wall clock has jumped by 7", "ahead of the clock of this machine"],
+    "server": ["its clock differs by"],
+    "collector": ["set the collector's clock"],
 }
-"""What is logged about the clock of each part."""
+"""What is logged about the clock of each part: a join says the second while it looks keys up, and plans nothing."""
 
 
 @contextmanager
@@ -93,4 +93,4 @@ def test_whatever_one_clock_does_no_row_is_wrong(
 
     assert rows == traffic.expected
     if lasts_s >= 30:
-        assert NAMED[part] in logged
+        assert any(words in logged for words in NAMED[part])

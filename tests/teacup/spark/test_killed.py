@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from teacup.spark.java import how_ended
+from tests.support.signals import ignores
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ class Daemon:
         connection = socket.create_connection(("127.0.0.1", self._port))
         self._connections.append(connection)
         pid = int.from_bytes(connection.recv(4), "big")
-        while _ignores_sighup(pid):
+        while ignores(pid, signal.SIGHUP):
             time.sleep(0.01)
         return pid
 
@@ -72,12 +72,6 @@ class Daemon:
             connection.close()
         self.process.kill()
         self.process.communicate()
-
-
-def _ignores_sighup(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
-    (mask,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
-    return bool(int(mask, 16) & 1 << signal.SIGHUP - 1)
 
 
 @pytest.fixture

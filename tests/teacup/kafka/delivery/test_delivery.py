@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 import pytest
@@ -13,6 +12,7 @@ from teacup.kafka.delivery.receipt import Batch, Receipt
 from teacup.kafka.errors import BatchDiffers, DeliveryFailed, KafkaIOError, ReceiptRefused, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
+from tests.support.waiting import wait_until
 from tests.teacup.kafka.delivery.attempts import BATCH, attempt, committed, is_settled
 
 
@@ -124,10 +124,7 @@ def test_a_transaction_that_lasts_too_long_is_reported_with_its_remedy(kafka, bu
     slow = TransactionalWriter({**kafka, "transaction.timeout.ms": "3000"}, bucket)
     slow.write(bucket.topic, None, [b"row"], None, [0])
     slow.writer.flush()
-    deadline = time.monotonic() + 60
-    while not is_settled(kafka, bucket.topic):
-        assert time.monotonic() < deadline, "the broker leaves the transaction open"
-        time.sleep(0.05)
+    wait_until(lambda: is_settled(kafka, bucket.topic), lambda: "the broker leaves the transaction open")
 
     with pytest.raises(KafkaIOError, match=r"transaction.timeout.ms` \(3000\)"):
         slow.commit(Receipt("g", 1, "d", 1, True), {})
