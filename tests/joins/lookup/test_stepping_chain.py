@@ -27,7 +27,7 @@ NAMED = {
     "api": ["the wall clock has jumped by 7"],
     "delays": ["the wall clock has jumped by 7"],
     "feeder": ["the wall clock has jumped by 7"],
-    "join": ["the wall clock has jumped by 7", "ahead of the clock of this machine"],
+    "join": ["the wall clock has jumped by 7", "the clock of the storage API is 7"],
     "server": ["its clock differs by"],
     "collector": ["set the collector's clock"],
 }

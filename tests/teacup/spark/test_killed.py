@@ -15,6 +15,7 @@ import pytest
 
 from teacup.spark.java import how_ended
 from tests.support.signals import ignores
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,7 @@ class Daemon:
         connection = socket.create_connection(("127.0.0.1", self._port))
         self._connections.append(connection)
         pid = int.from_bytes(connection.recv(4), "big")
-        while ignores(pid, signal.SIGHUP):
-            time.sleep(0.01)
+        wait_until(lambda: not ignores(pid, signal.SIGHUP))
         return pid
 
     def kill(self, pid: int) -> None:
