@@ -46,9 +46,13 @@ class Writing:
         self._written[topic] = self._written.get(topic, 0) + count
         return count
 
-    def part_is_full(self, *, gap: bool) -> bool:
-        """Returns whether to `commit` now although rows will follow; gap: they may follow much later."""
-        return self._delivery.part_is_full(gap=gap)
+    def part_is_full(self) -> bool:
+        """Returns whether to `commit` before more rows are written."""
+        return self._delivery.part_is_full()
+
+    def part_is_due(self, *, gap: bool) -> bool:
+        """Returns whether to `commit` now: more rows may come too late; gap: they may come much later."""
+        return self._delivery.part_is_due(gap=gap)
 
     def commit(self, rows: int, *, done: bool, reached: str) -> Mapping[str, int]:
         """Commits like `Delivery.commit`."""

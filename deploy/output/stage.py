@@ -115,6 +115,8 @@ class BucketSink:
             self._take(rows)
 
     def _take(self, rows: pl.DataFrame) -> None:
+        if self._writing.part_is_full():
+            self._commit(done=False)
         before = self._accounts.received
         first = self._accounts.receive(rows)
         self._reached = about(rows[-1])
@@ -138,7 +140,7 @@ class BucketSink:
         gap = self._accounts.results == had_results and (
             had_results == 0 or not join_kind_of(self._spec).repeats_exactly
         )
-        if self._writing.part_is_full(gap=gap):
+        if self._writing.part_is_due(gap=gap):
             self._commit(done=False)
 
     def close(self, summary: C) -> DeliveredBatch[C]:

@@ -80,8 +80,12 @@ class Delivery(Protocol):
         """
         ...
 
-    def part_is_full(self, *, gap: bool = False) -> bool:
-        """Returns whether to `commit` now although rows will follow; gap: they may follow much later."""
+    def part_is_full(self) -> bool:
+        """Returns whether to `commit` before more rows are written; without more, this part goes with the last ones."""
+        ...
+
+    def part_is_due(self, *, gap: bool = False) -> bool:
+        """Returns whether to `commit` now: more rows may come too late; gap: they may come much later."""
         ...
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
@@ -116,7 +120,10 @@ class AtLeastOnce:
         failpoint("producing")
         return count
 
-    def part_is_full(self, *, gap: bool = False) -> bool:
+    def part_is_full(self) -> bool:
+        return False
+
+    def part_is_due(self, *, gap: bool = False) -> bool:
         return False
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
@@ -170,11 +177,15 @@ class ExactlyOnce:
         failpoint("producing")
         return count
 
-    def part_is_full(self, *, gap: bool = False) -> bool:
-        """Decides by size, or because rows come so slowly that the next ones might come after the time-out."""
+    def part_is_full(self) -> bool:
+        """Decides by size."""
+        return self._in_parts and self._bytes >= PART_BYTES
+
+    def part_is_due(self, *, gap: bool = False) -> bool:
+        """Also if rows come so slowly that the next ones might come after the time-out."""
         since_ms = self._now_ms() - self._committed_ms
         slow = since_ms > PART_OF_TIMEOUT * 1_000 * self._transactions.timeout_s
-        return self._in_parts and self._transactions.begun and (self._bytes >= PART_BYTES or slow or gap)
+        return self._in_parts and self._transactions.begun and (slow or gap)
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
         transactions, was = self._transactions, self.written_so_far()

@@ -36,7 +36,10 @@ class Noted(Writing):
     def written_so_far(self) -> WrittenSoFar:
         return self.found
 
-    def part_is_full(self, *, gap: bool) -> bool:
+    def part_is_full(self) -> bool:
+        return False
+
+    def part_is_due(self, *, gap: bool) -> bool:
         return False
 
     def commit(self, rows: int, *, done: bool, reached: str) -> Mapping[str, int]:

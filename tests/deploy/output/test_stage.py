@@ -161,7 +161,7 @@ def test_a_batch_that_was_written_in_part_continues_behind_it(
     whole = [rows_about([0, 1, 2]), rows_about([3, 4])]
 
     with pytest.raises(ZeroDivisionError):
-        delivered(kafka, topic, failing_after(ticket_with(whole[0], 5, 5), 2))
+        delivered(kafka, topic, failing_after(in_frames(5, *whole), 3))
     with pytest.raises(ReceiptRefused, match=r"left 0:2; .* left 0:1"):
         delivered(kafka, topic, ticket_with(pl.concat([rows_about([7]), *whole]), 5, 6))
     done = delivered(kafka, topic, ticket_with(pl.concat(whole), 5, 5))
@@ -178,7 +178,7 @@ def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
     monkeypatch.setattr(delivery, "PART_BYTES", 1)
 
     with pytest.raises(ZeroDivisionError):
-        delivered(kafka, topic, failing_after(ticket_with(rows_about([0, 1, 2]), 5, 5), 2))
+        delivered(kafka, topic, failing_after(in_frames(5, rows_about([0, 1, 2]), rows_about([3, 4])), 3))
 
     with pytest.raises(ReceiptRefused, match=r"left 0:2; .* no record"):
         delivered(kafka, topic, ticket_with(rows_about([0, 1]), 2, 2))
@@ -198,6 +198,32 @@ def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
 
     assert (in_then, done.delivered_before) == (1, 1)
     assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == ["0:1", "0:2"]
+
+
+def test_rows_that_fill_a_transaction_are_committed_once_more_follow(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or with the batch: an empty transaction at once behind another one would wait for that one's markers."""
+    monkeypatch.setattr(delivery, "PART_BYTES", 1)
+    committing, really = [], delivery.TransactionalWriter.commit
+
+    def commit(self: Any, receipt: Any, written: Mapping[str, int]) -> None:
+        committing.append((receipt.rows, receipt.done, dict(written)))
+        really(self, receipt, written)
+
+    monkeypatch.setattr(delivery.TransactionalWriter, "commit", commit)
+    topic = topic_factory()
+
+    delivered(kafka, topic, in_frames(5, rows_about([0, 1, 2]), rows_about([3, 4])))
+
+    assert committing == [(3, False, {topic: 3}), (5, True, {topic: 2})]
+
+
+def in_frames(lefts: int, *frames: pl.DataFrame) -> Iterator[Item[BucketSummary]]:
+    """A ticket whose rows come in these frames."""
+    rows = pl.concat(frames)
+    begin, _, end = ticket_with(rows, lefts, len(rows))
+    return iter([begin, *map(Rows, frames), end])
 
 
 def failing_after(items: Iterator[Item[BucketSummary]], count: int) -> Iterator[Item[BucketSummary]]:
@@ -245,13 +271,9 @@ def test_a_late_record_has_one_copy_however_many_rows_it_has(
         right_partition=pl.lit(0, dtype=pl.Int32),
     )
 
-    def ticket(first: int) -> Iterator[Item[BucketSummary]]:
-        begin, _, end = ticket_with(rows, 3, 5)
-        return iter([begin, Rows(rows[:first]), Rows(rows[first:]), end])
-
     with pytest.raises(ZeroDivisionError):
-        delivered(kafka, topic, failing_after(ticket(2), 2), late=side)
-    done = delivered(kafka, topic, ticket(3), late=side)
+        delivered(kafka, topic, failing_after(in_frames(3, rows[:2], rows[2:]), 3), late=side)
+    done = delivered(kafka, topic, in_frames(3, rows[:3], rows[3:]), late=side)
 
     assert done.delivered_before == 2
     assert [copy["headers"]["teacup.left"] for copy in committed(kafka, side, topic)] == ["0:1", "0:2"]
@@ -333,7 +355,7 @@ def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
     ]
 
     with pytest.raises(ZeroDivisionError):
-        delivered(kafka, topic, failing_after(ticket_with(parts[0], 5, 5), 2), dead_letter=side)
+        delivered(kafka, topic, failing_after(in_frames(5, *parts), 3), dead_letter=side)
     done = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=side)
 
     assert done.delivered_before == 3

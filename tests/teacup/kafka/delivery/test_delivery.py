@@ -80,16 +80,16 @@ def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
     """The brokers abort a long transaction: with a slow store a large batch would never be delivered."""
     clock_ms = [0]
     delivery = ExactlyOnce({**kafka, "transaction.timeout.ms": "10000"}, bucket, BATCH, lambda: clock_ms[0])
-    full = []
+    due = []
 
     for row in range(4):
         clock_ms[0] += 2_000
         delivery.write(bucket.topic, None, [b"%d" % row], None, [0])
-        full.append(delivery.part_is_full())
-        if full[-1]:
+        due.append(delivery.part_is_due())
+        if due[-1]:
             delivery.commit(row + 1, {bucket.topic: 2}, done=row == 3)
 
-    assert full == [False, True, False, True]
+    assert due == [False, True, False, True]
     assert committed(kafka, bucket.topic) == [b"0", b"1", b"2", b"3"]
 
 
