@@ -72,7 +72,7 @@ class Violated(Exception):
 
 
 def write_traffic(bootstrap: str, rate: int, ending: Any, written: Synchronized[int]) -> None:
-    """Writes both topics until it is told to end; `written`: how many left records so far."""
+    """Writes to both topics until `ending` is set; `written` counts the left records."""
     writer = TopicWriter({"bootstrap.servers": bootstrap, "delivery.timeout.ms": "600000", "linger.ms": "5"})
     waiting: deque[tuple[int, Numbers]] = deque()
     made, owed, last_s = 0, 0.0, time.monotonic()

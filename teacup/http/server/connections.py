@@ -229,7 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class TlsServer:
-    """Stands in place of an event loop's server: as much of one as uvicorn uses."""
+    """A server as an event loop makes them, with only the methods that uvicorn calls."""
 
     def __init__(
         self,

@@ -182,7 +182,7 @@ class ExactlyOnce:
         return self._in_parts and self._bytes >= PART_BYTES
 
     def part_is_due(self, *, gap: bool = False) -> bool:
-        """Also if rows come so slowly that the next ones might come after the time-out."""
+        """Decides by the gap, and by time: slow rows are followed by others that may come after the time-out."""
         since_ms = self._now_ms() - self._committed_ms
         slow = since_ms > PART_OF_TIMEOUT * 1_000 * self._transactions.timeout_s
         return self._in_parts and self._transactions.begun and (slow or gap)

@@ -110,7 +110,7 @@ def test_a_licence_that_is_not_allowed_is_named() -> None:
 
 
 def test_an_index_that_knows_no_package_has_audited_nothing() -> None:
-    """A mirror without advisories: `No known vulnerabilities found` would be no news."""
+    """A mirror without advisories: its `No known vulnerabilities found` proves nothing."""
     report = {
         "dependencies": [
             {"name": "a", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1"]}]},
