@@ -128,10 +128,12 @@ def wait(number):
     while workers.running() != number:
         time.sleep(0.01)
 
+told, tell = os.pipe()  # a worker may run before it is counted
 first = fork(lambda: time.sleep(60))
-second = fork(lambda: (wait(1), print("in a worker:", workers.running(), flush=True)))
+second = fork(lambda: (os.read(told, 1), wait(1), print("in a worker:", workers.running(), flush=True)))
 third = fork(lambda: os.waitpid(fork(lambda: None), 0))
 wait(2)
+os.write(tell, b"go")
 os.kill(first, signal.SIGKILL)
 wait(0)
 print("in the daemon:", workers.running())
