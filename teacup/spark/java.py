@@ -11,6 +11,10 @@ holds no compiled code, so each of the five processes of a query's start compile
 after the other. In this home the zip is missing, and they import the installed package, which is the same.
 `local-cluster` writes into `$SPARK_HOME/work`, and no property changes that: it gets a temporary home of its own.
 
+Spark's machine learning is missing there, too: each session registers its functions by Scala's reflection, which takes
+half a second of a start with the archive of classes, and over a second without. Whoever calls it from SQL expressions
+adds its jar by `spark.jars`, or names a SPARK_HOME.
+
 It loads Spark's classes from their archive, if that was written (`teacup.spark.class_archive`).
 
 Once a query is planned, the processes that Spark started to plan it are ended: they keep 120 MB that nothing needs
@@ -112,7 +116,7 @@ def temporary_folder() -> dict[str, str]:
     return {} if folder == _JAVAS_TMP else {"java.io.tmpdir": folder}
 
 
-_LINKED = ("bin", "jars", "sbin")
+_LEFT_OUT = "spark-mllib_"
 
 
 def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool = True) -> None:
@@ -134,19 +138,19 @@ def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool =
 
 
 def spark_home(folder: Path) -> Path:
-    """Returns the home of the installed PySpark in `folder`, created if it does not exist yet. Raises `OSError`."""
+    """Returns the home of the installed PySpark in `folder`; what is missing there is linked. Raises `OSError`."""
     distribution = importlib.metadata.distribution("pyspark")
     installed = Path(str(distribution.locate_file("pyspark"))).resolve()
-    digest = hashlib.sha256(str(installed).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{installed} without {_LEFT_OUT}".encode()).hexdigest()[:12]
     home = folder / f"{distribution.version}-{digest}"
-    if all((home / name).exists() for name in _LINKED):
-        return home  # perhaps in a folder that is read only
-    home.mkdir(parents=True, exist_ok=True)
-    for name in _LINKED:
-        try:
-            (home / name).symlink_to(installed / name)
-        except FileExistsError:
-            continue  # created earlier, or by another process just now
+    jars = [jar for jar in (installed / "jars").iterdir() if not jar.name.startswith(_LEFT_OUT)]
+    links = [home / part.relative_to(installed) for part in (installed / "bin", installed / "sbin", *jars)]
+    missing = [link for link in links if not link.exists()]
+    if missing:  # otherwise the folder may be read only
+        (home / "jars").mkdir(parents=True, exist_ok=True)
+    for link in missing:
+        with suppress(FileExistsError):  # another process has made it just now
+            link.symlink_to(installed / link.relative_to(home))
     return home
 
 
@@ -154,7 +158,8 @@ def spark_home(folder: Path) -> Path:
 # its own address, only what is used is read, and most of that is not copied.
 _MAPPED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-_SOURCE_OF_CLASSES = "a Python data source under availableNow"  # a different training run means a different archive
+# A different training run, and other jars, mean a different archive.
+_SOURCE_OF_CLASSES = f"a Python data source under availableNow, no {_LEFT_OUT}"
 
 
 def archive_options() -> tuple[str, ...]:

@@ -20,8 +20,21 @@ def test_the_home_has_what_starts_a_jvm_and_no_zipped_sources(tmp_path: Path) ->
 
     assert (home / "bin" / "spark-submit").is_file()
     assert any((home / "jars").glob("spark-core_*.jar"))
+    assert not any((home / "jars").glob("spark-mllib_*.jar"))
     assert not (home / "python").exists()
     assert spark_home(tmp_path) == home
+
+
+def test_what_was_removed_from_a_home_is_there_again(tmp_path: Path) -> None:
+    """As by what cleans temporary folders: a JVM with some of Spark's classes would fail anywhere."""
+    home = spark_home(tmp_path)
+    jar = next((home / "jars").glob("spark-core_*.jar"))
+    jar.unlink()
+    (home / "bin").unlink()
+
+    assert spark_home(tmp_path) == home
+    assert jar.is_file()
+    assert (home / "bin" / "spark-submit").is_file()
 
 
 def test_a_home_that_spark_writes_into_is_not_the_cached_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
