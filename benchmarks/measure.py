@@ -19,6 +19,7 @@ in the tree. The broker is not included.
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -35,6 +36,7 @@ import psutil
 from teacup.spark.checkpoint import SparkLogs
 
 QUARTER = 0.25
+CLAIMED_BYTES = 6 << 30  # a scale of 0.5 writes 1 GB into the page cache, and its processes have 1.5 GB
 SAMPLE_EVERY_S = 2.0  # reading smaps slows the processes down: sampled more often, it would dominate
 
 
@@ -207,6 +209,18 @@ def child_environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return {**os.environ, **python, "PYTHONPATH": path}
+
+
+def claim_memory() -> None:
+    """Touches free memory, a third of it and at most 6 GiB, and frees it again: what runs next finds pages there.
+
+    A virtual machine's host takes free pages back, and gives them again one by one: a page that is written to for the
+    first time since then costs microseconds. Which run of a benchmark pays for that is chance.
+    """
+    size = min(psutil.virtual_memory().available // 3, CLAIMED_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
+    with mmap.mmap(-1, size) as memory:
+        for page in range(0, size, mmap.PAGESIZE):
+            memory[page] = 1
 
 
 def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, str] | None = None) -> Run:

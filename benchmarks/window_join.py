@@ -40,7 +40,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.commandline import broker_and_folder, chosen, machine, promise_line
-from benchmarks.measure import Footprint, Progress, Run, Speed, median_run, progress_of_checkpoint, run, speed
+from benchmarks.measure import (
+    Footprint,
+    Progress,
+    Run,
+    Speed,
+    claim_memory,
+    median_run,
+    progress_of_checkpoint,
+    run,
+    speed,
+)
 from benchmarks.ours import spec_of
 from benchmarks.workload import (
     BEFORE_MS,
@@ -159,6 +169,7 @@ class Bench:
     def _run(self, name: str, module: str, *arguments: str) -> tuple[Run, dict[str, Any]]:
         out = self.folder / f"{name}.json"
         command = [sys.executable, "-m", module, "--work", str(self._work_file), "--out", str(out), *arguments]
+        claim_memory()
         done = run(command, self.folder / f"{name}.log", TIMEOUT_S)
         return done, json.loads(out.read_text())
 
