@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml $(wildcard teacup/kafka/native/c/*)
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
 	@$(BIN)/python -m deploy.dev.broker.jars >/dev/null
 
-jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (160 MB in the cache): jobs start in half the CPU time
+jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (150 MB in the cache): jobs start in half the CPU time
 	@$(BIN)/python -m teacup.spark.class_archive
 
 browser: ## headless Chromium for the test of the page, where it is missing

@@ -46,6 +46,7 @@ from benchmarks.measure import (
     Speed,
     Watch,
     child_environment,
+    claim_memory,
     end_tree,
     median_run,
     speed,
@@ -249,6 +250,7 @@ class Result:
 def measure(name: str, work: Work, truth: pl.DataFrame, folder: Path, at_most_s: float) -> Result:
     topic = f"rival-{folder.name}"
     create_topic(work.bootstrap, topic, LOG_APPEND_TIME)
+    claim_memory()
     done = drain(name, work, topic, folder, at_most_s)
     rows = read_rows(work, topic)
     if name == "streams":

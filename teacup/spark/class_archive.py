@@ -1,6 +1,6 @@
 """Spark's classes in the JVM's memory format: loading 15,000 classes takes half of a job's start.
 
-    python -m teacup.spark.class_archive   writes the archive into the cache folder (160 MB), once per Spark and Java
+    python -m teacup.spark.class_archive   writes the archive into the cache folder (150 MB), once per Spark and Java
 
 A session on a local master uses it if it exists. The JVM checks by itself that the archive was written by the same Java
 over the same jars, and otherwise starts without it (JEP 350, dynamic class-data sharing).
