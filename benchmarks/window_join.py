@@ -268,7 +268,7 @@ def promises(results: Sequence[Result], runs: Mapping[str, Sequence[Result]]) ->
             lines.append(promise_line(start_s <= 10, f"{name}: start {start_s:.1f} s, at most 10"))
         if "first_row_s" in result.details:
             first_s = result.details["first_row_s"]
-            lines.append(promise_line(first_s <= 8, f"{name}: first joined row after {first_s:.1f} s, at most 8"))
+            lines.append(promise_line(first_s <= 5, f"{name}: first joined row after {first_s:.1f} s, at most 5"))
     return lines
 
 

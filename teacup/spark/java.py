@@ -11,9 +11,9 @@ holds no compiled code, so each of the five processes of a query's start compile
 after the other. In this home the zip is missing, and they import the installed package, which is the same.
 `local-cluster` writes into `$SPARK_HOME/work`, and no property changes that: it gets a temporary home of its own.
 
-Spark's machine learning is missing there, too: each session registers its functions by Scala's reflection, which takes
-half a second of a start with the archive of classes, and over a second without. Whoever calls it from SQL expressions
-adds its jar by `spark.jars`, or names a SPARK_HOME.
+MLlib is missing there, too: each session registers its functions, which no SQL expression can call, by Scala's
+reflection. That takes half a second of a start with the archive of classes, and over a second without. Classes of a
+user's own that need MLlib get it by `spark.jars`, or by a SPARK_HOME.
 
 It loads Spark's classes from their archive, if that was written (`teacup.spark.class_archive`).
 
