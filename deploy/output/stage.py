@@ -136,10 +136,11 @@ class BucketSink:
             rows, first = rows_where(rows, ~stay), first[~stay]
         if len(rows):
             self._router.route(rows, first)
-        # After rows for side topics, all of right may have to be read, or a store to answer, before a result follows.
-        gap = self._accounts.results == had_results and (
-            had_results == 0 or not join_kind_of(self._spec).repeats_exactly
-        )
+        # After rows for side topics all of right may have to be read before a result follows; a look-up waits for its
+        # store, which may not answer.
+        looks_up = not join_kind_of(self._spec).repeats_exactly
+        no_result = self._accounts.results == had_results and (had_results == 0 or looks_up)
+        gap = no_result or (looks_up and self._writing.part_is_full())
         if self._writing.part_is_due(gap=gap):
             self._commit(done=False)
 

@@ -25,6 +25,7 @@ needs one and finds it gone.
 from __future__ import annotations
 
 import atexit
+import errno
 import hashlib
 import importlib.metadata
 import logging
@@ -138,19 +139,30 @@ def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool =
 
 
 def spark_home(folder: Path) -> Path:
-    """Returns the home of the installed PySpark in `folder`; what is missing there is linked. Raises `OSError`."""
+    """Returns the home of the installed PySpark in `folder`, created if it does not exist yet. Raises `OSError`.
+
+    It is there whole or not at all, and never changed: Java lists `jars` in the folder's own order, and uses no archive
+    of classes that was written with another one.
+    """
     distribution = importlib.metadata.distribution("pyspark")
     installed = Path(str(distribution.locate_file("pyspark"))).resolve()
     digest = hashlib.sha256(f"{installed} without {_LEFT_OUT}".encode()).hexdigest()[:12]
     home = folder / f"{distribution.version}-{digest}"
-    jars = [jar for jar in (installed / "jars").iterdir() if not jar.name.startswith(_LEFT_OUT)]
-    links = [home / part.relative_to(installed) for part in (installed / "bin", installed / "sbin", *jars)]
-    missing = [link for link in links if not link.exists()]
-    if missing:  # otherwise the folder may be read only
-        (home / "jars").mkdir(parents=True, exist_ok=True)
-    for link in missing:
-        with suppress(FileExistsError):  # another process has made it just now
-            link.symlink_to(installed / link.relative_to(home))
+    jars = sorted(jar for jar in (installed / "jars").glob("*.jar") if not jar.name.startswith(_LEFT_OUT))
+    if not home.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix="writing-") as unfinished:
+            made = Path(unfinished) / home.name
+            (made / "jars").mkdir(parents=True)
+            for part in (installed / "bin", installed / "sbin", *jars):
+                (made / part.relative_to(installed)).symlink_to(part)
+            with suppress(OSError):  # another process has made it just now
+                made.rename(home)
+    parts = [home / "bin" / "spark-submit", *(home / "jars" / jar.name for jar in jars)]
+    missing = [part for part in parts if not part.is_file()]
+    if missing:
+        log.warning("%s is not used, as %s is missing there: remove the folder, it is made anew", home, missing[0])
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(missing[0]))
     return home
 
 

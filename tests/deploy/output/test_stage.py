@@ -19,6 +19,7 @@ from deploy.output.deliveries import Writing
 from deploy.output.stage import deliver_stage
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Item, Rows
+from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.read.summary import BucketSummary
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, Side
@@ -200,10 +201,14 @@ def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
     assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == ["0:1", "0:2"]
 
 
+@pytest.mark.parametrize("looks_up", [False, True])
 def test_rows_that_fill_a_transaction_are_committed_once_more_follow(
-    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch, looks_up: bool
 ) -> None:
-    """Or with the batch: an empty transaction at once behind another one would wait for that one's markers."""
+    """Or with the batch: an empty transaction at once behind another one would wait for that one's markers.
+
+    Those of a look-up at once: before more follow, its store may not answer for longer than a transaction may last.
+    """
     monkeypatch.setattr(delivery, "PART_BYTES", 1)
     committing, really = [], delivery.TransactionalWriter.commit
 
@@ -213,10 +218,19 @@ def test_rows_that_fill_a_transaction_are_committed_once_more_follow(
 
     monkeypatch.setattr(delivery.TransactionalWriter, "commit", commit)
     topic = topic_factory()
+    spec = look_up_to(kafka, topic) if looks_up else spec_to(kafka, topic)
 
-    delivered(kafka, topic, in_frames(5, rows_about([0, 1, 2]), rows_about([3, 4])))
+    list(deliver_stage(spec, Output(topic=topic))(in_frames(5, rows_about([0, 1, 2]), rows_about([3, 4]))))
 
-    assert committing == [(3, False, {topic: 3}), (5, True, {topic: 2})]
+    parts = [(3, False, {topic: 3}), (5, False, {topic: 2}), (5, True, {})]
+    assert committing == (parts if looks_up else [(3, False, {topic: 3}), (5, True, {topic: 2})])
+
+
+def look_up_to(kafka: Mapping[str, str], topic: str) -> LookupSpec:
+    """The same in a store."""
+    sides = {"left": Side(topic="l"), "right": Side(topic="r"), "before_ms": 1, "kafka": kafka}
+    storage, delay = StorageApi(url="http://s:1", namespace="n"), DelayApi(url="http://d:1", consumer="feeder")
+    return LookupSpec(name=topic, storage=storage, delay=delay, **sides)
 
 
 def in_frames(lefts: int, *frames: pl.DataFrame) -> Iterator[Item[BucketSummary]]:

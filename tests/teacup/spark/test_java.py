@@ -25,16 +25,27 @@ def test_the_home_has_what_starts_a_jvm_and_no_zipped_sources(tmp_path: Path) ->
     assert spark_home(tmp_path) == home
 
 
-def test_what_was_removed_from_a_home_is_there_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("becomes", ["nothing", "dangling link", "folder"])
+@pytest.mark.parametrize("named", ["bin", "jars/spark-core_*.jar"])
+def test_a_home_without_one_of_its_parts_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, named: str, becomes: str
+) -> None:
     """As by what cleans temporary folders: a JVM with some of Spark's classes would fail anywhere."""
-    home = spark_home(tmp_path)
-    jar = next((home / "jars").glob("spark-core_*.jar"))
-    jar.unlink()
-    (home / "bin").unlink()
+    monkeypatch.setenv("TEACUP_CACHE", str(tmp_path))
+    home = spark_home(tmp_path / "spark-home")
+    (part,) = home.glob(named)
+    part.unlink()
+    if becomes == "dangling link":
+        part.symlink_to(tmp_path / "gone")
+    elif becomes == "folder":
+        part.mkdir()
+    env: dict[str, str] = {}
 
-    assert spark_home(tmp_path) == home
-    assert jar.is_file()
-    assert (home / "bin" / "spark-submit").is_file()
+    use_spark_home(env)
+
+    assert Path(env["SPARK_HOME"]) != home
+    assert any(Path(env["SPARK_HOME"]).glob(named))
+    assert f"{home} is not used, as {part}" in caplog.text
 
 
 def test_a_home_that_spark_writes_into_is_not_the_cached_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
