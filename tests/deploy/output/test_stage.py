@@ -19,7 +19,6 @@ from deploy.output.deliveries import Writing
 from deploy.output.stage import deliver_stage
 from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Item, Rows
-from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.read.summary import BucketSummary
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, Side
@@ -29,6 +28,7 @@ from teacup.kafka.delivery.fencing import OutputBucket, settle
 from teacup.kafka.errors import KafkaIOError, ReceiptRefused
 from tests.conftest import TopicFactory
 from tests.support.jobprocess import records
+from tests.support.simulatedlookup import lookup_spec
 from tests.support.tickets import rows_about, ticket_with
 
 COUNT = 10
@@ -218,19 +218,12 @@ def test_rows_that_fill_a_transaction_are_committed_once_more_follow(
 
     monkeypatch.setattr(delivery.TransactionalWriter, "commit", commit)
     topic = topic_factory()
-    spec = look_up_to(kafka, topic) if looks_up else spec_to(kafka, topic)
+    spec = lookup_spec(spec_to(kafka, topic)) if looks_up else spec_to(kafka, topic)
 
     list(deliver_stage(spec, Output(topic=topic))(in_frames(5, rows_about([0, 1, 2]), rows_about([3, 4]))))
 
     parts = [(3, False, {topic: 3}), (5, False, {topic: 2}), (5, True, {})]
     assert committing == (parts if looks_up else [(3, False, {topic: 3}), (5, True, {topic: 2})])
-
-
-def look_up_to(kafka: Mapping[str, str], topic: str) -> LookupSpec:
-    """The same in a store."""
-    sides = {"left": Side(topic="l"), "right": Side(topic="r"), "before_ms": 1, "kafka": kafka}
-    storage, delay = StorageApi(url="http://s:1", namespace="n"), DelayApi(url="http://d:1", consumer="feeder")
-    return LookupSpec(name=topic, storage=storage, delay=delay, **sides)
 
 
 def in_frames(lefts: int, *frames: pl.DataFrame) -> Iterator[Item[BucketSummary]]:
