@@ -62,6 +62,9 @@ _COMMON: Mapping[str, Any] = {"client.id": "teacup", "reconnect.backoff.ms": 20,
 # librdkafka requires a group id even if nobody joins a group; nothing is ever committed to this one.
 _CONSUMER: Mapping[str, Any] = {
     "group.id": "teacup-reader",
+    # While no broker can be reached, librdkafka begins again and again at the bootstrap addresses, each time with this
+    # back-off. With 20 ms the eight consumers of a reader took 0.4 cores, which the broker needs to start.
+    "reconnect.backoff.ms": 100,
     "isolation.level": "read_committed",
     "topic.metadata.propagation.max.ms": 5_000,  # how long a missing topic may still be in creation
 }
@@ -73,6 +76,10 @@ _CONSUMER_FIXED: Mapping[str, Any] = {
 }
 TRANSACTION_TIMEOUT_MS = 10_000  # how long readers wait for a transaction that a dead writer left open
 _PRODUCER: Mapping[str, Any] = {"partitioner": "murmur2_random"}
+# Once no broker can be reached, librdkafka would forget them all, and begin again at the bootstrap addresses. But it
+# keeps a group's coordinator, and then waits for one that is not there any more (its issue 5511). A transactional
+# producer need not begin again: after a failure it is replaced.
+_TRANSACTIONAL: Mapping[str, Any] = {"metadata.recovery.strategy": "none"}
 _PRODUCER_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -197,10 +204,11 @@ def producer(
     transactional_id: str | None = None,
 ) -> Producer:
     """Makes an idempotent producer that waits for all replicas; `on_delivery` is called for failures only."""
-    fixed = {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
+    ours, fixed = {**_PRODUCER, **tuning}, {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
     if transactional_id is not None:
+        ours |= _TRANSACTIONAL
         fixed["transactional.id"] = transactional_id
-    return _make(Producer, kafka, {**_PRODUCER, **tuning}, fixed)
+    return _make(Producer, kafka, ours, fixed)
 
 
 def admin(

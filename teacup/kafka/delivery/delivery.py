@@ -15,7 +15,9 @@ producer been initialised since, its next transaction would fail. After any fail
 reused. Whether a commit that got no answer took place is seen by the next producer, from the receipt.
 
 Nor is a producer reused after a commit that librdkafka may have sent twice. A commit names its producer but not its
-transaction (before KIP-890): if the first of the two arrives late, it would end the next transaction half-way.
+transaction (before KIP-890): if the first of the two arrives late, it would end the next transaction half-way. Nor
+after a connection was lost: librdkafka may wait for a coordinator that is not there any more, whatever time it was
+given (its issues 5511 and 5456).
 
 At its failpoints a crash test can stop the process in order to kill it there; they cost nothing otherwise.
 
@@ -59,6 +61,9 @@ PART_BYTES = 64 << 20
 PART_OF_TIMEOUT = 0.25
 WHOLE_BATCH_TIMEOUT_MS = 300_000
 OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each batch, which costs more than the batch
+_AFTER_A_LOSS_S = 1.0
+"""How long a producer that has lost a connection in its transaction waits for the group's coordinator. That may be the
+one that has gone; a new producer looks it up."""
 _STOPPED_AT_MOST_S = 660.0  # longer than a test waits for the attempt that takes over
 
 _failpoints = os.environ.get("TEACUP_FAILPOINTS")
@@ -221,7 +226,8 @@ class ExactlyOnce:
         longer = {} if self._in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
         before = (self._batch.generation, self._batch.number - 1)
         made = self._producers.get(self._kafka, self._bucket, longer)
-        if made.used and made.handled != before:  # another process may have handled a batch since
+        # Another process may have handled a batch since, or a coordinator may have gone.
+        if made.used and (made.handled != before or made.lost_a_connection):
             self._producers.discard(self._kafka, self._bucket)
             made = self._producers.get(self._kafka, self._bucket, longer)
         made.used, made.handled = True, None
@@ -247,6 +253,12 @@ class TransactionalWriter(FencedProducer):
         except BaseException:
             self.close()
             raise
+        self._lost_before = self.writer.connections_lost
+
+    @property
+    def lost_a_connection(self) -> bool:
+        """Returns whether one was lost since the last commit, or since it was opened."""
+        return self.writer.connections_lost != self._lost_before
 
     def begin(self) -> None:
         """Begins a transaction if none is open."""
@@ -272,12 +284,13 @@ class TransactionalWriter(FencedProducer):
         began_s = time.monotonic()
         self._in_time(
             "send_offsets_to_transaction",
-            self.timeout_s,
+            min(self.timeout_s, _AFTER_A_LOSS_S) if self.lost_a_connection else self.timeout_s,
             lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
         )
         failpoint_begins("committing")
         self._in_time(COMMIT, self.timeout_s, producer.commit_transaction)
         self.begun = False
+        self._lost_before = self.writer.connections_lost
         self.perhaps_sent_twice = time.monotonic() - began_s > self.sent_once_for_s
         self.receipt = receipt
         if any(written.values()):

@@ -35,6 +35,7 @@ _SIGNATURES: Signatures = {
     "tc_producer_free": (None, (POINTER,)),
     "tc_producer_counts": (None, (POINTER, POINTER)),
     "tc_producer_in_flight": (INT64, (POINTER,)),
+    "tc_producer_lost": (INT64, (POINTER,)),
     "tc_producer_settled": (None, (POINTER,)),
     "tc_produce": (INT64, (POINTER, TEXT, POINTER, INT64, INT64, POINTER)),
 }

@@ -227,6 +227,11 @@ class NativeProducer:
         with self._lock:
             return 0 if self._at is None else int(self._teacup.tc_producer_in_flight(self._at))
 
+    def connections_lost(self) -> int:
+        """Returns how many connections to brokers were lost, or could not be made."""
+        with self._lock:
+            return 0 if self._at is None else int(self._teacup.tc_producer_lost(self._at))
+
     def settled(self) -> None:
         """Notes that nothing is in flight: every record was acknowledged or has failed."""
         with self._lock:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, TypeAlias
@@ -86,6 +86,7 @@ class TopicWriter:
         self._failed = 0
         self._first_failure: DeliveryFailed | None = None
         self._trouble: KafkaError | None = None
+        self._errors = 0  # that do not end the producer
 
     def write(
         self,
@@ -204,6 +205,18 @@ class TopicWriter:
         return since
 
     @property
+    def connections_lost(self) -> int:
+        """Returns how many connections to brokers were lost, or could not be made, as far as is known.
+
+        Without C these are the errors that librdkafka reports; it is silent about a connection that nobody used.
+        """
+        if self._native is not None:
+            return self._native.connections_lost()
+        with suppress(ProducerFailed), self._fatal_error_raised():
+            self._producer.poll(0)
+        return self._errors
+
+    @property
     def producer(self) -> Producer:
         """The underlying producer, for transactions."""
         return self._producer
@@ -316,6 +329,8 @@ class TopicWriter:
         self._trouble = error
         if error.fatal():
             self._codes.add(error.code())
+        else:
+            self._errors += 1
 
 
 def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:

@@ -183,7 +183,8 @@ def test_brokers_that_are_down_are_reported_a_few_times_and_not_at_each_attempt(
 ) -> None:
     """Twenty clients that reconnected every 20 ms or more wrote thousands of lines a minute."""
     kafka = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
-    clients = [client.consumer({**kafka, "reconnect.backoff.max.ms": "50"}, {}, lambda _: None) for _ in range(20)]
+    often = {"reconnect.backoff.ms": "20", "reconnect.backoff.max.ms": "50"}
+    clients = [client.consumer({**kafka, **often}, {}, lambda _: None) for _ in range(20)]
     deadline = time.monotonic() + 1
 
     with caplog.at_level(logging.INFO):

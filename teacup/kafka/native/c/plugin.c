@@ -1,5 +1,5 @@
-/* What becomes of the records of confluent-kafka's producers, and how many of their produce requests are being answered:
- * counted here, whoever produced them.
+/* What becomes of the records of confluent-kafka's producers, how many of their produce requests are being answered, and
+ * how many of their connections were lost: counted here, whoever produced them.
  *
  * This library is a plugin of librdkafka (`plugin.library.paths`): librdkafka loads it once more, which gives the same
  * library, and calls `conf_init`. From then on each client made with that configuration is reported (`on_new`), by the
@@ -21,7 +21,7 @@ enum { CODES_FROM = -256, CODES = 512 }; /* librdkafka's own are above -200, Kaf
 
 struct tc_producer {
         rd_kafka_t *handle;
-        atomic_llong acknowledged, failed, in_flight;
+        atomic_llong acknowledged, failed, in_flight, lost;
         atomic_ullong codes[CODES / 64]; /* a bit for each code that a record has failed with */
         atomic_flag claimed;             /* by the first record that has failed */
         atomic_bool described;           /* what follows has been written, and is not written again */
@@ -79,6 +79,15 @@ static int on_response_received(rd_kafka_t *handle, int socket, const char *brok
         return 0;
 }
 
+/* Bootstrap addresses have no id: librdkafka leaves them by itself. */
+static int on_broker_state_change(rd_kafka_t *handle, int32_t id, const char *protocol, const char *host, int port,
+                                  const char *state, void *opaque) {
+        struct tc_producer *p = opaque;
+        (void)handle, (void)protocol, (void)host, (void)port;
+        if (id >= 0 && !strcmp(state, "DOWN")) atomic_fetch_add(&p->lost, 1);
+        return 0;
+}
+
 static int on_new(rd_kafka_t *handle, const rd_kafka_conf_t *conf, void *opaque, char *text, size_t room) {
         (void)conf, (void)opaque, (void)text, (void)room;
         struct tc_producer *p = calloc(1, sizeof *p);
@@ -88,6 +97,7 @@ static int on_new(rd_kafka_t *handle, const rd_kafka_conf_t *conf, void *opaque,
         made = p;
         int failed = rd.interceptor_add_on_request_sent(handle, "teacup", on_request_sent, p);
         if (!failed) failed = rd.interceptor_add_on_response_received(handle, "teacup", on_response_received, p);
+        if (!failed) failed = rd.interceptor_add_on_broker_state_change(handle, "teacup", on_broker_state_change, p);
         return failed ? failed : rd.interceptor_add_on_acknowledgement(handle, "teacup", on_acknowledgement, p);
 }
 
@@ -133,6 +143,9 @@ TC_EXPORT void tc_producer_counts(struct tc_producer *p, tc_counts *to) {
 
 /* How many produce requests were sent, and not answered yet. */
 TC_EXPORT int64_t tc_producer_in_flight(struct tc_producer *p) { return atomic_load(&p->in_flight); }
+
+/* How often a connection to a broker was lost, or could not be made. */
+TC_EXPORT int64_t tc_producer_lost(struct tc_producer *p) { return atomic_load(&p->lost); }
 
 /* Every record was acknowledged or has failed: nothing is in flight, whatever was counted. */
 TC_EXPORT void tc_producer_settled(struct tc_producer *p) { atomic_store(&p->in_flight, 0); }

@@ -53,6 +53,8 @@ typedef int tc_on_request_sent(rd_kafka_t *, int socket, const char *broker, int
                                int32_t correlation, size_t size, void *opaque);
 typedef int tc_on_response_received(rd_kafka_t *, int socket, const char *broker, int32_t id, int16_t api, int16_t version,
                                     int32_t correlation, size_t size, int64_t took_us, int error, void *opaque);
+typedef int tc_on_broker_state_change(rd_kafka_t *, int32_t id, const char *protocol, const char *host, int port,
+                                      const char *state, void *opaque);
 
 #define RDKAFKA(F)                                                                                                     \
         F(ssize_t, consume_batch_queue, (rd_kafka_queue_t *, int timeout_ms, rd_kafka_message_t **, size_t room))      \
@@ -76,7 +78,9 @@ typedef int tc_on_response_received(rd_kafka_t *, int socket, const char *broker
         F(int, interceptor_add_on_acknowledgement, (rd_kafka_t *, const char *name, tc_on_acknowledgement *, void *opaque)) \
         F(int, interceptor_add_on_request_sent, (rd_kafka_t *, const char *name, tc_on_request_sent *, void *opaque))   \
         F(int, interceptor_add_on_response_received,                                                                   \
-          (rd_kafka_t *, const char *name, tc_on_response_received *, void *opaque))
+          (rd_kafka_t *, const char *name, tc_on_response_received *, void *opaque))                                    \
+        F(int, interceptor_add_on_broker_state_change,                                                                 \
+          (rd_kafka_t *, const char *name, tc_on_broker_state_change *, void *opaque))
 
 #define TC_POINTER(result, name, arguments) result(*name) arguments;
 struct tc_rdkafka {

@@ -22,7 +22,7 @@ from teacup.kafka.errors import DeliveryFailed, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.write.writer import Delivered, TopicWriter
 from tests.support.recreating import recreate
-from tests.teacup.kafka.delivery.attempts import committed, is_settled
+from tests.teacup.kafka.delivery.attempts import attempt, committed, is_settled
 
 FIRST_READ = """
 import sys
@@ -124,6 +124,19 @@ def test_a_producer_is_abandoned_when_no_broker_answers(own: Own, monkeypatch: p
     settle(own.kafka, [bucket])
     assert is_settled(own.kafka, bucket.topic)
     assert committed(own.kafka, bucket.topic) == []
+
+
+@pytest.mark.usefixtures("path")
+def test_a_producer_kept_while_the_broker_was_restarted_delivers_the_next_batch(own: Own) -> None:
+    """librdkafka would wait for the coordinator that it knew, for longer than any time-out (its issue 5511)."""
+    bucket = OutputBucket("job", 0, own.topic())
+    attempt(own.kafka, bucket, 1, [b"before"])
+
+    own.broker.stop()
+    own.broker.start()
+
+    attempt(own.kafka, bucket, 2, [b"after"])
+    assert committed(own.kafka, bucket.topic) == [b"before", b"after"]
 
 
 @pytest.mark.usefixtures("path")

@@ -67,6 +67,7 @@ class ScriptedProducer:
         request = (POINTER, INT, TEXT, ctypes.c_int32, ctypes.c_int16, ctypes.c_int16, ctypes.c_int32, SIZE)
         self._on_request = ctypes.CFUNCTYPE(INT, *request, POINTER)
         self._on_response = ctypes.CFUNCTYPE(INT, *request, ctypes.c_int64, INT, POINTER)
+        self._on_state = ctypes.CFUNCTYPE(INT, POINTER, ctypes.c_int32, TEXT, TEXT, INT, TEXT, POINTER)
         kinds: dict[str, tuple[Any, ...]] = {
             "topic_new": (POINTER, POINTER, TEXT, POINTER),
             "topic_name": (POINTER, POINTER),
@@ -83,6 +84,7 @@ class ScriptedProducer:
             "interceptor_add_on_acknowledgement": (INT, POINTER, TEXT, self._on_acknowledgement, POINTER),
             "interceptor_add_on_request_sent": (INT, POINTER, TEXT, self._on_request, POINTER),
             "interceptor_add_on_response_received": (INT, POINTER, TEXT, self._on_response, POINTER),
+            "interceptor_add_on_broker_state_change": (INT, POINTER, TEXT, self._on_state, POINTER),
         }
         self._kept = {name: ctypes.CFUNCTYPE(*kind)(getattr(self, f"_fake_{name}")) for name, kind in kinds.items()}
         self.teacup = bound_copy(self.built, self._kept)
@@ -91,6 +93,7 @@ class ScriptedProducer:
         self._acknowledge: Any = None
         self._sent: Any = None
         self._answered: Any = None
+        self._changed: Any = None
         self._opaque: int | None = None
         assert self.teacup.conf_init(None, None, None, SIZE(0)) == 0
         self.producer = NativeProducer(self)  # type: ignore[arg-type]
@@ -108,6 +111,10 @@ class ScriptedProducer:
     def answer(self, api: int = PRODUCE, error: int = 0) -> None:
         """It is answered, or has failed."""
         assert self._answered(1, -1, b"broker", 1, api, 9, 77, 50, 200, error, self._opaque) == 0
+
+    def change(self, broker: int, state: bytes) -> None:
+        """A connection changes its state; bootstrap addresses are broker -1."""
+        assert self._changed(1, broker, b"plaintext", b"host", 9092, state, self._opaque) == 0
 
     def counts(self) -> RecordCounts:
         return self.producer.counts()
@@ -128,6 +135,11 @@ class ScriptedProducer:
     def _fake_interceptor_add_on_response_received(self, handle: int, _name: bytes, call: Any, opaque: int) -> int:
         assert (handle, opaque) == (77, self._opaque)
         self._answered = self._on_response(ctypes.cast(call, POINTER).value)
+        return 0
+
+    def _fake_interceptor_add_on_broker_state_change(self, handle: int, _name: bytes, call: Any, opaque: int) -> int:
+        assert (handle, opaque) == (77, self._opaque)
+        self._changed = self._on_state(ctypes.cast(call, POINTER).value)
         return 0
 
     def _fake_topic_new(self, handle: int, name: bytes, _conf: int) -> int | None:

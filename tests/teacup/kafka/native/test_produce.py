@@ -217,6 +217,20 @@ def test_what_becomes_of_records_is_counted(native_library: ctypes.CDLL, tmp_pat
         scripted.producer.produce("out", NativeRows(None, pa.array([b"late"]), None, None, None), 0)
 
 
+def test_lost_connections_are_counted(native_library: ctypes.CDLL, tmp_path: Path) -> None:
+    """Not those to bootstrap addresses, which librdkafka leaves as soon as it knows the brokers."""
+    scripted = ScriptedProducer(Path(copy(native_library._name, tmp_path)))
+    seen = []
+    for broker, state in ((-1, b"DOWN"), (1, b"CONNECT"), (1, b"UP"), (1, b"DOWN"), (0, b"DOWN"), (0, b"INIT")):
+        scripted.change(broker, state)
+        seen.append(scripted.producer.connections_lost())
+    scripted.producer.shut()
+    scripted.producer.free()
+
+    assert seen == [0, 0, 0, 1, 2, 2]
+    assert scripted.producer.connections_lost() == 0
+
+
 def test_produce_requests_in_flight_are_counted(native_library: ctypes.CDLL, tmp_path: Path) -> None:
     """Others are not. One that fails before it was sent takes the place of another, until all records are settled."""
     scripted = ScriptedProducer(Path(copy(native_library._name, tmp_path)))
