@@ -161,7 +161,9 @@ def spark_home(folder: Path) -> Path:
     parts = [home / "bin" / "spark-submit", *(home / "jars" / jar.name for jar in jars)]
     missing = [part for part in parts if not part.is_file()]
     if missing:
-        log.warning("%s is not used, as %s is missing: delete the folder, it is made again", home, missing[0])
+        log.warning(
+            "%s is not used, as %s is missing: delete the folder, and the next start makes it again", home, missing[0]
+        )
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(missing[0]))
     return home
 

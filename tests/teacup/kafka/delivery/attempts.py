@@ -45,8 +45,11 @@ def is_settled(kafka, topic):
         log.close()
 
 
-def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d", term=0):
-    """One attempt at a batch of these values, as a task makes it; returns how many it wrote."""
+def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d", term=0, keyed=False):
+    """One attempt at a batch of these values, as a task makes it; returns how many it wrote.
+
+    keyed   each value is its own key, so that all partitions get some
+    """
     delivery = ExactlyOnce(kafka, bucket, Batch(generation, number, digest, term=term))
     try:
         was = delivery.written_so_far()
@@ -55,7 +58,7 @@ def attempt(kafka, bucket, number, values, generation="g", parts=1, digest="d", 
         for part in range(parts):
             some = rest[part * len(rest) // parts : (part + 1) * len(rest) // parts]
             if some:
-                delivery.write(bucket.topic, None, some, None, [0] * len(some))
+                delivery.write(bucket.topic, some if keyed else None, some, None, [0] * len(some))
             done += len(some)
             last = part == parts - 1
             delivery.commit(len(values) if last else done, {bucket.topic: len(some)} if some else {}, done=last)

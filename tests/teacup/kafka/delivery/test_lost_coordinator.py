@@ -13,13 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker.broker import Broker
 from deploy.dev.broker.lifeline import HOST, free_port
-from teacup.kafka.delivery.delivery import ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
-from teacup.kafka.delivery.receipt import Batch
-from tests.teacup.kafka.delivery.attempts import committed
+from tests.teacup.kafka.delivery.attempts import attempt, committed
 
 TOPIC = "out"
-KEYS = [b"%d" % number for number in range(20)]
+ROWS = 20
 ON_BOTH = {"offsets.topic.replication.factor": "2", "transaction.state.log.replication.factor": "2"}
 
 
@@ -71,19 +69,12 @@ def second_of(first: Broker, port: int) -> dict[str, str]:
 
 
 def values(bucket: OutputBucket, number: int) -> list[bytes]:
-    return [b"%s, batch %d, row %s" % (bucket.group.encode(), number, key) for key in KEYS]
+    return [b"%s, batch %d, row %d" % (bucket.group.encode(), number, row) for row in range(ROWS)]
 
 
 def deliver(kafka: dict[str, str], bucket: OutputBucket, number: int) -> None:
-    """Delivers a batch, as a task does at its first attempt."""
-    delivery = ExactlyOnce(kafka, bucket, Batch("g", number, "d"))
-    try:
-        assert not delivery.written_so_far().done
-        delivery.write(TOPIC, KEYS, values(bucket, number), None, [0] * len(KEYS))
-        delivery.commit(len(KEYS), {TOPIC: len(KEYS)}, done=True)
-    except BaseException:
-        delivery.abandon()
-        raise
+    """Delivers a batch, at the first attempt."""
+    assert attempt(kafka, bucket, number, values(bucket, number), keyed=True) == ROWS
 
 
 def test_a_bucket_whose_coordinator_has_gone_goes_on_at_the_first_attempt(cluster: Cluster) -> None:
