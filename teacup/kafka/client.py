@@ -65,6 +65,9 @@ _CONSUMER: Mapping[str, Any] = {
     # While no broker can be reached, librdkafka begins again and again at the bootstrap addresses, each time with this
     # back-off. With 20 ms the eight consumers of a reader took 0.4 cores, which the broker needs to start.
     "reconnect.backoff.ms": 100,
+    # How long a partition waits after an error, mostly since its leader has changed or has a new epoch. A planner looks
+    # at one topic after the other, and then come the tasks: with the default of 500 ms that was more than a second.
+    "fetch.error.backoff.ms": 50,
     "isolation.level": "read_committed",
     "topic.metadata.propagation.max.ms": 5_000,  # how long a missing topic may still be in creation
 }
