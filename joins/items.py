@@ -66,6 +66,7 @@ class Begin:
     digest          covers everything that decides them: another batch with the same number has another digest
     left_since_ms   no left record of the batch, in any bucket, has a time below it, except late ones; None: unknown
     first           the number of the bucket's first batch
+    ahead           buckets that the same task begins later
     """
 
     bucket: int
@@ -74,13 +75,15 @@ class Begin:
     digest: str
     left_since_ms: int | None = None
     first: int = 1
+    ahead: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, ticket: Ticket, spec: JoinSpec) -> Begin:
+    def of(cls, ticket: Ticket, spec: JoinSpec, ahead: Iterable[Ticket] = ()) -> Begin:
         """Returns what opens the rows of a ticket of this join."""
         digest = digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
         return cls(
-            ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms, ticket.bucket.since
+            *(ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms),
+            *(ticket.bucket.since, tuple(later.number_of_part for later in ahead)),
         )
 
 

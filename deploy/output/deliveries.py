@@ -22,7 +22,7 @@ from joins.items import Begin
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
-from teacup.kafka.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce
+from teacup.kafka.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce, producers_of_process
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch, WrittenSoFar
 from teacup.kafka.read.fetch import HEADERS
@@ -136,7 +136,10 @@ def open_writing(
     if output.exactly_once:
         batch = Batch(begin.generation, begin.number, begin.digest, begin.first, term)
         in_parts = join_kind_of(spec).repeats_in_order(spec)
-        return Writing(ExactlyOnce(kafka, output_bucket(spec, output, begin), batch, in_parts=in_parts))
+        delivery = ExactlyOnce(kafka, output_bucket(spec, output, begin), batch, in_parts=in_parts)
+        later = (OutputBucket(spec.name, bucket, output.topic) for bucket in begin.ahead)
+        producers_of_process.open_ahead(kafka, later, in_parts)
+        return Writing(delivery)
     plain = AtLeastOnce(kafka)
     if deduplication is None:
         return Writing(plain)

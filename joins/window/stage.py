@@ -38,8 +38,9 @@ def join_stage(
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
         read = [Ticket.from_json(json.loads(text)) for text in tickets]
         _prefetch(spec, read)
-        for ticket in read:
-            yield from items_of(spec, windows, copies, ticket, sampled=sampled)
+        for at, ticket in enumerate(read):
+            begin = Begin.of(ticket, spec, read[1:] if at == 0 else ())
+            yield from items_of(spec, windows, copies, ticket, begin=begin, sampled=sampled)
 
     return items
 
@@ -51,11 +52,12 @@ def items_of(
     ticket: Ticket,
     opened: OpenRange | None = None,
     *,
+    begin: Begin | None = None,
     sampled: bool = False,
 ) -> Iterator[Item[BucketSummary]]:
     """Yields the items of a ticket; `opened` as in `JoinBolt.join`, the others as in `join_stage`."""
     summaries: list[BucketSummary] = []
-    yield Begin.of(ticket, spec)
+    yield begin or Begin.of(ticket, spec)
     for side in ("left", "right"):
         expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
     folder, generation = windows or own_folder(), ticket.generation

@@ -17,9 +17,10 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from importlib import import_module
 from queue import SimpleQueue
@@ -27,12 +28,23 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+_ASKS_EVERY_S = 0.1
 _Calls = SimpleQueue[tuple[Callable[[], Any], Future[Any]]]
 
 
-def within(timeout_s: float, call: Callable[[], T]) -> T:
-    """Returns or raises what the call does; `TimeoutError` if it takes too long: its own thread then continues."""
-    return begun(call).result(timeout_s)
+def within(timeout_s: float, call: Callable[[], T], gives_up: Callable[[], bool] | None = None) -> T:
+    """Returns or raises what the call does; `TimeoutError` if it takes too long: its own thread then continues.
+
+    gives_up   asked ten times a second: whether it has taken too long already
+    """
+    done = begun(call)
+    if gives_up is not None:
+        deadline = time.monotonic() + timeout_s
+        while not wait((done,), min(_ASKS_EVERY_S, timeout_s)).done:
+            if gives_up() or time.monotonic() > deadline:
+                raise TimeoutError
+        timeout_s = 0.0
+    return done.result(timeout_s)
 
 
 def begun(call: Callable[[], T]) -> Future[T]:
@@ -83,6 +95,8 @@ _lost_in_forks: list[object] = []
 class PerProcess(Generic[K, V]):
     """Holds at most `limit` values by key, for each job; the least recently used one is closed first.
 
+    Values of several keys may be made at the same time; one key's is made once, and whoever asks meanwhile waits.
+
     A librdkafka client does not survive a fork (its threads are not copied), and freeing it in the child would wait for
     them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
     """
@@ -90,28 +104,45 @@ class PerProcess(Generic[K, V]):
     def __init__(self, limit: int, close: Callable[[V], None]) -> None:
         self._limit = limit * jobs_together()
         self._close = close
-        self._values: OrderedDict[K, V] = OrderedDict()
+        self._values: OrderedDict[K, Future[V]] = OrderedDict()
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._after_fork)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Returns the value of the key, made if it is missing."""
+        """Returns the value of the key, made if it is missing. What making it raises is not kept."""
+        mine: Future[V] = Future()
         with self._lock:
-            if key not in self._values:
-                self._values[key] = make()
+            value = self._values.setdefault(key, mine)
             self._values.move_to_end(key)
             unused = [self._values.popitem(last=False)[1] for _ in range(len(self._values) - self._limit)]
-            value = self._values[key]
+        if value is mine:
+            self._make(key, mine, make)
         for least_used in unused:
-            self._close(least_used)
-        return value
+            self._close_made(least_used)
+        return value.result()
+
+    def _make(self, key: K, value: Future[V], make: Callable[[], V]) -> None:
+        try:
+            value.set_result(make())
+        except BaseException as error:  # noqa: BLE001 - raised by `get`, for all who wait
+            with self._lock:
+                if self._values.get(key) is value:
+                    del self._values[key]
+            value.set_exception(error)
+
+    def _close_made(self, value: Future[V]) -> None:
+        if value.exception() is None:  # waits until it is made
+            self._close(value.result())
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
 
     def discard(self, key: K) -> None:
         """Closes the value of the key, if there is one; the next `get` makes a new one."""
         with self._lock:
             value = self._values.pop(key, None)
         if value is not None:
-            self._close(value)
+            self._close_made(value)
 
     def clear(self) -> None:
         """Closes all values."""

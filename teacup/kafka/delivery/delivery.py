@@ -38,8 +38,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,10 +51,10 @@ from confluent_kafka import TopicPartition
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess, begun
 from teacup.kafka import client
-from teacup.kafka.delivery.fencing import COMMIT, FencedProducer, OutputBucket, read_receipt
+from teacup.kafka.delivery.fencing import AT_ONCE, COMMIT, FencedProducer, OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import NO_LAG, NOTHING_IN, Batch, Receipt, WrittenSoFar, needed, written_so_far
-from teacup.kafka.errors import DeliveryFailed
-from teacup.kafka.write.producer import Clients
+from teacup.kafka.errors import DeliveryFailed, KafkaIOError
+from teacup.kafka.write.producer import Clients, Patience
 from teacup.kafka.write.writer import Column, Delivered, discard_writer, open_writer
 
 FAILPOINTS = ("before_produce", "producing", "before_commit", "committing", "after_commit")
@@ -61,9 +64,6 @@ PART_BYTES = 64 << 20
 PART_OF_TIMEOUT = 0.25
 WHOLE_BATCH_TIMEOUT_MS = 300_000
 OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each batch, which costs more than the batch
-_AFTER_A_LOSS_S = 1.0
-"""How long a producer that has lost a connection in its transaction waits for the group's coordinator. That may be the
-one that has gone; a new producer looks it up."""
 _STOPPED_AT_MOST_S = 660.0  # longer than a test waits for the attempt that takes over
 
 _failpoints = os.environ.get("TEACUP_FAILPOINTS")
@@ -163,9 +163,9 @@ class ExactlyOnce:
     ) -> None:
         self._kafka, self._bucket, self._in_parts = kafka, bucket, in_parts
         self._batch, self._now_ms = batch, now_ms
-        self._producers = producers or _producers
+        self._producers = producers or producers_of_process
+        self._bytes, self._committed_ms = 0, now_ms()  # or opened: rows that waited for that were not slow
         self._opening = self._opened()
-        self._bytes, self._committed_ms = 0, now_ms()
         self._sent: dict[str, int] | None = None
 
     def written_so_far(self) -> WrittenSoFar:
@@ -223,14 +223,14 @@ class ExactlyOnce:
         return begun(self._open)
 
     def _open(self) -> TransactionalWriter:
-        longer = {} if self._in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
         before = (self._batch.generation, self._batch.number - 1)
-        made = self._producers.get(self._kafka, self._bucket, longer)
+        made = self._producers.get(self._kafka, self._bucket, self._in_parts)
         # Another process may have handled a batch since, or a coordinator may have gone.
-        if made.used and (made.handled != before or made.lost_a_connection):
+        if made.used and (made.handled != before or made.patience.lost_a_connection):
             self._producers.discard(self._kafka, self._bucket)
-            made = self._producers.get(self._kafka, self._bucket, longer)
-        made.used, made.handled = True, None
+            made = self._producers.get(self._kafka, self._bucket, self._in_parts)
+        made.kept, made.used, made.handled = made.used, True, None
+        self._committed_ms = self._now_ms()
         return made
 
 
@@ -238,6 +238,8 @@ class TransactionalWriter(FencedProducer):
     """A bucket's producer, and the receipt it found after it had fenced all earlier ones.
 
     used, handled       whether a batch has used it; generation and number of the last batch, once that is done
+    kept                whether a batch used it before the current one: then a lost connection is a reason to give it up
+    patience            since the last commit, or since it was opened
     perhaps_sent_twice  a request of the last commit may have been: the producer must not begin another transaction
 
     Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
@@ -245,7 +247,7 @@ class TransactionalWriter(FencedProducer):
 
     def __init__(self, kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client) -> None:
         super().__init__(kafka, bucket, clients)
-        self.used = False
+        self.used = self.kept = False
         self.handled: tuple[str, int] | None = None
         self.begun = self.perhaps_sent_twice = False
         try:
@@ -253,12 +255,7 @@ class TransactionalWriter(FencedProducer):
         except BaseException:
             self.close()
             raise
-        self._lost_before = self.writer.connections_lost
-
-    @property
-    def lost_a_connection(self) -> bool:
-        """Returns whether one was lost since the last commit, or since it was opened."""
-        return self.writer.connections_lost != self._lost_before
+        self.patience = Patience(self.writer.connections_lost)
 
     def begin(self) -> None:
         """Begins a transaction if none is open."""
@@ -277,27 +274,41 @@ class TransactionalWriter(FencedProducer):
         """Commits what was written, together with the receipt; `written` must equal what was acknowledged."""
         self.begin()
         with self._errors_translated("the flush"):
-            _check(self.writer.flush(), written)
+            _check(self.writer.flush(self._gives_up), written)
         failpoint("before_commit")
         spot = TopicPartition(self._bucket.topic, 0, NO_LAG + receipt.number, metadata=receipt.to_text())
         producer = self.writer.producer
         began_s = time.monotonic()
         self._in_time(
             "send_offsets_to_transaction",
-            min(self.timeout_s, _AFTER_A_LOSS_S) if self.lost_a_connection else self.timeout_s,
+            self.timeout_s,
             lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
+            lambda: self.patience.is_over(time.monotonic(), "receipt"),  # this call keeps to no time-out
         )
         failpoint_begins("committing")
-        self._in_time(COMMIT, self.timeout_s, producer.commit_transaction)
+        self._in_time(COMMIT, self.timeout_s, producer.commit_transaction, lambda: self._gives_up(COMMIT))
         self.begun = False
-        self._lost_before = self.writer.connections_lost
+        self.patience.begin()
         self.perhaps_sent_twice = time.monotonic() - began_s > self.sent_once_for_s
         self.receipt = receipt
         if any(written.values()):
             failpoint("after_commit")
 
+    def _gives_up(self, state: object) -> bool:
+        if not self.kept or not self.patience.is_over(time.monotonic(), state):
+            return False
+        self._leave_alone()  # closing it would wait, too
+        return True
+
     def _read_receipt(self) -> tuple[Receipt | None, Any]:
         return read_receipt(self._kafka, self._bucket, self._clients)
+
+
+_Key = tuple[frozenset[tuple[str, str]], OutputBucket]
+
+
+def _key(kafka: Mapping[str, str], bucket: OutputBucket) -> _Key:
+    return frozenset(kafka.items()), bucket
 
 
 class Producers:
@@ -305,18 +316,33 @@ class Producers:
 
     def __init__(self, clients: Clients = client) -> None:
         self._clients = clients
-        self._open: PerProcess[tuple[frozenset[tuple[str, str]], OutputBucket], TransactionalWriter] = PerProcess(
-            OPEN_PRODUCERS, TransactionalWriter.close
-        )
+        self._open: PerProcess[_Key, TransactionalWriter] = PerProcess(OPEN_PRODUCERS, TransactionalWriter.close)
 
-    def get(self, kafka: Mapping[str, str], bucket: OutputBucket, defaults: Mapping[str, str]) -> TransactionalWriter:
-        """Returns the bucket's producer. A new one gets the properties `kafka`, which override `defaults`."""
-        key = (frozenset(kafka.items()), bucket)
-        return self._open.get(key, lambda: TransactionalWriter({**defaults, **kafka}, bucket, self._clients))
+    def get(self, kafka: Mapping[str, str], bucket: OutputBucket, in_parts: bool) -> TransactionalWriter:
+        """Returns the bucket's producer. A new one gets the properties `kafka`, with more time if not in parts."""
+        longer = {} if in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
+        properties = {**longer, **kafka}
+        return self._open.get(_key(kafka, bucket), lambda: TransactionalWriter(properties, bucket, self._clients))
+
+    def open_ahead(self, kafka: Mapping[str, str], buckets: Iterable[OutputBucket], in_parts: bool) -> None:
+        """Begins to open the producers of buckets that come later, a few at a time: each takes a few answers.
+
+        Whatever fails is tried again by `get`.
+        """
+        missing = (bucket for bucket in buckets if _key(kafka, bucket) not in self._open)
+        waiting = deque(islice(missing, OPEN_PRODUCERS - 1))
+
+        def open_each() -> None:
+            while waiting:
+                with suppress(IndexError, KafkaIOError):
+                    self.get(kafka, waiting.popleft(), in_parts)
+
+        for _ in range(min(len(waiting), AT_ONCE)):
+            begun(open_each)
 
     def discard(self, kafka: Mapping[str, str], bucket: OutputBucket) -> None:
         """Closes the bucket's producer, if there is one; the next `get` opens a new one."""
-        self._open.discard((frozenset(kafka.items()), bucket))
+        self._open.discard(_key(kafka, bucket))
 
 
 def _check(delivered: Delivered, written: Mapping[str, int]) -> None:
@@ -372,4 +398,4 @@ def _claimed(folder: Path, point: str) -> bool:
     return True
 
 
-_producers = Producers()
+producers_of_process = Producers()

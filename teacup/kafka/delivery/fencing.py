@@ -10,6 +10,7 @@ The receipt is the offset metadata of the bucket's group, on partition 0 of the 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -120,9 +121,14 @@ class FencedProducer:
             raise
 
     def close(self) -> None:
-        """Closes the producer and aborts its open transaction."""
+        """Closes the producer and aborts its open transaction; one that is stuck is left alone."""
         if not self._stuck:
             self.writer.close()
+
+    def _leave_alone(self) -> None:
+        """Lets `close` do nothing: the next producer of the bucket ends its transaction."""
+        self._stuck = True
+        _left_alone.append(self.writer)
 
     def _connect(self) -> None:
         """Waits until a broker is connected: if `init_transactions` finds none, it retries only half a second later.
@@ -133,14 +139,21 @@ class FencedProducer:
         for _ in range(2):
             client.learn(self.writer.producer, self._bucket.topic, INIT_TIMEOUT_S)
 
-    def _in_time(self, what: str, timeout_s: float, call: Callable[[float], object]) -> None:
+    def _in_time(
+        self,
+        what: str,
+        timeout_s: float,
+        call: Callable[[float], object],
+        gives_up: Callable[[], bool] | None = None,
+    ) -> None:
         """Does `_call`, but always returns: librdkafka exceeds its own time-out if the broker restarts meanwhile."""
+        began_s = time.monotonic()
         try:
-            within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)))
+            within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)), gives_up)
         except TimeoutError:
-            self._stuck = True
-            _left_alone.append(self.writer)
-            raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {timeout_s:g} s") from None
+            self._leave_alone()
+            took_s = time.monotonic() - began_s
+            raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {took_s:.0f} s") from None
 
     def _call(self, what: str, call: Callable[[], object]) -> None:
         with self._errors_translated(what):

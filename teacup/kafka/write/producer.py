@@ -35,6 +35,43 @@ _IDLE_S, _LONGEST_IDLE_S = 0.001, 0.02
 _UNKNOWN_S, _LONGEST_UNKNOWN_S = 0.02, 0.16
 _DOUBLED = 10  # times at most: a broker may be away for hours
 _LOST_S = 1.0
+_GIVES_UP_S = 3.0
+
+
+class Patience:
+    """Whether to go on waiting for a producer: once it has lost a connection, only as long as something moves.
+
+    librdkafka may wait for a broker that it has forgotten, until a time-out strikes; another producer finds it at once.
+    A broker that has started anew, or that its cluster left out for a moment, is enough for that.
+
+    lost   how many connections were lost so far
+    """
+
+    def __init__(self, lost: Callable[[], int]) -> None:
+        self._lost = lost
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets what was lost before."""
+        self._before = self._lost()
+        self._since_s: float | None = None
+        self._state: object = None
+
+    @property
+    def lost_a_connection(self) -> bool:
+        """Returns whether one was lost since `begin`."""
+        return self._lost() != self._before
+
+    def is_over(self, now_s: float, state: object) -> bool:
+        """Returns whether a connection was lost, and since then nothing has moved for three seconds.
+
+        state   something that changes whenever something moves
+        """
+        if not self.lost_a_connection:
+            return False
+        if self._since_s is None or state != self._state:
+            self._since_s, self._state = now_s, state
+        return now_s - self._since_s >= _GIVES_UP_S
 
 
 class Queue(Protocol):

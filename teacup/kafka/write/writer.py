@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
@@ -167,16 +167,23 @@ class TopicWriter:
         self._produce(topic, zip(*columns, strict=True))
         return count
 
-    def flush(self) -> Delivered:
+    def flush(self, gives_up: Callable[[int], bool] = lambda _: False) -> Delivered:
         """Waits until every record is acknowledged or failed.
+
+        gives_up   whether to wait no longer for so many records
 
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
         """
         deadline = time.monotonic() + self._flush_timeout_s
         with self._fatal_error_raised():
             self._drain.begin(at_once=True)
-            while len(self._producer):
+            while waits_for := len(self._producer):
                 self._drain.look()
+                if gives_up(waits_for):
+                    raise KafkaUnavailable(
+                        f"a connection was lost, and none of {waits_for} records was acknowledged since"
+                        f"{last_error(self._trouble)}"
+                    )
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
                         f"{len(self._producer)} records were neither acknowledged nor failed within "
@@ -204,11 +211,11 @@ class TopicWriter:
         since, self._acknowledged_before = total - self._acknowledged_before, total
         return since
 
-    @property
     def connections_lost(self) -> int:
         """Returns how many connections to brokers were lost, or could not be made, as far as is known.
 
-        Without C these are the errors that librdkafka reports; it is silent about a connection that nobody used.
+        Without C this serves callbacks, and counts the errors that librdkafka reports; about a connection that nobody
+        used it is silent.
         """
         if self._native is not None:
             return self._native.connections_lost()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from deploy.output.accounts import Accounts, DeliveredBatch
 from deploy.output.deliveries import Writing
 from deploy.output.stage import deliver_stage
 from joins.errors import JoinError, NoDeadLetterTopic
-from joins.items import Item, Rows
+from joins.items import Begin, Item, Rows
 from joins.read.summary import BucketSummary
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, Side
@@ -87,6 +88,30 @@ def test_a_bucket_is_committed_while_the_next_one_is_joined(
 
     assert [batch.summary.bucket for batch in done] == [0, 1]
     assert [batch.sent for batch in done] == [{topic: 2}, {topic: 1}]
+
+
+def test_the_producers_of_a_tasks_buckets_are_opened_at_the_same_time(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a broker was away each of them may have to wait for half a second."""
+    topic, all_three = topic_factory(), threading.Barrier(3, timeout=30)
+    opened = delivery.TransactionalWriter.__init__
+
+    def together(self: delivery.TransactionalWriter, *of: Any) -> None:
+        all_three.wait()
+        opened(self, *of)
+
+    def tickets() -> Iterator[Item[BucketSummary]]:
+        begin, *rest = ticket_with(rows_about([0]), 1, 1)
+        assert isinstance(begin, Begin)
+        yield from (replace(begin, ahead=(1, 2)), *rest)
+        for bucket in (1, 2):
+            yield from ticket_with(rows_about([0]), 1, 1, bucket=bucket)
+
+    monkeypatch.setattr(delivery.TransactionalWriter, "__init__", together)
+    done = list(deliver_stage(spec_to(kafka, topic), Output(topic=topic))(tickets()))
+
+    assert [batch.sent for batch in done] == [{topic: 1}] * 3
 
 
 def test_a_commit_that_fails_fails_the_task_and_the_next_attempt_delivers_the_rest(

@@ -32,6 +32,24 @@ def test_one_that_takes_too_long_goes_on_alone():
     assert gone_on.wait(5.0)
 
 
+def test_who_gives_up_waits_no_longer():
+    stuck, asked = threading.Event(), []
+
+    def gives_up() -> bool:
+        asked.append(True)
+        return len(asked) == 2
+
+    with pytest.raises(TimeoutError):
+        within(60.0, stuck.wait, gives_up)
+    assert len(asked) == 2
+    assert within(60.0, lambda: 3, lambda: True) == 3
+    with pytest.raises(KeyError, match="three"):
+        within(60.0, lambda: {}["three"], lambda: False)
+    with pytest.raises(TimeoutError):
+        within(0.01, stuck.wait, lambda: False)
+    stuck.set()
+
+
 def test_calls_run_at_the_same_time():
     both = threading.Barrier(2, timeout=5.0)
     first, second = begun(both.wait), begun(both.wait)
@@ -85,3 +103,53 @@ def test_a_process_of_several_jobs_keeps_clients_for_each(monkeypatch: pytest.Mo
         clients.get(number, lambda number=number: number)  # type: ignore[misc]
 
     assert closed == [0]
+
+
+def test_values_of_two_keys_are_made_at_the_same_time_and_each_once():
+    both, made = threading.Barrier(2, timeout=5.0), []
+
+    def make(key: str) -> str:
+        both.wait()
+        made.append(key)
+        return key
+
+    clients = PerProcess[str, str](2, lambda _: None)
+    got = [begun(lambda key=key: clients.get(key, lambda: make(key))) for key in "abab"]  # type: ignore[misc]
+
+    assert [future.result(5.0) for future in got] == ["a", "b", "a", "b"]
+    assert sorted(made) == ["a", "b"]
+
+
+def test_what_could_not_be_made_is_made_by_the_next():
+    def fail() -> int:
+        raise KeyError("three")
+
+    closed: list[int] = []
+    clients = PerProcess[str, int](1, closed.append)
+    with pytest.raises(KeyError):
+        clients.get("a", fail)
+    assert "a" not in clients
+
+    assert clients.get("a", lambda: 2) == 2
+    clients.discard("a")
+    clients.discard("a")
+    assert closed == [2]
+
+
+def test_what_is_discarded_while_it_is_made_is_closed_then():
+    begins, goes_on = threading.Event(), threading.Event()
+
+    def make() -> int:
+        begins.set()
+        goes_on.wait()
+        return 1
+
+    closed: list[int] = []
+    clients = PerProcess[str, int](1, closed.append)
+    making = begun(lambda: clients.get("a", make))
+    assert begins.wait(5.0)
+    discarding = begun(lambda: clients.discard("a"))
+    goes_on.set()
+
+    discarding.result(5.0)
+    assert (making.result(5.0), closed) == (1, [1])

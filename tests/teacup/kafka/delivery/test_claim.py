@@ -161,7 +161,7 @@ def test_a_claim_whose_commit_ends_with_an_unknown_error_looks_again(kafka, buck
     """So answers a coordinator that is fencing the producer meanwhile."""
     really, unknown = TransactionalWriter._in_time, []
 
-    def failing(self, what, timeout_s, call):
+    def failing(self, what, timeout_s, call, gives_up=None):
         def answered_unknown(_):
             with closing(TransactionalWriter(kafka, buckets[0])) as first:
                 first.commit(Receipt.claim("theirs", 0), {})
@@ -170,7 +170,7 @@ def test_a_claim_whose_commit_ends_with_an_unknown_error_looks_again(kafka, buck
         if what == COMMIT and not unknown:
             unknown.append(what)
             call = answered_unknown
-        really(self, what, timeout_s, call)
+        really(self, what, timeout_s, call, gives_up)
 
     monkeypatch.setattr(TransactionalWriter, "_in_time", failing)
 

@@ -82,6 +82,7 @@ def test_rows_that_come_slowly_go_in_several_transactions(kafka, bucket):
     delivery = ExactlyOnce({**kafka, "transaction.timeout.ms": "10000"}, bucket, BATCH, lambda: clock_ms[0])
     due = []
 
+    assert not delivery.written_so_far().done  # its producer is open
     for row in range(4):
         clock_ms[0] += 2_000
         delivery.write(bucket.topic, None, [b"%d" % row], None, [0])

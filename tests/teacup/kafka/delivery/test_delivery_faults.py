@@ -130,6 +130,30 @@ def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transacti
     assert committed(wire.direct, bucket.topic) == VALUES
 
 
+@pytest.mark.parametrize(
+    ("api", "says"),
+    [(Api.PRODUCE, "a connection was lost, and none of 50 records"), (Api.END_TXN, "commit_transaction .* in [2-8] s")],
+)
+def test_a_kept_producer_that_loses_its_connection_is_soon_given_up(wire: Wire, api: Api, says: str) -> None:
+    """One that was just opened is not: it has just found the brokers."""
+    bucket = wire.bucket()
+    Attempt(wire, bucket, 1).all()
+    held = wire.proxy.inject(api, Side.REQUEST, Action.HOLD, times=1_000)
+    cut = wire.proxy.inject(Api.METADATA, Side.REQUEST, Action.CUT)  # asked for once the held one has taken too long
+    second = Attempt(wire, bucket, 2)
+    second.write(VALUES)
+
+    with pytest.raises(KafkaUnavailable, match=says):
+        second.commit()
+    second.delivery.abandon()
+
+    assert held.fired >= 1
+    assert cut.fired == (api is Api.END_TXN)
+    wire.proxy.clear()
+    Attempt(wire, bucket, 2).all()
+    assert committed(wire.direct, bucket.topic) == VALUES + VALUES
+
+
 def test_a_commit_held_past_the_clients_time_out_does_not_end_the_next_batchs_transaction(wire: Wire) -> None:
     """librdkafka sends it again, on another connection, and the job continues; then the first one arrives too."""
     bucket = wire.bucket()

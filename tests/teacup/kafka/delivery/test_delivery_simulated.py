@@ -35,7 +35,7 @@ def _no_real_time() -> Iterator[None]:
     """Requests take virtual time only: code that waits for real time would give up while a history is paused."""
     with pytest.MonkeyPatch.context() as patched:
         for module in (fencing, writer):
-            patched.setattr(module, "within", lambda timeout_s, call: call())
+            patched.setattr(module, "within", lambda timeout_s, call, gives_up=None: call())
         patched.setattr(claim, "_PAUSE_S", 0.0)
         yield
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from teacup.kafka.write.producer import Drain
+from teacup.kafka.write.producer import Drain, Patience
 
 
 class ScriptedQueue:
@@ -145,3 +145,23 @@ def test_who_waits_looks_seldom() -> None:
     drained(queue, counted=True)
 
     assert queue.looks < 400
+
+
+def test_a_producer_that_lost_a_connection_is_waited_for_as_long_as_something_moves() -> None:
+    lost = [4]
+    patience = Patience(lambda: lost[0])
+    assert not patience.lost_a_connection
+    assert not patience.is_over(0.0, 50)
+    assert not patience.is_over(1_000.0, 50)
+
+    lost[0] += 1
+    assert patience.lost_a_connection
+    assert not patience.is_over(1_000.0, 50)
+    assert not patience.is_over(1_002.9, 50)
+    assert not patience.is_over(1_003.0, 49)  # one was acknowledged
+    assert not patience.is_over(1_005.9, 49)
+    assert patience.is_over(1_006.0, 49)
+
+    patience.begin()
+    assert not patience.lost_a_connection
+    assert not patience.is_over(2_000.0, 49)
