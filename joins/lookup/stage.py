@@ -68,9 +68,7 @@ def store_of(spec: LookupSpec) -> RightStore:
 def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Iterator[Item[BucketSummary]]:
     ticket = Ticket.from_json(given)
     reader = SideReader(spec.left, spec.kafka, spec.registry)
-    for p, partition_range in ticket.bucket.left.items():
-        if partition_range.records:
-            reader.prepare(p, partition_range.start)
+    reader.prepare({p: of_partition.start for p, of_partition in ticket.bucket.left.items() if of_partition.records})
     yield Begin.of(ticket, spec)
     generations = (given["store"], *spec.accepted_generations)
 

@@ -42,9 +42,9 @@ class SideReader:
     def _reader(self) -> RangeReader:
         return open_reader(self._topic, self._kafka)
 
-    def prepare(self, partition: int, start: int) -> None:
+    def prepare(self, starts: Mapping[int, int]) -> None:
         """As in `RangeReader`."""
-        self._reader.prepare(partition, start)
+        self._reader.prepare(starts)
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
         """As in `RangeReader`, with values as JSON; also raises `RegistryUnreachable`, `RegistryRefused`."""

@@ -89,8 +89,9 @@ _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt:
 
 def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
     """Fetches all ranges in the background: left arrives while right is indexed."""
+    starts: dict[str, dict[int, int]] = {spec.right.topic: {}, spec.left.topic: {}}
     for ticket in tickets:
         for topic, ranges in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
-            for p, partition_range in ranges.items():
-                if partition_range.records:
-                    open_reader(topic, spec.kafka).prepare(p, partition_range.start)
+            starts[topic] |= {p: of_partition.start for p, of_partition in ranges.items() if of_partition.records}
+    for topic, from_offsets in starts.items():
+        open_reader(topic, spec.kafka).prepare(from_offsets)

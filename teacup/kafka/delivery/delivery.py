@@ -17,7 +17,7 @@ reused. Whether a commit that got no answer took place is seen by the next produ
 Nor is a producer reused after a commit that librdkafka may have sent twice. A commit names its producer but not its
 transaction (before KIP-890): if the first of the two arrives late, it would end the next transaction half-way. Nor
 after a connection was lost: librdkafka may wait for a coordinator that is not there any more, whatever time it was
-given (its issues 5511 and 5456).
+given (its issues 5511 and 5456). One that loses it in a transaction is given up once nothing moves.
 
 At its failpoints a crash test can stop the process in order to kill it there; they cost nothing otherwise.
 

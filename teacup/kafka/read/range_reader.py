@@ -16,6 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +48,21 @@ class RangeReader:
         self._idle: OrderedDict[int, _Cursor] = OrderedDict()  # by partition, least recently used first
         self._lock = threading.Lock()
 
-    def prepare(self, partition: int, start: int) -> None:
-        """Starts fetching from `start` in the background, so that a `read` from there finds records waiting."""
+    def prepare(self, starts: Mapping[int, int]) -> None:
+        """Starts fetching in the background from offsets by partition: a `read` from there finds records waiting.
+
+        Consumers are opened at the same time: each connects twice, with a pause.
+        """
+        with self._lock:
+            missing = {p: start for p, start in starts.items() if p not in self._idle}
+        for partition, start in starts.items():
+            if partition not in missing:
+                self._prepare(partition, start)
+        if missing:
+            with ThreadPoolExecutor(OPEN_CONSUMERS) as pool:
+                list(pool.map(self._prepare, missing.keys(), missing.values()))
+
+    def _prepare(self, partition: int, start: int) -> None:
         self._put_back(self._take(partition, start))
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:

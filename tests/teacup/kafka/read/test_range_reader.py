@@ -6,7 +6,9 @@ Each test runs on both paths, in C and in Python; `test_fetch_paths.py` compares
 from __future__ import annotations
 
 import itertools
+import threading
 import time
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read import range_reader
-from teacup.kafka.read.fetch import HEADERS, SCHEMA
+from teacup.kafka.read.fetch import HEADERS, SCHEMA, PartitionFetch
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.write.writer import TopicWriter
 from tests.conftest import TopicFactory
@@ -130,9 +132,27 @@ def test_an_iteration_given_up_continues_from_its_position(kafka: dict[str, str]
 def test_a_prepared_range_reads_the_same(kafka: dict[str, str], filled: str) -> None:
     """Prefetching changes when, not what."""
     reader = RangeReader(filled, kafka)
-    reader.prepare(0, 500)
+    reader.prepare({0: 500})
 
     assert read(reader, 500, 510)["value"].to_pylist() == [b"v%d" % i for i in range(500, 510)]
+
+
+def test_consumers_of_several_partitions_are_opened_at_the_same_time(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each first connects to a bootstrap address, and half a back-off later to the broker."""
+    both, opened = threading.Barrier(2, timeout=30), range_reader._open_fetch
+
+    def together(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
+        both.wait()
+        return opened(topic, kafka, timeout_s)
+
+    monkeypatch.setattr(range_reader, "_open_fetch", together)
+    reader = RangeReader(topic_factory(partitions=2), kafka)
+
+    reader.prepare({0: 0, 1: 0})
+    reader.prepare({1: 0, 0: 0})  # opens none
+    reader.close()
 
 
 def test_aborted_records_and_markers_are_passed_by_position(
