@@ -54,7 +54,7 @@ from teacup.kafka import client
 from teacup.kafka.delivery.fencing import AT_ONCE, COMMIT, FencedProducer, OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import NO_LAG, NOTHING_IN, Batch, Receipt, WrittenSoFar, needed, written_so_far
 from teacup.kafka.errors import DeliveryFailed, KafkaIOError
-from teacup.kafka.write.producer import Clients, Patience
+from teacup.kafka.write.producer import Clients, ConnectionWatch
 from teacup.kafka.write.writer import Column, Delivered, discard_writer, open_writer
 
 FAILPOINTS = ("before_produce", "producing", "before_commit", "committing", "after_commit")
@@ -226,7 +226,7 @@ class ExactlyOnce:
         before = (self._batch.generation, self._batch.number - 1)
         made = self._producers.get(self._kafka, self._bucket, self._in_parts)
         # Another process may have handled a batch since, or a coordinator may have gone.
-        if made.used and (made.handled != before or made.patience.lost_a_connection):
+        if (made.used and made.handled != before) or made.connections.has_lost_one:
             self._producers.discard(self._kafka, self._bucket)
             made = self._producers.get(self._kafka, self._bucket, self._in_parts)
         made.kept, made.used, made.handled = made.used, True, None
@@ -239,7 +239,7 @@ class TransactionalWriter(FencedProducer):
 
     used, handled       whether a batch has used it; generation and number of the last batch, once that is done
     kept                whether a batch used it before the current one: then a lost connection is a reason to give it up
-    patience            since the last commit, or since it was opened
+    connections         what was lost since the last commit, or since it was opened
     perhaps_sent_twice  a request of the last commit may have been: the producer must not begin another transaction
 
     Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
@@ -255,7 +255,7 @@ class TransactionalWriter(FencedProducer):
         except BaseException:
             self.close()
             raise
-        self.patience = Patience(self.writer.connections_lost)
+        self.connections = ConnectionWatch(self.writer.connections_lost)
 
     def begin(self) -> None:
         """Begins a transaction if none is open."""
@@ -283,19 +283,19 @@ class TransactionalWriter(FencedProducer):
             "send_offsets_to_transaction",
             self.timeout_s,
             lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
-            lambda: self.patience.is_over(time.monotonic(), "receipt"),  # this call keeps to no time-out
+            lambda: self.connections.is_stuck(time.monotonic(), "receipt"),  # this call keeps to no time-out
         )
         failpoint_begins("committing")
         self._in_time(COMMIT, self.timeout_s, producer.commit_transaction, lambda: self._gives_up(COMMIT))
         self.begun = False
-        self.patience.begin()
+        self.connections.begin()
         self.perhaps_sent_twice = time.monotonic() - began_s > self.sent_once_for_s
         self.receipt = receipt
         if any(written.values()):
             failpoint("after_commit")
 
     def _gives_up(self, state: object) -> bool:
-        if not self.kept or not self.patience.is_over(time.monotonic(), state):
+        if not self.kept or not self.connections.is_stuck(time.monotonic(), state):
             return False
         self._leave_alone()  # closing it would wait, too
         return True

@@ -38,8 +38,8 @@ _LOST_S = 1.0
 _GIVES_UP_S = 3.0
 
 
-class Patience:
-    """Whether to go on waiting for a producer: once it has lost a connection, only as long as something moves.
+class ConnectionWatch:
+    """A producer's connections: once it has lost one, it is waited for only as long as something moves.
 
     librdkafka may wait for a broker that it has forgotten, until a time-out strikes; another producer finds it at once.
     A broker that has started anew, or that its cluster left out for a moment, is enough for that.
@@ -58,16 +58,16 @@ class Patience:
         self._state: object = None
 
     @property
-    def lost_a_connection(self) -> bool:
+    def has_lost_one(self) -> bool:
         """Returns whether one was lost since `begin`."""
         return self._lost() != self._before
 
-    def is_over(self, now_s: float, state: object) -> bool:
+    def is_stuck(self, now_s: float, state: object) -> bool:
         """Returns whether a connection was lost, and since then nothing has moved for three seconds.
 
         state   something that changes whenever something moves
         """
-        if not self.lost_a_connection:
+        if not self.has_lost_one:
             return False
         if self._since_s is None or state != self._state:
             self._since_s, self._state = now_s, state

@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker.broker import Broker
-from teacup.kafka.delivery.delivery import AtLeastOnce, ExactlyOnce
+from teacup.kafka.delivery.delivery import AtLeastOnce, ExactlyOnce, producers_of_process
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
 from teacup.kafka.errors import KafkaIOError, KafkaUnavailable
@@ -127,6 +129,22 @@ def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transacti
 
     assert held.fired >= 1
     assert seen_amid == []
+    assert committed(wire.direct, bucket.topic) == VALUES
+
+
+def test_a_producer_opened_ahead_that_loses_its_connection_is_replaced(wire: Wire) -> None:
+    """It may wait for many batches, if the attempt that opened it fails."""
+    bucket = wire.bucket()
+    producers_of_process.open_ahead(wire.faulty, [bucket], True)
+    opened = producers_of_process.get(wire.faulty, bucket, True)
+    cut = wire.proxy.inject(Api.METADATA, Side.REQUEST, Action.CUT)
+    with suppress(KafkaException):
+        opened.writer.producer.list_topics(bucket.topic, 1)
+
+    Attempt(wire, bucket).all()
+
+    assert cut.fired == 1
+    assert producers_of_process.get(wire.faulty, bucket, True) is not opened
     assert committed(wire.direct, bucket.topic) == VALUES
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from teacup.kafka.write.producer import Drain, Patience
+from teacup.kafka.write.producer import ConnectionWatch, Drain
 
 
 class ScriptedQueue:
@@ -149,19 +149,19 @@ def test_who_waits_looks_seldom() -> None:
 
 def test_a_producer_that_lost_a_connection_is_waited_for_as_long_as_something_moves() -> None:
     lost = [4]
-    patience = Patience(lambda: lost[0])
-    assert not patience.lost_a_connection
-    assert not patience.is_over(0.0, 50)
-    assert not patience.is_over(1_000.0, 50)
+    watch = ConnectionWatch(lambda: lost[0])
+    assert not watch.has_lost_one
+    assert not watch.is_stuck(0.0, 50)
+    assert not watch.is_stuck(1_000.0, 50)
 
     lost[0] += 1
-    assert patience.lost_a_connection
-    assert not patience.is_over(1_000.0, 50)
-    assert not patience.is_over(1_002.9, 50)
-    assert not patience.is_over(1_003.0, 49)  # one was acknowledged
-    assert not patience.is_over(1_005.9, 49)
-    assert patience.is_over(1_006.0, 49)
+    assert watch.has_lost_one
+    assert not watch.is_stuck(1_000.0, 50)
+    assert not watch.is_stuck(1_002.9, 50)
+    assert not watch.is_stuck(1_003.0, 49)  # one was acknowledged
+    assert not watch.is_stuck(1_005.9, 49)
+    assert watch.is_stuck(1_006.0, 49)
 
-    patience.begin()
-    assert not patience.lost_a_connection
-    assert not patience.is_over(2_000.0, 49)
+    watch.begin()
+    assert not watch.has_lost_one
+    assert not watch.is_stuck(2_000.0, 49)
