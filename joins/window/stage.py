@@ -39,8 +39,8 @@ def join_stage(
         read = [Ticket.from_json(json.loads(text)) for text in tickets]
         _prefetch(spec, read)
         for at, ticket in enumerate(read):
-            begin = Begin.of(ticket, spec, read[1:] if at == 0 else ())
-            yield from items_of(spec, windows, copies, ticket, begin=begin, sampled=sampled)
+            ahead = read[1:] if at == 0 else ()
+            yield from items_of(spec, windows, copies, ticket, ahead=ahead, sampled=sampled)
 
     return items
 
@@ -52,12 +52,12 @@ def items_of(
     ticket: Ticket,
     opened: OpenRange | None = None,
     *,
-    begin: Begin | None = None,
+    ahead: Iterable[Ticket] = (),
     sampled: bool = False,
 ) -> Iterator[Item[BucketSummary]]:
-    """Yields the items of a ticket; `opened` as in `JoinBolt.join`, the others as in `join_stage`."""
+    """Yields the items of a ticket; `opened` as in `JoinBolt.join`, `ahead` as in `Begin`, rest as in `join_stage`."""
     summaries: list[BucketSummary] = []
-    yield begin or Begin.of(ticket, spec)
+    yield Begin.of(ticket, spec, ahead)
     for side in ("left", "right"):
         expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
     folder, generation = windows or own_folder(), ticket.generation

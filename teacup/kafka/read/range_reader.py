@@ -17,6 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -54,13 +55,13 @@ class RangeReader:
         Consumers are opened at the same time: each connects twice, with a pause.
         """
         with self._lock:
-            missing = {p: start for p, start in starts.items() if p not in self._idle}
-        for partition, start in starts.items():
-            if partition not in missing:
-                self._prepare(partition, start)
-        if missing:
-            with ThreadPoolExecutor(OPEN_CONSUMERS) as pool:
-                list(pool.map(self._prepare, missing.keys(), missing.values()))
+            room = OPEN_CONSUMERS - len(self._idle)
+            opened = list(islice((p for p in starts if p not in self._idle), room))
+        if opened:
+            with ThreadPoolExecutor(len(opened)) as pool:
+                list(pool.map(lambda partition: self._prepare(partition, starts[partition]), opened))
+        for partition in (p for p in starts if p not in opened):
+            self._prepare(partition, starts[partition])
 
     def _prepare(self, partition: int, start: int) -> None:
         self._put_back(self._take(partition, start))

@@ -42,7 +42,7 @@ class ConnectionWatch:
     """A producer's connections: once it has lost one, it is waited for only as long as something moves.
 
     librdkafka may wait for a broker that it has forgotten, until a time-out strikes; another producer finds it at once.
-    A broker that has started anew, or that its cluster left out for a moment, is enough for that.
+    That happens after a broker was restarted, or was missing from its cluster's metadata for a moment.
 
     lost   how many connections were lost so far
     """

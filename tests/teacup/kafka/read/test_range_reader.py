@@ -155,6 +155,27 @@ def test_consumers_of_several_partitions_are_opened_at_the_same_time(
     reader.close()
 
 
+def test_no_more_consumers_are_opened_than_are_kept(
+    kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of more partitions takes those that are there in turn."""
+    opened, really = [], range_reader._open_fetch
+
+    def counted(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
+        opened.append(topic)
+        return really(topic, kafka, timeout_s)
+
+    monkeypatch.setattr(range_reader, "_open_fetch", counted)
+    monkeypatch.setattr(range_reader, "OPEN_CONSUMERS", 2)
+    reader = RangeReader(topic_factory(partitions=5), kafka)
+
+    for _ in range(3):
+        reader.prepare(dict.fromkeys(range(5), 0))
+    reader.close()
+
+    assert len(opened) == 2
+
+
 def test_aborted_records_and_markers_are_passed_by_position(
     kafka: dict[str, str], topic_factory: TopicFactory, transactions: Transactions
 ) -> None:
