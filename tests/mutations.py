@@ -125,8 +125,8 @@ MUTATIONS = (
     ),
     Mutation(
         "acknowledged records are counted",
-        DELIVERY,
-        "if delivered.sent != expected or delivered.acknowledged != expected:",
+        "teacup/kafka/write/writer.py",
+        "if self.sent != expected or self.acknowledged != expected:",
         "if False:",
         "tests/teacup/kafka/delivery",
     ),

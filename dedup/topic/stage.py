@@ -34,7 +34,7 @@ from dedup.topic.source import BatchPart, RangeStage, Remaining
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
 from teacup.base.stage_times import StageTimes
-from teacup.kafka.delivery.delivery import failpoint
+from teacup.kafka.delivery.failpoints import failpoint
 from teacup.kafka.errors import RecordTooLarge
 from teacup.kafka.read.range_reader import open_reader
 from teacup.kafka.records.limits import TopicLimits, batch_bytes, record_bytes, restamped

@@ -22,9 +22,10 @@ from joins.items import Begin
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
-from teacup.kafka.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce, producers_of_process
+from teacup.kafka.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch, WrittenSoFar
+from teacup.kafka.delivery.transactional import producers_of_process
 from teacup.kafka.read.fetch import HEADERS
 from teacup.kafka.write.topic_limits import Limits, forget_limits, limits_of, within_limits
 

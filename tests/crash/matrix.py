@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.progress import track
 
 from deploy.dev.broker.broker import Broker
-from teacup.kafka.delivery.delivery import FAILPOINTS
+from teacup.kafka.delivery.failpoints import FAILPOINTS
 from tests.crash.run import Run
 from tests.crash.scenarios import JOBS, KINDS, STANDBY_TARGETS, Scenario, drawn, every, every_with_standby
 from tests.crash.standbys import StandbyRun

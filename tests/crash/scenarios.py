@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from teacup.kafka.delivery.delivery import FAILPOINTS
+from teacup.kafka.delivery.failpoints import FAILPOINTS
 from tests.crash.places import PLACES
 
 JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

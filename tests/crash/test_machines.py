@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.dev.broker.broker import Broker
-from teacup.kafka.delivery.delivery import FAILPOINTS
+from teacup.kafka.delivery.failpoints import FAILPOINTS
 from tests.crash import checks
 from tests.crash.run import Run
 from tests.crash.traffic import PARTITIONS

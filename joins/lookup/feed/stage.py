@@ -34,7 +34,7 @@ from joins.rows.outgoing import and_more, copies_of, position_of
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
 from teacup.base.stage_times import StageTimes
-from teacup.kafka.delivery.delivery import failpoint
+from teacup.kafka.delivery.failpoints import failpoint
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import REJECTED
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits

@@ -26,9 +26,9 @@ from types import MappingProxyType
 
 from teacup.base.now import wall_ms
 from teacup.kafka import client
-from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, read_receipt, settle
 from teacup.kafka.delivery.receipt import Batch, Receipt, bare_claims, check_start, check_term, next_term
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import Fenced
 from teacup.kafka.write.producer import Clients
 

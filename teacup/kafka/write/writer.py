@@ -63,6 +63,18 @@ class Delivered:
     sent: int
     acknowledged: int
 
+    def check(self, written: Mapping[str, int]) -> None:
+        """Raises `DeliveryFailed` if these are not as many as were to be written, by topic."""
+        expected = sum(written.values())
+        if self.sent != expected or self.acknowledged != expected:
+            raise DeliveryFailed(
+                ", ".join(written) or "none",
+                -1,
+                f"{expected} records were to be written, {self.sent} were sent, {self.acknowledged} "
+                "acknowledged; these must be the same, and nothing is committed",
+                expected - self.acknowledged,
+            )
+
 
 class TopicWriter:
     """Writes to any topics of one cluster; used by one thread at a time."""

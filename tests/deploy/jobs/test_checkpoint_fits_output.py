@@ -18,9 +18,9 @@ from joins.items import Begin
 from teacup.base import files
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
-from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import Receipt
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import Fenced
 from teacup.spark.checkpoint import ends_in
 from tests.support.jobprocess import JobProcess, records

@@ -20,9 +20,9 @@ from joins.lookup.feed.spec import Fed, FedRange
 from joins.plan.reader import state_after
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
-from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import Receipt
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.log.broker_log import BrokerLog
 from tests.support.jobprocess import JobProcess, records
 from tests.support.sparkjoin import Put, produce

@@ -26,6 +26,7 @@ from joins.spec import JoinSpec, Side
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery import delivery
 from teacup.kafka.delivery.fencing import OutputBucket, settle
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import KafkaIOError, ReceiptRefused
 from tests.conftest import TopicFactory
 from tests.support.jobprocess import records
@@ -72,9 +73,9 @@ def test_a_bucket_is_committed_while_the_next_one_is_joined(
 ) -> None:
     """The first commit only begins once the second ticket's rows are asked for."""
     topic, asked = topic_factory(), threading.Event()
-    commit = delivery.TransactionalWriter.commit
+    commit = TransactionalWriter.commit
 
-    def late(self: delivery.TransactionalWriter, *of: Any) -> None:
+    def late(self: TransactionalWriter, *of: Any) -> None:
         assert asked.wait(30)
         commit(self, *of)
 
@@ -83,7 +84,7 @@ def test_a_bucket_is_committed_while_the_next_one_is_joined(
         asked.set()
         yield from ticket_with(rows_about([0]), 1, 1, bucket=1)
 
-    monkeypatch.setattr(delivery.TransactionalWriter, "commit", late)
+    monkeypatch.setattr(TransactionalWriter, "commit", late)
     done = list(deliver_stage(spec_to(kafka, topic), Output(topic=topic))(tickets()))
 
     assert [batch.summary.bucket for batch in done] == [0, 1]
@@ -95,9 +96,9 @@ def test_the_producers_of_a_tasks_buckets_are_opened_at_the_same_time(
 ) -> None:
     """After a broker was away each of them may have to wait for half a second."""
     topic, all_three = topic_factory(), threading.Barrier(3, timeout=30)
-    opened = delivery.TransactionalWriter.__init__
+    opened = TransactionalWriter.__init__
 
-    def together(self: delivery.TransactionalWriter, *of: Any) -> None:
+    def together(self: TransactionalWriter, *of: Any) -> None:
         all_three.wait()
         opened(self, *of)
 
@@ -108,7 +109,7 @@ def test_the_producers_of_a_tasks_buckets_are_opened_at_the_same_time(
         for bucket in (1, 2):
             yield from ticket_with(rows_about([0]), 1, 1, bucket=bucket)
 
-    monkeypatch.setattr(delivery.TransactionalWriter, "__init__", together)
+    monkeypatch.setattr(TransactionalWriter, "__init__", together)
     done = list(deliver_stage(spec_to(kafka, topic), Output(topic=topic))(tickets()))
 
     assert [batch.sent for batch in done] == [{topic: 1}] * 3
@@ -119,9 +120,9 @@ def test_a_commit_that_fails_fails_the_task_and_the_next_attempt_delivers_the_re
 ) -> None:
     """What is in the output already stays as it is: each row is there once."""
     topic = topic_factory()
-    commit = delivery.TransactionalWriter.commit
+    commit = TransactionalWriter.commit
 
-    def refused(self: delivery.TransactionalWriter, *of: Any) -> None:
+    def refused(self: TransactionalWriter, *of: Any) -> None:
         if self._bucket.number == 0:
             raise KafkaIOError("refused")
         commit(self, *of)
@@ -132,7 +133,7 @@ def test_a_commit_that_fails_fails_the_task_and_the_next_attempt_delivers_the_re
 
     deliver = deliver_stage(spec_to(kafka, topic), Output(topic=topic))
     with monkeypatch.context() as patched:
-        patched.setattr(delivery.TransactionalWriter, "commit", refused)
+        patched.setattr(TransactionalWriter, "commit", refused)
         with pytest.raises(KafkaIOError, match="refused"):
             list(deliver(tickets()))
     done = list(deliver(tickets()))
@@ -235,13 +236,13 @@ def test_rows_that_fill_a_transaction_are_committed_once_more_follow(
     Those of a look-up at once: before more follow, its store may not answer for longer than a transaction may last.
     """
     monkeypatch.setattr(delivery, "PART_BYTES", 1)
-    committing, really = [], delivery.TransactionalWriter.commit
+    committing, really = [], TransactionalWriter.commit
 
     def commit(self: Any, receipt: Any, written: Mapping[str, int]) -> None:
         committing.append((receipt.rows, receipt.done, dict(written)))
         really(self, receipt, written)
 
-    monkeypatch.setattr(delivery.TransactionalWriter, "commit", commit)
+    monkeypatch.setattr(TransactionalWriter, "commit", commit)
     topic = topic_factory()
     spec = lookup_spec(spec_to(kafka, topic)) if looks_up else spec_to(kafka, topic)
 

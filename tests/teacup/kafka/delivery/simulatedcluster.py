@@ -28,7 +28,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from teacup.kafka.delivery.delivery import Producers
+from teacup.kafka.delivery.transactional import Producers
 
 
 class Fate(Enum):

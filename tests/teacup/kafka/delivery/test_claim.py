@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from teacup.kafka.delivery import claim
-from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import COMMIT, OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import Batch, Receipt
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import Fenced, OutputTaken, ReceiptRefused, TakenOver
 from tests.teacup.kafka.delivery.attempts import attempt, committed, is_settled
 

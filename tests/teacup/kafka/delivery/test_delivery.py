@@ -6,9 +6,10 @@ from contextlib import closing
 
 import pytest
 
-from teacup.kafka.delivery.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce, TransactionalWriter
+from teacup.kafka.delivery.delivery import PART_BYTES, AtLeastOnce, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket, settle
 from teacup.kafka.delivery.receipt import Batch, Receipt
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import BatchDiffers, DeliveryFailed, KafkaIOError, ReceiptRefused, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
@@ -36,7 +37,7 @@ def test_batches_follow_each_other_in_order(kafka, bucket):
 
 def test_a_receipt_is_no_lag_and_one_at_an_earlier_offset_counts_as_well(kafka, bucket, monkeypatch):
     """Tools compare a group's offset with the end of its topic; versions before committed the number of the batch."""
-    monkeypatch.setattr("teacup.kafka.delivery.delivery.NO_LAG", 0)
+    monkeypatch.setattr("teacup.kafka.delivery.transactional.NO_LAG", 0)
     attempt(kafka, bucket, 1, [b"1"] * 50)
     monkeypatch.undo()
 

@@ -15,9 +15,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker.broker import Broker
-from teacup.kafka.delivery.delivery import AtLeastOnce, ExactlyOnce, producers_of_process
+from teacup.kafka.delivery.delivery import AtLeastOnce, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch
+from teacup.kafka.delivery.transactional import producers_of_process
 from teacup.kafka.errors import KafkaIOError, KafkaUnavailable
 from teacup.kafka.write import writer
 from tests.support.wireproxy import Action, Api, Fault, Side, WireProxy

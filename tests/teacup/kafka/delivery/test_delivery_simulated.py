@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from teacup.kafka.delivery import claim, delivery, fencing, receipt
-from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import FencedProducer, read_receipt
 from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.write import writer
 from tests.support.canary import searched
 from tests.teacup.kafka.delivery.simulatedcluster import Cluster

@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import TopicPartition
 
-from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import settle
 from teacup.kafka.delivery.receipt import Receipt, written_so_far
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import Fenced, KafkaIOError
 from tests.teacup.kafka.delivery.attempts import BATCH, attempt, committed
 

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker.broker import Broker
 from teacup.kafka import client
-from teacup.kafka.delivery.delivery import TransactionalWriter
 from teacup.kafka.delivery.fencing import OutputBucket, settle
+from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import DeliveryFailed, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.write.writer import Delivered, TopicWriter

@@ -1,0 +1,142 @@
+"""The transactional producers of a process: one for each bucket, fenced when it is opened, and kept between batches.
+
+One that lost a connection is given up once nothing moves: librdkafka may wait for a coordinator that is not there any
+more, whatever time it was given (its issues 5511 and 5456).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from teacup.base.process import PerProcess, begun
+from teacup.kafka import client
+from teacup.kafka.delivery.failpoints import failpoint, failpoint_begins
+from teacup.kafka.delivery.fencing import AT_ONCE, COMMIT, FencedProducer, OutputBucket, read_receipt
+from teacup.kafka.delivery.receipt import NO_LAG, Receipt
+from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.write.producer import Clients, ConnectionWatch
+from teacup.kafka.write.writer import Column
+
+OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each batch, which costs more than the batch
+WHOLE_BATCH_TIMEOUT_MS = 300_000
+
+
+class TransactionalWriter(FencedProducer):
+    """A bucket's producer, and the receipt it found after it had fenced all earlier ones.
+
+    used, handled       whether a batch has used it; generation and number of the last batch, once that is done
+    kept                whether a batch used it before the current one: then a lost connection is a reason to give it up
+    connections         what was lost since the last commit, or since it was opened
+    perhaps_sent_twice  a request of the last commit may have been: the producer must not begin another transaction
+
+    Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client) -> None:
+        super().__init__(kafka, bucket, clients)
+        self.used = self.kept = False
+        self.handled: tuple[str, int] | None = None
+        self.begun = self.perhaps_sent_twice = False
+        try:
+            self.receipt, self._group = self._read_receipt()
+        except BaseException:
+            self.close()
+            raise
+        self.connections = ConnectionWatch(self.writer.connections_lost)
+
+    def begin(self) -> None:
+        """Begins a transaction if none is open."""
+        if not self.begun:
+            failpoint("before_produce")
+            self._call("begin_transaction", self.writer.producer.begin_transaction)
+            self.begun = True
+
+    def write(self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column) -> int:
+        """Writes as `TopicWriter.write`, in the transaction."""
+        self.begin()
+        with self._errors_translated("the write"):
+            return self.writer.write(topic, keys, values, headers, timestamps)
+
+    def commit(self, receipt: Receipt, written: Mapping[str, int]) -> None:
+        """Commits what was written, together with the receipt; `written` must equal what was acknowledged."""
+        self.begin()
+        with self._errors_translated("the flush"):
+            self.writer.flush(self._gives_up).check(written)
+        failpoint("before_commit")
+        spot = TopicPartition(self._bucket.topic, 0, NO_LAG + receipt.number, metadata=receipt.to_text())
+        producer = self.writer.producer
+        began_s = time.monotonic()
+        self._in_time(
+            "send_offsets_to_transaction",
+            self.timeout_s,
+            lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
+            lambda: self.connections.is_stuck(time.monotonic(), "receipt"),  # this call keeps to no time-out
+        )
+        failpoint_begins("committing")
+        self._in_time(COMMIT, self.timeout_s, producer.commit_transaction, lambda: self._gives_up(COMMIT))
+        self.begun = False
+        self.connections.begin()
+        self.perhaps_sent_twice = time.monotonic() - began_s > self.sent_once_for_s
+        self.receipt = receipt
+        if any(written.values()):
+            failpoint("after_commit")
+
+    def _gives_up(self, state: object) -> bool:
+        if not self.kept or not self.connections.is_stuck(time.monotonic(), state):
+            return False
+        self._leave_alone()  # closing it would wait, too
+        return True
+
+    def _read_receipt(self) -> tuple[Receipt | None, Any]:
+        return read_receipt(self._kafka, self._bucket, self._clients)
+
+
+_Key = tuple[frozenset[tuple[str, str]], OutputBucket]
+
+
+def _key(kafka: Mapping[str, str], bucket: OutputBucket) -> _Key:
+    return frozenset(kafka.items()), bucket
+
+
+class Producers:
+    """The transactional producers of one process, by cluster and bucket, kept open between batches."""
+
+    def __init__(self, clients: Clients = client) -> None:
+        self._clients = clients
+        self._open: PerProcess[_Key, TransactionalWriter] = PerProcess(OPEN_PRODUCERS, TransactionalWriter.close)
+
+    def get(self, kafka: Mapping[str, str], bucket: OutputBucket, in_parts: bool) -> TransactionalWriter:
+        """Returns the bucket's producer. A new one gets the properties `kafka`, with more time if not in parts."""
+        longer = {} if in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
+        properties = {**longer, **kafka}
+        return self._open.get(_key(kafka, bucket), lambda: TransactionalWriter(properties, bucket, self._clients))
+
+    def open_ahead(self, kafka: Mapping[str, str], buckets: Iterable[OutputBucket], in_parts: bool) -> None:
+        """Begins to open the producers of buckets that come later, a few at a time: each takes a few answers.
+
+        Whatever fails is tried again by `get`.
+        """
+        missing = (bucket for bucket in buckets if _key(kafka, bucket) not in self._open)
+        waiting = deque(islice(missing, OPEN_PRODUCERS - 1))
+
+        def open_each() -> None:
+            while waiting:
+                with suppress(IndexError, KafkaIOError):
+                    self.get(kafka, waiting.popleft(), in_parts)
+
+        for _ in range(min(len(waiting), AT_ONCE)):
+            begun(open_each)
+
+    def discard(self, kafka: Mapping[str, str], bucket: OutputBucket) -> None:
+        """Closes the bucket's producer, if there is one; the next `get` opens a new one."""
+        self._open.discard(_key(kafka, bucket))
+
+
+producers_of_process = Producers()
