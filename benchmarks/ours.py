@@ -1,6 +1,6 @@
 """Our join on the work, in a process of its own.
 
-    --sink none    batch plan, window, marks, envelopes built as text, counted and dropped; only summaries reach Spark
+    --sink none    batch plan, window, marks, envelopes built as a column and dropped; only summaries reach Spark
     --sink kafka   the whole job as by `teacup run`, to a topic
 
     python -m benchmarks.ours --sink none --format json --work work.json --checkpoint new/folder --out result.json
@@ -38,6 +38,7 @@ from joins.plan.start.copartition import with_path
 from joins.read.summary import BucketSummary
 from joins.spec import Format, JoinPath, JoinSpec, Side
 from joins.streaming import join_kind_of, stage_frame
+from teacup.kafka.write.templates import MadeTexts
 from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
 from teacup.spark.session import Session
 
@@ -89,7 +90,8 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: st
         for item in items:
             if isinstance(item, Rows):
                 results = item.frame.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
-                if len(outgoing_results(spec, Output(topic="none"), results, tag).values.to_list()) != len(results):
+                envelopes = outgoing_results(spec, Output(topic="none"), results, tag).values
+                if not isinstance(envelopes, MadeTexts) or len(envelopes.to_series()) != len(results):
                     raise AssertionError("an envelope is missing")
             elif isinstance(item, End):
                 yield item.summary

@@ -90,9 +90,13 @@ class MadeTexts:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def to_series(self) -> pl.Series:
+        """Returns the texts as a column."""
+        return texts(self.text, self.rows)
+
     def to_list(self) -> list[str]:
         """Returns the texts."""
-        found: list[str] = texts(self.text, self.rows).to_list()
+        found: list[str] = self.to_series().to_list()
         return found
 
 
