@@ -43,9 +43,10 @@ from teacup.base.now import wall_ms
 from teacup.base.process import begun, no_garbage_collection
 from teacup.base.stage_times import StageTimes
 from teacup.kafka.delivery.receipt import WrittenSoFar
+from teacup.kafka.delivery.transactional import IN_USE
 from teacup.spark.task import this_task
 
-ENDING_AT_ONCE = 8
+ENDING_AT_ONCE = IN_USE - 1
 
 
 def deliver_stage(

@@ -193,11 +193,11 @@ class ExactlyOnce:
 
     def _open(self) -> TransactionalWriter:
         before = (self._batch.generation, self._batch.number - 1)
-        made = self._producers.get(self._kafka, self._bucket, self._in_parts)
+        made = self._producers.get(self._kafka, self._bucket, self._in_parts, before)
         # Another process may have handled a batch since, or a coordinator may have gone.
-        if (made.used and made.handled != before) or made.connections.has_lost_one:
+        if made.handled != before or made.connections.has_lost_one:
             self._producers.discard(self._kafka, self._bucket)
-            made = self._producers.get(self._kafka, self._bucket, self._in_parts)
+            made = self._producers.get(self._kafka, self._bucket, self._in_parts, before)
         made.kept, made.used, made.handled = made.used, True, None
         self._committed_ms = self._now_ms()
         return made

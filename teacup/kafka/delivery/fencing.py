@@ -127,8 +127,9 @@ class FencedProducer:
 
     def _leave_alone(self) -> None:
         """Lets `close` do nothing: the next producer of the bucket ends its transaction."""
-        self._stuck = True
-        _left_alone.append(self.writer)
+        if not self._stuck:
+            self._stuck = True
+            _left_alone.append(self.writer)
 
     def _connect(self) -> None:
         """Waits until a broker is connected: if `init_transactions` finds none, it retries only half a second later.

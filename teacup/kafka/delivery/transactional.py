@@ -25,13 +25,19 @@ from teacup.kafka.write.producer import Clients, ConnectionWatch
 from teacup.kafka.write.writer import Column
 
 OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each batch, which costs more than the batch
+IN_USE = 9  # at most: that of the bucket being written, and those whose last transactions are being committed
 WHOLE_BATCH_TIMEOUT_MS = 300_000
+
+Handled = tuple[str, int]
+"""Generation and number of a batch."""
 
 
 class TransactionalWriter(FencedProducer):
     """A bucket's producer, and the receipt it found after it had fenced all earlier ones.
 
-    used, handled       whether a batch has used it; generation and number of the last batch, once that is done
+    used                whether a batch has used it
+    handled             the last batch that it has handled, or before the one for which it was opened: only the next one
+                        can rely on the receipt; None: it is in use
     kept                whether a batch used it before the current one: then a lost connection is a reason to give it up
     connections         what was lost since the last commit, or since it was opened
     perhaps_sent_twice  a request of the last commit may have been: the producer must not begin another transaction
@@ -39,10 +45,16 @@ class TransactionalWriter(FencedProducer):
     Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client) -> None:
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        bucket: OutputBucket,
+        clients: Clients = client,
+        handled: Handled | None = None,
+    ) -> None:
         super().__init__(kafka, bucket, clients)
         self.used = self.kept = False
-        self.handled: tuple[str, int] | None = None
+        self.handled = handled
         self.begun = self.perhaps_sent_twice = False
         try:
             self.receipt, self._group = self._read_receipt()
@@ -112,24 +124,33 @@ class Producers:
         self._clients = clients
         self._open: PerProcess[_Key, TransactionalWriter] = PerProcess(OPEN_PRODUCERS, TransactionalWriter.close)
 
-    def get(self, kafka: Mapping[str, str], bucket: OutputBucket, in_parts: bool) -> TransactionalWriter:
-        """Returns the bucket's producer. A new one gets the properties `kafka`, with more time if not in parts."""
+    def get(
+        self, kafka: Mapping[str, str], bucket: OutputBucket, in_parts: bool, before: Handled
+    ) -> TransactionalWriter:
+        """Returns the bucket's producer. A new one gets the properties `kafka`, with more time if not in parts.
+
+        before   the batch before the one that it is for
+        """
         longer = {} if in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
         properties = {**longer, **kafka}
-        return self._open.get(_key(kafka, bucket), lambda: TransactionalWriter(properties, bucket, self._clients))
+        return self._open.get(
+            _key(kafka, bucket), lambda: TransactionalWriter(properties, bucket, self._clients, before)
+        )
 
-    def open_ahead(self, kafka: Mapping[str, str], buckets: Iterable[OutputBucket], in_parts: bool) -> None:
+    def open_ahead(
+        self, kafka: Mapping[str, str], buckets: Iterable[OutputBucket], in_parts: bool, before: Handled
+    ) -> None:
         """Begins to open the producers of buckets that come later, a few at a time: each takes a few answers.
 
-        Whatever fails is tried again by `get`.
+        Whatever fails is tried again by `get`. Only as many as can be open beside those in use, which may be older.
         """
-        missing = (bucket for bucket in buckets if _key(kafka, bucket) not in self._open)
-        waiting = deque(islice(missing, OPEN_PRODUCERS - 1))
+        next_ones = islice(buckets, OPEN_PRODUCERS - IN_USE)
+        waiting = deque(bucket for bucket in next_ones if _key(kafka, bucket) not in self._open)
 
         def open_each() -> None:
             while waiting:
                 with suppress(IndexError, KafkaIOError):
-                    self.get(kafka, waiting.popleft(), in_parts)
+                    self.get(kafka, waiting.popleft(), in_parts, before)
 
         for _ in range(min(len(waiting), AT_ONCE)):
             begun(open_each)

@@ -50,6 +50,7 @@ _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
 _FLUSH_GRACE_S = 30.0  # librdkafka gives every record up by itself; this is for when it does not
 _CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background
+_PURGED_WITHIN_S = 0.1
 _OPEN_WRITERS = 4
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
 
@@ -192,6 +193,8 @@ class TopicWriter:
             while waits_for := len(self._producer):
                 self._drain.look()
                 if gives_up(waits_for):
+                    self._producer.purge()  # or they stay in memory for as long as the producer does
+                    self._producer.poll(_PURGED_WITHIN_S)
                     raise KafkaUnavailable(
                         f"a connection was lost, and none of {waits_for} records was acknowledged since"
                         f"{last_error(self._trouble)}"

@@ -26,6 +26,8 @@ from tests.teacup.kafka.delivery.attempts import committed, visible
 
 VALUES = [b"%d" % i for i in range(50)]
 FIRST, SECOND = VALUES[:30], VALUES[30:]
+NOTHING = ("g", 0)
+"""The batch before the first."""
 
 
 class Wire:
@@ -136,8 +138,8 @@ def test_a_commit_held_past_the_attempt_does_not_end_the_next_attempts_transacti
 def test_a_producer_opened_ahead_that_loses_its_connection_is_replaced(wire: Wire) -> None:
     """It may wait for many batches, if the attempt that opened it fails."""
     bucket = wire.bucket()
-    producers_of_process.open_ahead(wire.faulty, [bucket], True)
-    opened = producers_of_process.get(wire.faulty, bucket, True)
+    producers_of_process.open_ahead(wire.faulty, [bucket], True, NOTHING)
+    opened = producers_of_process.get(wire.faulty, bucket, True, NOTHING)
     cut = wire.proxy.inject(Api.METADATA, Side.REQUEST, Action.CUT)
     with suppress(KafkaException):
         opened.writer.producer.list_topics(bucket.topic, 1)
@@ -145,7 +147,7 @@ def test_a_producer_opened_ahead_that_loses_its_connection_is_replaced(wire: Wir
     Attempt(wire, bucket).all()
 
     assert cut.fired == 1
-    assert producers_of_process.get(wire.faulty, bucket, True) is not opened
+    assert producers_of_process.get(wire.faulty, bucket, True, NOTHING) is not opened
     assert committed(wire.direct, bucket.topic) == VALUES
 
 
@@ -164,9 +166,11 @@ def test_a_kept_producer_that_loses_its_connection_is_soon_given_up(wire: Wire, 
 
     with pytest.raises(KafkaUnavailable, match=says):
         second.commit()
+    waiting = len(second.delivery._transactions.writer.producer)
     second.delivery.abandon()
 
     assert held.fired >= 1
+    assert waiting < len(VALUES)  # it is not closed, and would keep its records; an event of its own may wait
     wire.proxy.clear()
     Attempt(wire, bucket, 2).all()
     assert committed(wire.direct, bucket.topic) == VALUES + VALUES

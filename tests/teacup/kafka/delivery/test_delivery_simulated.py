@@ -25,6 +25,7 @@ from teacup.kafka.delivery.fencing import FencedProducer, read_receipt
 from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt
 from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.write import writer
+from teacup.kafka.write.producer import ConnectionWatch
 from tests.support.canary import searched
 from tests.teacup.kafka.delivery.simulatedcluster import Cluster
 from tests.teacup.kafka.delivery.simulatedhistory import play
@@ -55,11 +56,12 @@ def test_each_row_is_in_the_output_once_whoever_takes_over_for_whom(data):
 
 
 def _receipt_read_before_fencing(patched: pytest.MonkeyPatch) -> None:
-    def obvious(self, kafka, bucket, clients):
+    def obvious(self, kafka, bucket, clients, handled):
         self.receipt, self._group = read_receipt(kafka, bucket, clients)
         FencedProducer.__init__(self, kafka, bucket, clients)
-        self.used = self.begun = self.perhaps_sent_twice = False
-        self.handled = None
+        self.used = self.kept = self.begun = self.perhaps_sent_twice = False
+        self.handled = handled
+        self.connections = ConnectionWatch(self.writer.connections_lost)
 
     patched.setattr(TransactionalWriter, "__init__", obvious)
 
