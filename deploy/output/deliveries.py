@@ -139,7 +139,7 @@ def open_writing(
         in_parts = join_kind_of(spec).repeats_in_order(spec)
         delivery = ExactlyOnce(kafka, output_bucket(spec, output, begin), batch, in_parts=in_parts)
         later = (OutputBucket(spec.name, bucket, output.topic) for bucket in begin.ahead)
-        producers_of_process.open_ahead(kafka, later, in_parts, (begin.generation, begin.number - 1))
+        producers_of_process.open_ahead(kafka, later, in_parts, batch.before)
         return Writing(delivery)
     plain = AtLeastOnce(kafka)
     if deduplication is None:

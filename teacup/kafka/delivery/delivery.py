@@ -178,7 +178,7 @@ class ExactlyOnce:
             if not done:
                 self._opening = self._opened()
         elif done:
-            transactions.handled = (self._batch.generation, self._batch.number)
+            transactions.kept, transactions.handled = True, (self._batch.generation, self._batch.number)
         return sent
 
     def abandon(self) -> None:
@@ -192,13 +192,13 @@ class ExactlyOnce:
         return begun(self._open)
 
     def _open(self) -> TransactionalWriter:
-        before = (self._batch.generation, self._batch.number - 1)
+        before = self._batch.before
         made = self._producers.get(self._kafka, self._bucket, self._in_parts, before)
         # Another process may have handled a batch since, or a coordinator may have gone.
         if made.handled != before or made.connections.has_lost_one:
             self._producers.discard(self._kafka, self._bucket)
             made = self._producers.get(self._kafka, self._bucket, self._in_parts, before)
-        made.kept, made.used, made.handled = made.used, True, None
+        made.handled = None
         self._committed_ms = self._now_ms()
         return made
 

@@ -67,6 +67,11 @@ class Batch:
     def __str__(self) -> str:
         return f"batch {self.number} (digest {self.digest}) of generation {self.generation}"
 
+    @property
+    def before(self) -> tuple[str, int]:
+        """Returns the generation and the number of the batch before it."""
+        return self.generation, self.number - 1
+
 
 def digest_of(work: Mapping[str, Any]) -> str:
     """Returns the digest of a batch's plan, given as plain values."""

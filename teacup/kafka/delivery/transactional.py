@@ -35,10 +35,9 @@ Handled = tuple[str, int]
 class TransactionalWriter(FencedProducer):
     """A bucket's producer, and the receipt it found after it had fenced all earlier ones.
 
-    used                whether a batch has used it
     handled             the last batch that it has handled, or before the one for which it was opened: only the next one
                         can rely on the receipt; None: it is in use
-    kept                whether a batch used it before the current one: then a lost connection is a reason to give it up
+    kept                whether it has handled a batch: in the next one a lost connection is a reason to give it up
     connections         what was lost since the last commit, or since it was opened
     perhaps_sent_twice  a request of the last commit may have been: the producer must not begin another transaction
 
@@ -53,7 +52,7 @@ class TransactionalWriter(FencedProducer):
         handled: Handled | None = None,
     ) -> None:
         super().__init__(kafka, bucket, clients)
-        self.used = self.kept = False
+        self.kept = False
         self.handled = handled
         self.begun = self.perhaps_sent_twice = False
         try:

@@ -59,7 +59,7 @@ def _receipt_read_before_fencing(patched: pytest.MonkeyPatch) -> None:
     def obvious(self, kafka, bucket, clients, handled=None):
         self.receipt, self._group = read_receipt(kafka, bucket, clients)
         FencedProducer.__init__(self, kafka, bucket, clients)
-        self.used = self.kept = self.begun = self.perhaps_sent_twice = False
+        self.kept = self.begun = self.perhaps_sent_twice = False
         self.handled = handled
         self.connections = ConnectionWatch(self.writer.connections_lost)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
@@ -21,15 +20,13 @@ def test_what_is_opened_ahead_closes_none_that_is_in_use(monkeypatch: pytest.Mon
     """Those in use were asked for last, but before the ones that are opened in the background."""
     opened: list[int] = []
     closed: list[int] = []
-    lock = threading.Lock()
 
     class Opened(SimpleNamespace):
         def close(self) -> None:
             closed.append(self.number)
 
     def open_one(kafka: Mapping[str, str], bucket: OutputBucket, *_: object) -> Opened:
-        with lock:
-            opened.append(bucket.number)
+        opened.append(bucket.number)
         return Opened(number=bucket.number)
 
     monkeypatch.setattr(transactional, "TransactionalWriter", SimpleNamespace(close=Opened.close))
@@ -37,13 +34,12 @@ def test_what_is_opened_ahead_closes_none_that_is_in_use(monkeypatch: pytest.Mon
     monkeypatch.setattr(transactional, "TransactionalWriter", open_one)
     buckets = [OutputBucket("job", number, "topic") for number in range(2 * OPEN_PRODUCERS)]
     kept, in_use = buckets[100 : 100 + IN_USE + 11], buckets[:IN_USE]
-    get: Callable[[OutputBucket], object] = lambda bucket: producers.get({}, bucket, True, ("g", 0))  # noqa: E731
     for bucket in (*kept, *in_use):
-        get(bucket)
+        producers.get({}, bucket, True, ("g", 0))
 
     producers.open_ahead({}, [*kept, *buckets[OPEN_PRODUCERS:]], True, ("g", 0))
     for bucket in kept[: IN_USE - 1]:
-        get(bucket)
+        producers.get({}, bucket, True, ("g", 0))
     wait_until(lambda: len(opened) == OPEN_PRODUCERS)
 
     assert closed == []
