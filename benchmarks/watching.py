@@ -170,7 +170,7 @@ def by_parts(every_ms: int) -> None:
         summary.slowest, summary.rows = {"left": 0, "right": 0}, {"matched": 75, "unmatched": 25, "unjoined": 20}
         summary.reasons = {"no_candidate": 25, "expired": 20}
         summary.seconds = dict.fromkeys(("fetch", "index", "match"), 0.01)
-        summaries.append(DeliveredBatch(summary, {"live": 100}, {}, 0, seconds={"produce": 0.01, "commit": 0.01}))
+        summaries.append(DeliveredBatch(summary, {"live": 100}, (), 0, seconds={"produce": 0.01, "commit": 0.01}))
     report = gather(spec, summaries, 0.5, at_ms)
     state = JobState(at_ms=at_ms, phase=Phase.RUNNING, lag=TopicLag(at_ms, {LEFT: 5}), waited_s={"clock": 1.0})
     with tempfile.TemporaryDirectory() as folder:

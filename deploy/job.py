@@ -12,6 +12,7 @@ from dedup.replay_range import DedupConfig
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
 from joins.spec import RECORDS_PER_BATCH, JoinSpec, OnDataLoss, Wait
+from teacup.base.errors import ExitCode
 from teacup.base.fields import Between, Count, local_folder
 
 Port = Annotated[int, Between("a port, from 0 to 65535", least=0, most=65_535)]
@@ -115,6 +116,11 @@ class CommonJob:
     def job_name(self) -> str:
         """Returns the job's name."""
         raise NotImplementedError
+
+    @property
+    def stopped(self) -> ExitCode:
+        """Returns how a run ends that is asked to stop: a job that is to read all is not done then."""
+        return ExitCode.STOPPED if self.trigger_ms is None else ExitCode.DONE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,6 +69,11 @@ class CommittedPositions:
         """Returns up to where the newest batch had read at the last look; empty if there was none."""
         return self._kind.positions(self._seen) if self._seen else {}
 
+    def last(self) -> Positions:
+        """Returns up to where the newest batch has read; empty if there was none, in this run."""
+        end = self._end()
+        return self._kind.positions(end) if end else {}
+
     def _end(self) -> Mapping[str, Any]:
         """Returns where the newest committed batch ends.
 

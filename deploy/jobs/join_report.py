@@ -6,13 +6,13 @@ A join that matches nothing says so once (`NothingMatched`): a wrong key, interv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from datadelay.watermark import UNKNOWN
 from dedup.restart.deduplicator import FilterReport
-from deploy.output.accounts import DeliveredBatch, check_whole
+from deploy.output.accounts import DeliveredBatch, Refused, check_whole
 from deploy.watch import measures
 from deploy.watch.measures import Effort, Measured
 from joins.batch.waits import BatchWaits
@@ -30,13 +30,16 @@ RANGES = 3
 ENOUGH = 1_000
 """How many left records without a match, and none with one, are worth a warning."""
 REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
-_SIDE_OUTCOMES = ("unjoined", "dead_letter", "late", "skipped")
+_SIDE_OUTCOMES = ("unjoined", "late", "skipped")
 
 
 @dataclass(slots=True)
 class BatchReport:
     """One batch over all its buckets: counts by outcome and reason, and the smallest watermarks.
 
+    rows, reasons     what became of each row: one that could not be written is a dead letter, for that reason
+    refused           these rows, by why
+    joined            the rows as the join made them, matched or not, whatever became of them
     right_is_stored   a lookup join: right is neither read nor kept in a window
     newest_ms         the watermark of each side's fastest partition; slowest: the partition that has the smallest
     replayed          rows that receipts named, so that they were not written again
@@ -60,6 +63,7 @@ class BatchReport:
     window_bytes: int
     sent: dict[str, int]
     restored: dict[str, int]
+    joined: dict[str, int]
     right_is_stored: bool = False
     refused: dict[str, int] = field(default_factory=dict)
     deduplicator: FilterReport = field(default_factory=FilterReport)
@@ -79,9 +83,9 @@ class BatchReport:
 
     @property
     def match_rate(self) -> float | None:
-        """Matched rows divided by the rows of left records; None without any."""
-        left = self.rows.get("matched", 0) + self.rows.get("unmatched", 0)
-        return self.rows.get("matched", 0) / left if left else None
+        """Matched rows divided by the rows of left records, as they were joined; None without any."""
+        left = self.joined.get("matched", 0) + self.joined.get("unmatched", 0)
+        return self.joined.get("matched", 0) / left if left else None
 
     @property
     def behind_ms(self) -> int | None:
@@ -113,7 +117,8 @@ class BatchReport:
         """Returns side outputs, and what the deduplicator did."""
         counts = {**self.rows, "late": sum(self.late.values())}  # late left records have rows of other outcomes
         parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
-        parts += [f"dead letters ({reason}) {count:,}" for reason, count in self.refused.items()]
+        dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == "dead_letter"]
+        parts += [f"dead letters ({reason}) {count:,}" for reason, count in sorted(dead) if count]
         if self.deduplicator != FilterReport():
             parts.append(f"duplicates dropped {self.deduplicator.dropped:,}")
             changes = {f"{change.state} ({change.reason})": None for change in self.deduplicator.changes}
@@ -164,9 +169,8 @@ class BatchReport:
         for outcome, reason, rows in self._by_reason():
             if rows:
                 yield measures.ROWS(rows, outcome=outcome, reason=reason)
-        dead = Counter({reason: rows for outcome, reason, rows in self._by_reason() if outcome == "dead_letter"})
-        for reason, rows in (dead + Counter(self.refused)).items():
-            yield measures.DEAD(rows, reason=measures.word(reason))
+                if outcome == "dead_letter":
+                    yield measures.DEAD(rows, reason=reason)
         for topic, records in self.sent.items():
             yield measures.SENT(records, topic=topic)
         if not self.right_is_stored:
@@ -210,14 +214,17 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     summaries = [batch.summary for batch in batches]
     check_whole([summary.bucket for summary in summaries], summaries[0].buckets if summaries else 1, "buckets")
     slowest = min(summaries, key=lambda summary: summary.watermark_ms["right"])
+    joined = _total(summary.rows for summary in summaries)
+    refused = [of for batch in batches for of in batch.refused]
     report = BatchReport(
         job=spec.name,
         number=summaries[0].number,
         seconds=seconds,
         at_ms=at_ms,
         read=_total(summary.read for summary in summaries),
-        rows=_total(summary.rows for summary in summaries),
-        reasons=_total(summary.reasons for summary in summaries),
+        rows=_total([joined, *_moved(refused, lambda of: (of.outcome, "dead_letter"))]),
+        reasons=_total([*(summary.reasons for summary in summaries), *_moved(refused, lambda of: (of.reason, of.why))]),
+        joined=joined,
         late=_total(summary.late for summary in summaries),
         disorder_ms={side: max(summary.disorder_ms[side] for summary in summaries) for side in SIDES},
         watermark_ms={side: _known(min(summary.watermark_ms[side] for summary in summaries)) for side in SIDES},
@@ -236,7 +243,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
             [batch.seconds for batch in batches] + [summary.seconds for summary in summaries],
             [batch.task for batch in batches],
         ),
-        refused=_total(batch.refused for batch in batches),
+        refused=_total({of.why: of.rows} for of in refused),
         deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
         late_by={side: _total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
     )
@@ -319,6 +326,13 @@ def _total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:
     for part in counts:
         total.update(part)
     return dict(total)
+
+
+def _moved(refused: Iterable[Refused], names: Callable[[Refused], tuple[str, str]]) -> Iterator[Mapping[str, int]]:
+    """Yields the changes of counts by name: refused rows count under the second name in place of the first."""
+    for of in refused:
+        before, after = names(of)
+        yield {after: of.rows, **({before: -of.rows} if before else {})}
 
 
 def _mb(size: int) -> str:

@@ -10,6 +10,9 @@
     commit      positions for lag tools
 
 Spark commits a batch only after all its summaries have arrived. Every error becomes one line and an exit code.
+
+A stop ends a job that runs for ever with 0. One that is to read all (`trigger: available_now`) is done only if its
+planner has said so (`teacup.spark.planner_notes.AllRead`); otherwise it ends as stopped, and says what is left.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ from teacup.kafka.log.topic_log import Ends
 from teacup.spark.conf import of_checkpoint
 from teacup.spark.crossing import crossing
 from teacup.spark.java import check_java
-from teacup.spark.planner_notes import BROKERS, PlannerNote, ReadNotes, notes_file
+from teacup.spark.planner_notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
 from teacup.spark.session import Session
 
 if TYPE_CHECKING:
@@ -63,6 +66,8 @@ log = logging.getLogger("teacup")
 POLL_S = 0.5
 PLANNER_STARTS = 5
 """So often a planner is started that Spark does not wait for."""
+LEFT_WITHIN_S = 5.0
+"""How long the end of a run that was stopped may take to find out what is left."""
 POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
 
 
@@ -221,7 +226,8 @@ def run(
     def work() -> ExitCode:
         return _RunOfJob(kind, listener, stop, host or Alone()).whole(turn)
 
-    code = with_lock(kind.common.checkpoint, work) if turn is None else ended(work)
+    stopped = kind.common.stopped
+    code = with_lock(kind.common.checkpoint, work, stopped) if turn is None else ended(work, stopped)
     listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
     listener.ended(code)
     return code
@@ -250,15 +256,15 @@ def about(kind: JobKind, *, in_detail: bool = True) -> About:
     )
 
 
-def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
+def with_lock(checkpoint: str, work: Callable[[], ExitCode], stopped: ExitCode) -> ExitCode:
     """Does work that holds the lock of a checkpoint, and leaves a record of it there (`deploy.jobs.run_record`).
 
-    An error that ends the work is logged, and becomes an exit code.
+    An error that ends the work is logged, and becomes an exit code. stopped: that of a second signal.
     """
-    code = ExitCode.DONE
+    code = stopped
     try:
         with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
-            code = ended(work)
+            code = ended(work, stopped)
             record.end(code)
     except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
         return failed(error)
@@ -267,14 +273,14 @@ def with_lock(checkpoint: str, work: Callable[[], ExitCode]) -> ExitCode:
     return code
 
 
-def ended(work: Callable[[], ExitCode]) -> ExitCode:
-    """Does work; an error that ends it is logged, and becomes an exit code."""
+def ended(work: Callable[[], ExitCode], stopped: ExitCode) -> ExitCode:
+    """Does work; an error that ends it is logged, and becomes an exit code. stopped: that of a second signal."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
         return failed(error)
     except KeyboardInterrupt:  # a second signal: what was in progress runs again
-        return ExitCode.DONE
+        return stopped
 
 
 def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stopped: Callable[[], bool]) -> bool:
@@ -336,7 +342,7 @@ class _RunOfJob:
                 if begins and turn is None:
                     kind.prepare()
             if self.stop.asked:
-                return ExitCode.DONE
+                return kind.common.stopped
             session.warm_up()
             if turn is not None:
                 from teacup.spark.one_row import rehearse
@@ -356,7 +362,7 @@ class _RunOfJob:
 
     def _carried_out(self, session: SparkOfJob, check: Check) -> ExitCode:
         """Runs the query, again if its planner could not start: until then it has done nothing."""
-        again = PLANNER_STARTS
+        again, all_read = PLANNER_STARTS, AllRead(self.stop.file)
         while not self.stop.asked:
             again -= 1
             try:
@@ -367,7 +373,7 @@ class _RunOfJob:
                 log.warning("the process that plans batches was not there within 10 s: it is started again")
             else:
                 break
-        return ExitCode.DONE
+        return self.kind.common.stopped if self.stop.asked and not all_read.said else ExitCode.DONE
 
     def _query(self, session: SparkOfJob, check: Check) -> None:
         kind, listener, stop, host = self.kind, self.listener, self.stop, self.host
@@ -422,6 +428,9 @@ class _RunOfJob:
             if backlog is not None:
                 backlog.close()
             positions.commit()
+        if stop.asked and kind.common.trigger_ms is None and not AllRead(stop.file).said:
+            left = Backlog(positions.last, kind.kafka).look_once(LEFT_WITHIN_S)
+            listener.moment(replace(now(), lag=left))
 
 
 def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobState:

@@ -226,7 +226,10 @@ class Several:
         self._hurried_s: float | None = None
 
     def run(self) -> ExitCode:
-        """Returns once all have ended: the exit code of the first that did not end well, in the order of the files."""
+        """Returns once all have ended: the exit code of the first that failed, in the order of the files.
+
+        If none has, that of one that was stopped before it was done.
+        """
         for file, job in self.jobs.items():
             self._start(file, job)
         self.stop.at_once(self._hurry)
@@ -237,8 +240,9 @@ class Several:
                     self._turn()
         finally:
             self.stop.at_once(None)
-        codes = [run.code for run in self._runs.values() if not run.gone]
-        return next((code for code in codes if code not in (ExitCode.DONE, None)), ExitCode.DONE)
+        codes = [run.job.stopped if run.code is None else run.code for run in self._runs.values() if not run.gone]
+        failed = [code for code in codes if code not in (ExitCode.DONE, ExitCode.STOPPED)]
+        return next(iter(failed), ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.DONE)
 
     def _over(self) -> bool:
         if self._hurried_s is not None and time.monotonic() - self._hurried_s > HURRY_S:

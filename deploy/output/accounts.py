@@ -11,8 +11,9 @@ not where they are made: a row that gets lost in between shows. A task reports w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Generic
 
 import numpy as np
@@ -26,13 +27,24 @@ from joins.rows.frames import is_null
 from teacup.spark.crossing import FIRST_TRY, TaskRun
 
 
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Rows of one outcome and reason that became dead letters because they could not be written, and why."""
+
+    outcome: str
+    reason: str
+    why: str
+    rows: int = 1
+
+
 @dataclass(slots=True)
 class Accounts:
     """Counts what became of the rows of a ticket.
 
     received                     rows of the ticket so far
     lefts                        left records that they are about
-    results, delivered, refused  for the output topic; refused: by reason
+    results, delivered, refused  for the output topic
+    refused_before               the same, of an earlier attempt that has committed them
     """
 
     bucket: str
@@ -40,7 +52,8 @@ class Accounts:
     lefts: int = 0
     results: int = 0
     delivered: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[Refused] = field(default_factory=Counter)
+    refused_before: Counter[Refused] = field(default_factory=Counter)
     _last: tuple[int, int] = (-1, -1)
 
     def receive(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
@@ -63,14 +76,13 @@ class Accounts:
             first[about_left] = differs
         return first
 
-    def refuse(self, reasons: Iterable[str]) -> None:
-        """Counts results that became dead letters."""
-        for reason in reasons:
-            self.refused[reason] = self.refused.get(reason, 0) + 1
+    def all_refused(self) -> tuple[Refused, ...]:
+        """Returns what became dead letters in any attempt."""
+        return tuple(replace(of, rows=rows) for of, rows in (self.refused + self.refused_before).items())
 
     def check_written(self) -> None:
         """Checks the results before any part is committed. Raises `AccountsDiffer`."""
-        refused = sum(self.refused.values())
+        refused = self.refused.total()
         if self.results != self.delivered + refused:
             raise AccountsDiffer(
                 f"{self.bucket}: of {self.results} results {self.delivered} were delivered and {refused} refused; "
@@ -101,7 +113,7 @@ class DeliveredBatch(Generic[C]):
 
     summary           of the join
     sent              the batch's rows in the output, by topic, also those of earlier attempts
-    refused           rows that became dead letters because they could not be written, by reason
+    refused           rows that became dead letters because they could not be written, also in earlier attempts
     delivered_before  how many rows were in the output before this attempt
     deduplicator      None: the job has none
     seconds           by stage: `produce` makes records and hands them over, `commit` waits until they are durable
@@ -110,7 +122,7 @@ class DeliveredBatch(Generic[C]):
 
     summary: C
     sent: Mapping[str, int]
-    refused: Mapping[str, int]
+    refused: Sequence[Refused]
     delivered_before: int
     deduplicator: FilterReport | None = None
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)

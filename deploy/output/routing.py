@@ -35,7 +35,7 @@ import polars as pl
 
 from dedup.identity import BatchTag
 from deploy.job import Output
-from deploy.output.accounts import Accounts
+from deploy.output.accounts import Accounts, Refused
 from joins.errors import NoDeadLetterTopic
 from joins.rows.frames import is_null, rows_where
 from joins.rows.outgoing import Outgoing, and_more, copies_of, position_of
@@ -97,7 +97,7 @@ class Router:
         first   which are the first about their left record: there is one copy of a late one, however many rows it has
         """
         output = self._output
-        main = (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
+        main = _are_results(rows)
         results = rows if main.all() else rows_where(rows, main)
         if len(results):
             self._accounts.results += len(results)
@@ -107,11 +107,19 @@ class Router:
         if output.late is not None and (late := rows["late"].to_numpy() & main.to_numpy() & first).any():
             self._side_topics.copy("left", output.late, rows_where(rows, late))
 
+    def count_refused(self, rows: pl.DataFrame) -> None:
+        """Enters rows that are in already: those of them that an earlier attempt could not write."""
+        results = rows.filter(_are_results(rows))
+        failed = select_failures(results)
+        others = results.filter(pl.Series(not_refused(len(results), failed)))
+        large = too_large(self._outgoing(others), self._limits[self._output.topic])
+        self._accounts.refused_before.update([*refused(results, failed), *refused(others, large)])
+
     def _write_results(self, results: pl.DataFrame) -> None:
         output = self._output
         limits = self._limits[output.topic]
         results = self._without(results, select_failures(results))
-        out = outgoing_results(self._spec, output, results, self._tag).restamped(limits, self._now_ms())
+        out = self._outgoing(results)
         if refusals := too_large(out, limits):
             out = out.where(not_refused(len(results), refusals))
             results = self._without(results, refusals)
@@ -129,13 +137,28 @@ class Router:
         if not refusals:
             return results
         self._side_topics.refuse(results, refusals)
-        self._accounts.refuse(refusal.reason for refusal in refusals)
+        self._accounts.refused.update(refused(results, refusals))
         return results.filter(pl.Series(not_refused(len(results), refusals)))
+
+    def _outgoing(self, results: pl.DataFrame) -> Outgoing:
+        out = outgoing_results(self._spec, self._output, results, self._tag)
+        return out.restamped(self._limits[self._output.topic], self._now_ms())
 
     def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
         """Writes copies to a side topic: parts that it would refuse are left out, and a header says so."""
         limits = self._limits[topic]
         self._write(topic, copies.restamped(limits, self._now_ms()).shortened(limits, what))
+
+
+def _are_results(rows: pl.DataFrame) -> pl.Series:
+    return (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
+
+
+def refused(rows: pl.DataFrame, refusals: Sequence[Refusal]) -> list[Refused]:
+    """Returns what became of each refused row."""
+    about = rows[[refusal.index for refusal in refusals]]
+    was = zip(about["outcome"], about["reason"].fill_null(""), refusals, strict=True)
+    return [Refused(outcome, reason, refusal.reason) for outcome, reason, refusal in was]
 
 
 def about(row: pl.DataFrame) -> str:

@@ -18,6 +18,8 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from deploy.job import Output
@@ -125,16 +127,20 @@ class BucketSink:
         if self._found is None:
             self._found = written_so_far
         if written_so_far.done:
+            self._count_refused(rows)
             return
         skip = max(written_so_far.rows - before, 0)
+        if skip:
+            self._count_refused(rows[:skip])
         if 0 < skip <= len(rows):
             written_so_far.check_reached(about(rows[skip - 1]), self._accounts.bucket)
         if skip >= len(rows):
             return
         had_results = self._accounts.results
         rows, first = rows[skip:], first[skip:]
-        if self._kept is not None and (stay := self._kept.stay(rows)).any():
-            rows, first = rows_where(rows, ~stay), first[~stay]
+        goes = self._goes(rows)
+        if not goes.all():
+            rows, first = rows_where(rows, goes), first[goes]
         if len(rows):
             self._router.route(rows, first)
         # After rows for side topics all of right may have to be read before a result follows; a look-up waits for its
@@ -144,6 +150,16 @@ class BucketSink:
         gap = no_result or (looks_up and self._writing.part_is_full())
         if self._writing.part_is_due(gap=gap):
             self._commit(done=False)
+
+    def _goes(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+        """Returns which rows do not stay as they are since the job was rewound."""
+        return np.ones(len(rows), np.bool_) if self._kept is None else ~self._kept.stay(rows)
+
+    def _count_refused(self, rows: pl.DataFrame) -> None:
+        """Counts which rows of an earlier attempt, that are in the output, are dead letters: if it wrote any."""
+        assert self._found is not None
+        if self._output.dead_letter is not None and self._found.sent.get(self._output.dead_letter):
+            self._router.count_refused(rows.filter(self._goes(rows)))
 
     def close(self, summary: C) -> DeliveredBatch[C]:
         """Checks the accounts and makes the last rows durable."""
@@ -157,7 +173,8 @@ class BucketSink:
         self._reached = summary.ended
         sent = dict(self._commit(done=True))
         before = accounts.received if found.done else found.rows
-        return DeliveredBatch(summary, sent, accounts.refused, before, seconds=self._times.seconds, task=self._task)
+        refused = accounts.all_refused()
+        return DeliveredBatch(summary, sent, refused, before, seconds=self._times.seconds, task=self._task)
 
     def abandon(self) -> None:
         """Gives up after a failure: nothing more is committed."""

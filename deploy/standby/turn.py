@@ -88,7 +88,7 @@ class StandbyTurn:
             with closing(lock) if lock is not None else nullcontext(), recorded(self._checkpoint) as record:
                 keeper = Keeper(self._file, lease)
                 keeper.start()
-                code = ended(lambda: work(keeper.check))
+                code = ended(lambda: work(keeper.check), ExitCode.DONE)
                 if keeper.release():
                     record.end(code)
                 else:

@@ -2,8 +2,8 @@
 
     state      the lock of its checkpoint       the record of its last run (`deploy.jobs.run_record`)
     running    a process holds it
-    stopped    nobody does                      ended by a signal
-    done       nobody does                      ended by itself, as `trigger: available_now` does
+    stopped    nobody does                      ended by a signal; of a job that is to read all, before it had
+    done       nobody does                      has read all, as `trigger: available_now` does
     failed     nobody does                      ended with another exit code, or was killed: it has no end
     new        nobody does                      there is none, and no batch
     unknown    cannot be seen from here         has no end: it may run on another machine
@@ -86,6 +86,8 @@ class Row:
             return State.NEW if self.batch is None else State.STOPPED
         if self.run.code is None:
             return State.UNKNOWN if self.lock.held is None else State.FAILED
+        if self.run.code == ExitCode.STOPPED:
+            return State.STOPPED
         if self.run.code != ExitCode.DONE:
             return State.FAILED
         return State.DONE if self.ends_by_itself else State.STOPPED
@@ -116,7 +118,8 @@ class Row:
             else:
                 yield f"ended {iso(run.ended_ms or 0)} with exit code {run.code}: {_MEANINGS.get(run.code, 'unknown')}"
         if run is not None and run.ended_ms is not None and self.state is State.STOPPED:
-            yield f"stopped at {iso(run.ended_ms)}"
+            early = " before all was read: start it again" if run.code == ExitCode.STOPPED else ""
+            yield f"stopped at {iso(run.ended_ms)}{early}"
         for side, count in self.lost.items():
             yield f"retention has deleted {count:,} offsets of {side} that were not read"
         if not self.standing.exact:

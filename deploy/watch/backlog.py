@@ -45,6 +45,23 @@ class Backlog:
         """Ends the looks; returns at once."""
         self._closed.set()
 
+    def look_once(self, within_s: float) -> TopicLag | None:
+        """Returns what is left now; None if that is not known within this time. Not after `start`."""
+        looks = threading.Thread(target=self._look_alone, name="backlog", daemon=True)
+        looks.start()
+        looks.join(within_s)
+        return self.lag
+
+    def _look_alone(self) -> None:
+        logs: dict[str, BrokerLog] = {}
+        try:
+            self._look(logs)
+        except KafkaIOError as error:
+            log.debug("the backlog is not known: %s", error)
+        finally:
+            for topic_log in logs.values():
+                topic_log.close()
+
     def _run(self) -> None:
         logs: dict[str, BrokerLog] = {}
         try:

@@ -109,6 +109,8 @@ class Lineage(Quiet):
             return
         if code is ExitCode.DONE:
             self._tell(RunState.COMPLETE)
+        elif code is ExitCode.STOPPED:
+            self._tell(RunState.ABORT)
         else:
             error = error_message_run.ErrorMessageRunFacet(f"exit code {code.value}: {code.meaning}", "python")
             self._tell(RunState.FAIL, {"errorMessage": error})

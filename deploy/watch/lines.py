@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.status import Status
 
 from deploy.watch.listener import About, JobState, Phase, Report, TopicLag
-from deploy.watch.measures import LATE, ROWS
+from deploy.watch.measures import DEAD, LATE, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
 from teacup.base.now import wall_ms
@@ -32,7 +32,7 @@ log = logging.getLogger("teacup")
 
 WIDTH = 100
 EVERY_S = 1.0
-LATE_ROWS = "late"
+LATE_ROWS, DEAD_ROWS = "late", "dead_letter"
 _SPINNER = 2
 
 
@@ -58,6 +58,8 @@ class Lines:
         self._last: Sequence[str] = ()
         self._batches = self._records = 0
         self._rows: Counter[str] = Counter()
+        self._dead: Counter[str] = Counter()
+        self._lag: TopicLag | None = None
         self._began_s = clock()
         if not as_json and not name and self._out.isatty():
             self._status = Status("", console=Console(file=self._out), spinner="line")
@@ -101,6 +103,13 @@ class Lines:
         elif self.watches:
             self._print([f"nothing to do: {line}"])
 
+    def stopped(self, line: str, left: int) -> None:
+        """Says that a run was stopped before it was done, and what it leaves."""
+        if self._json:
+            self._write(json_line(wall_ms(), "info", {"event": "stopped", "left": left}))
+        else:
+            self._print([f"stopped before it was done: {line}"])
+
     @property
     def watches(self) -> bool:
         """Whether there is a terminal, whose last line changes."""
@@ -108,6 +117,7 @@ class Lines:
 
     def moment(self, now: JobState) -> None:
         """Shows on a terminal that the job runs, its last batch, what it waits for and how much is left."""
+        self._lag = now.lag or self._lag
         if self._status is not None:
             waits = f"waits for {now.waiting.reason.replace('_', ' ')}" if now.waiting is not None else ""
             if now.phase is Phase.STANDBY:
@@ -119,9 +129,9 @@ class Lines:
 
     def ended(self, code: ExitCode) -> None:
         """Sums the run up."""
-        summary = self._summary()
         if self._json:
-            log.info("%s", json.dumps({"event": "end", "code": int(code), **summary}))
+            left = {} if code is not ExitCode.STOPPED else {"left": self._lag and dict(self._lag.records)}
+            log.info("%s", json.dumps({"event": "end", "code": int(code), **self._summary(), **left}))
             return
         if self._status is not None:
             self._status.stop()
@@ -138,18 +148,23 @@ class Lines:
         self._batches += 1
         self._records += report.records
         for sample in report.samples():
-            if sample.metric is ROWS and sample.value and sample.labels[0] != LATE_ROWS:
+            if sample.metric is DEAD and sample.value:
+                self._dead[sample.labels[0]] += int(sample.value)
+            elif sample.metric is ROWS and sample.value and sample.labels[0] != LATE_ROWS:
                 self._rows[sample.labels[0]] += int(sample.value)
             elif sample.metric is LATE and sample.value:  # of both sides: late left records have rows of other outcomes
                 self._rows[LATE_ROWS] += int(sample.value)
 
     def _summary(self) -> dict[str, Any]:
         spent_s = round(self._clock() - self._began_s, 3)
-        return {"seconds": spent_s, "batches": self._batches, "read": self._records, "rows": dict(self._rows)}
+        rows, dead = dict(self._rows), dict(self._dead)
+        return {"seconds": spent_s, "batches": self._batches, "read": self._records, "rows": rows, "dead": dead}
 
     def _said(self, code: ExitCode) -> str:
         ended = "stopped"
-        if code is not ExitCode.DONE:
+        if code is ExitCode.STOPPED:
+            ended = f"stopped before all was read (exit code {int(code)}),"
+        elif code is not ExitCode.DONE:
             ended = f"ended with exit code {int(code)}"
         elif self._about is not None and self._about.ends:
             ended = "done"
@@ -158,8 +173,16 @@ class Lines:
             nothing = f"nothing to do: {topics} had nothing new that may be read"
             return nothing if ended == "done" else f"{ended}: nothing was read"
         batches = f"{self._batches:,} batch{'' if self._batches == 1 else 'es'}"
-        rows = "".join(f", {outcome.replace('_', ' ')} {count:,}" for outcome, count in self._rows.items())
-        return f"{ended} after {self._spent()}: {self._records:,} records read in {batches}{rows}"
+        counts = {outcome.replace("_", " "): count for outcome, count in self._rows.items() if outcome != DEAD_ROWS}
+        counts |= {f"dead letters ({reason})": count for reason, count in self._dead.items()}
+        rows = "".join(f", {what} {count:,}" for what, count in counts.items())
+        left = f"; {self._left()}" if code is ExitCode.STOPPED else ""
+        return f"{ended} after {self._spent()}: {self._records:,} records read in {batches}{rows}{left}"
+
+    def _left(self) -> str:
+        if self._lag is None:
+            return "what is left is not known, see `teacup status`"
+        return "left: " + ", ".join(f"{topic} {records:,}" for topic, records in self._lag.records.items())
 
     def _spent(self) -> str:
         spent_s = int(self._clock() - self._began_s)

@@ -184,7 +184,11 @@ BEHIND = _gauge("behind_seconds", "How far the job is behind the clock in event 
 LAG = _gauge("lag_records", "Records that are readable and not read yet", "side")
 
 # What goes out
-ROWS = _counter("rows", "Rows, or records that were stored or passed on, by what became of them", "outcome", "reason")
+ROWS = _counter(
+    "rows",
+    "Rows, or records that were stored or passed on, by what became of them: what cannot be written is a dead letter",
+    *("outcome", "reason"),
+)
 SENT = _counter("sent_records", "Records in the output, by topic", "topic")
 EXPIRED = _counter(
     "expired_records", "Records that a namespace no longer keeps when they are fed, which are sent as well"

@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
         member.meaning = meaning
         return member
 
-    DONE = 0, "done, or stopped cleanly by Ctrl-C or SIGTERM"
+    DONE = 0, "done, or stopped cleanly by Ctrl-C or SIGTERM (see 14)"
     FAILED = 1, "failed unexpectedly; the log says how. Starting again continues from the checkpoint"
     BAD_JOB_FILE = 2, "the configuration or command line cannot work, or something is not installed; see the message"
     DATA_LOSS = 3, "records that the job still needs are gone from Kafka; the message names the options"
@@ -37,6 +37,7 @@ class ExitCode(IntEnum):
     DEADLINE = 11, "the deadline passed; what was not done by then was submitted as unknown"
     ACCESS = 12, "the brokers refuse access: a login, TLS or an ACL; the message names all that is missing"
     TAKEN_OVER = 13, "another process of the job has taken over while this one was silent; started again, it waits"
+    STOPPED = 14, "stopped by Ctrl-C or SIGTERM before it had read all that it was to read; started again, it goes on"
     NOT_RUNNING = 20, "a job that is looked at should run and does not: it was stopped, has failed, or never started"
     BEHIND = 21, "a job that is looked at runs, and is further behind than the limit that was given"
     DIFFERS = 22, "an audit found differences between the output and the join; they are named"

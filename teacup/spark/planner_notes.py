@@ -3,6 +3,9 @@
 Spark asks the planner for a batch, and nothing else crosses between the two. So notes go through a file in the folder
 of the stop file (`ReaderControl.stop_file`): replaced as a whole, at each plan, and about once a second while there is
 something to read that may not be read. They are written only if somebody reads them: the driver has made the file.
+
+That a run under `availableNow` has read all is a file of its own (`AllRead`): to Spark, a planner that finds nothing
+more and one that was asked to stop give the same answer.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,6 +26,30 @@ BROKERS = "brokers"
 def notes_file(stop_file: Path) -> Path:
     """Returns where notes are, beside the stop file."""
     return stop_file.with_name("notes.json")
+
+
+@dataclass(frozen=True, slots=True)
+class AllRead:
+    """Whether the newest plan of a run under `availableNow` found that all is read: a file beside the stop file."""
+
+    stop_file: Path
+
+    @property
+    def said(self) -> bool:
+        """Whether it did. False also if that is not known."""
+        return self._file.exists()
+
+    def say(self, found: bool) -> None:
+        """Notes what a plan has found. Where that cannot be written, it stays unknown."""
+        with suppress(OSError):
+            if found:
+                self._file.touch()
+            else:
+                self._file.unlink(missing_ok=True)
+
+    @property
+    def _file(self) -> Path:
+        return self.stop_file.with_name("all-read")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ and when it gives up, and then lets the error end the query. An unreachable brok
 opens new connections, because librdkafka may never reconnect by itself.
 
 Under `availableNow` a run reads up to the ends that its first look found (`teacup.kafka.log.topic_log`). A partition
-that was not listed then is not read by this run.
+that was not listed then is not read by this run. That all is read the reader notes (`AllRead`) before it returns
+`start`: a run that is asked to stop ends with the same answer, and is not done.
 
 The reader, and its stage, travel as bytes: Spark starts processes that only ask for the schema, and need not import
 what plans.
@@ -51,7 +52,7 @@ from teacup.base.process import jobs_together, use_arrow_without_pandas
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
 from teacup.spark.crossing import crossing, crossing_rows
-from teacup.spark.planner_notes import BROKERS, PlannerNotes, notes_file
+from teacup.spark.planner_notes import BROKERS, AllRead, PlannerNotes, notes_file
 from teacup.spark.task import batch_of_task
 from teacup.spark.turns import turns
 
@@ -208,10 +209,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end is not None:
                 self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
             if done:
+                self._note_whether_all_is_read(end is None or end == start)
                 return start if end is None or self.control.stopping else with_checksum(end)
             time.sleep(self._wait_s)
             self._wait_s = min(2 * self._wait_s, self._waits_at_most_s)
         return start
+
+    def _note_whether_all_is_read(self, found: bool) -> None:
+        if self.listed is not None and self.control.stop_file is not None:
+            AllRead(self.control.stop_file).say(found)
 
     @property
     def _waits_at_most_s(self) -> float:

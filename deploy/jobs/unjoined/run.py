@@ -99,11 +99,11 @@ def run_unjoined(
         with explained(lambda: _use(job)):
             begins = ready(wait, _use(job).topics, lambda: stop.asked)
         if not begins:
-            return ExitCode.DONE
+            return ExitCode.STOPPED
         with closing(Logs.of(job)) as logs:
             return _run(job, logs, lines, stop, start, at_once)
 
-    return with_lock(folder_of(job.checkpoint), work)
+    return with_lock(folder_of(job.checkpoint), work, ExitCode.STOPPED)
 
 
 def _use(job: JoinJob) -> Use:
@@ -132,7 +132,9 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 name = f"{job.spec.name}.unjoined"
                 session = Session(name, spark_properties(job), exactly_once=job.output.exactly_once)
             if session is None or stop.asked:
-                return ExitCode.DONE
+                left = sum(share.end - share.start for share in state.under_way.right.values())
+                lines.stopped(f"at least {left:,} records of {job.spec.right.topic} have no verdict yet", left)
+                return ExitCode.STOPPED
             began = time.monotonic()
             summaries = _delivered(session.spark, job, state)
             reached = {summary.bucket: summary.reached for summary in summaries}

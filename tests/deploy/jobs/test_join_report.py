@@ -26,7 +26,7 @@ def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
     batches = []
     for number, deduplicator in enumerate(deduplicators):
         summary = BucketSummary(number, 7, len(deduplicators), watermark_ms=both, slowest=both, rows={"matched": 1})
-        batches.append(DeliveredBatch(summary, {}, {}, 0, deduplicator))
+        batches.append(DeliveredBatch(summary, {}, (), 0, deduplicator))
     return gather(SPEC, batches, 0.5, 1_000)
 
 
@@ -43,7 +43,7 @@ def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
 
     def line(spec: JoinSpec, stored_ms: int) -> str:
         summary = BucketSummary(0, 7, 1, watermark_ms={"left": 0, "right": stored_ms}, held_by="feeder in r")
-        return "  ".join(gather(spec, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).usual())
+        return "  ".join(gather(spec, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000).usual())
 
     assert line(lookup, 60_000).endswith("held by feeder in r  right stored up to 1970-01-01T00:01:00.000Z")
     assert line(lookup, UNKNOWN).endswith("right stored up to -")
@@ -75,7 +75,7 @@ def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what
         disorder_ms={"left": 9, "right": 5_000},
     )
 
-    batch = gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000)
+    batch = gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000)
 
     (warning,) = batch.warnings
     assert warning.startswith(f"right.disorder is 1s, but 'r' was out of order by 5s, late records: {late}. ")
@@ -89,7 +89,7 @@ def test_a_time_that_is_years_off_is_called_wrong() -> None:
         0, 7, 1, watermark_ms=both, slowest=both, disorder_ms={"left": 0, "right": 50 * 365 * 86_400_000}
     )
 
-    (warning,) = gather(SPEC, [DeliveredBatch(off, {}, {}, 0, None)], 0.5, 1_000).warnings
+    (warning,) = gather(SPEC, [DeliveredBatch(off, {}, (), 0, None)], 0.5, 1_000).warnings
 
     assert "right.time_unit" in warning
     assert "producer_delay" not in warning
@@ -139,7 +139,7 @@ def test_right_records_that_count_as_joined_because_retention_was_too_short_are_
     gone = [("left", 0, 769, 1009)], [("left", p, 0, 5) for p in range(1, 5)]
     batches = [
         DeliveredBatch(
-            BucketSummary(n, 7, 2, watermark_ms=both, slowest=both, deleted=deleted, presumed=3), {}, {}, 0, None
+            BucketSummary(n, 7, 2, watermark_ms=both, slowest=both, deleted=deleted, presumed=3), {}, (), 0, None
         )
         for n, deleted in enumerate(gone)
     ]
@@ -155,7 +155,7 @@ def test_deleted_records_that_leave_no_right_record_in_doubt_are_no_warning() ->
     both = {"left": 0, "right": 0}
     summary = BucketSummary(0, 7, 1, watermark_ms=both, slowest=both, deleted=[("left", 0, 769, 1009)], presumed=0)
 
-    assert gather(SPEC, [DeliveredBatch(summary, {}, {}, 0, None)], 0.5, 1_000).warnings == []
+    assert gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000).warnings == []
 
 
 def test_more_than_a_thousand_records_without_a_match_are_reported_once() -> None:

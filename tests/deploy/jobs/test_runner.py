@@ -146,8 +146,8 @@ def test_a_second_signal_while_the_run_record_is_written_changes_no_exit_code(
 
     monkeypatch.setattr(RunRecord, "end", interrupted)
 
-    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS) is ExitCode.DATA_LOSS
-    assert with_lock(str(tmp_path), lambda: ExitCode.DONE) is ExitCode.DONE
+    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS, ExitCode.DONE) is ExitCode.DATA_LOSS
+    assert with_lock(str(tmp_path), lambda: ExitCode.DONE, ExitCode.DONE) is ExitCode.DONE
 
 
 def test_a_second_signal_while_the_lock_is_released_changes_no_exit_code(
@@ -162,7 +162,7 @@ def test_a_second_signal_while_the_lock_is_released_changes_no_exit_code(
 
     monkeypatch.setattr(runner, "checkpoint_lock", slow)
 
-    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS) is ExitCode.DATA_LOSS
+    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS, ExitCode.DONE) is ExitCode.DATA_LOSS
     run = last_run(str(tmp_path))
     assert run is not None
     assert run.code == ExitCode.DATA_LOSS

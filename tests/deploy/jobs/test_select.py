@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from teacup.base.errors import ExitCode
 from tests.deploy.jobs.filling import fill
-from tests.support.jobprocess import JobProcess, records
+from tests.support.jobprocess import JobProcess, forget_last_commit, records
 
 
 def test_select_writes_what_its_expressions_say(kafka, job, here):
@@ -61,6 +65,33 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     (dead,) = records(kafka, dead_letters)
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
     assert dead["headers"]["teacup.expression"] == "value"
+
+
+def test_rows_that_cannot_be_written_are_counted_as_dead_letters(kafka, job, here, topic_factory, caplog):
+    """In each line and in the sum, by reason: a large row, and one whose expression fails. So does a batch that is
+    run again although all of it is written."""
+    caplog.set_level("INFO", "teacup")
+    content = job(2)
+    content["output"] = {"topic": topic_factory(2, {"max.message.bytes": "5000"})}
+    n = "cast(get_json_object(cast(left_value as string), '$.n') as int)"
+    content["output"]["select"] = {"key": "key", "value": f"concat(1 / {n}, repeat('x', if({n} = 5, 9000, 1)))"}
+    left, _ = fill(kafka, content, 20)
+
+    ran = here.run(content)
+    forget_last_commit(Path(content["checkpoint"]))
+    again = here.run(content)
+
+    dead = {"select_failed": 1, "too_large": 1}
+    written = len(records(kafka, content["output"]["topic"]))
+    assert (ran.code, written, len(left)) == (ExitCode.DONE, 18, 20)
+    for lines in (ran.lines, again.lines):
+        batches = [line for line in lines if line["event"] == "batch" and line["rows"]]
+        rows = sum((Counter(line["rows"]) for line in batches), Counter())
+        assert (rows["matched"] + rows["unmatched"], rows["dead_letter"]) == (18, 2)
+        assert sum((Counter(line["refused"]) for line in batches), Counter()) == dead
+    ends = [json.loads(text) for text in caplog.messages if text.startswith('{"event": "end"')]
+    assert [end["dead"] for end in ends] == [dead, dead]
+    assert [end["rows"]["matched"] + end["rows"]["unmatched"] for end in ends] == [18, 18]
 
 
 def test_an_expression_that_spark_refuses_is_a_mistake_in_the_job_file(job, here, caplog):

@@ -141,6 +141,16 @@ def test_it_ends_by_itself_once_all_have() -> None:
         assert process.ended() is ExitCode.DONE
 
 
+def test_one_that_was_stopped_before_it_was_done_is_not_tried_again_and_a_failure_outranks_it() -> None:
+    """A scheduler goes by the exit code of the process."""
+    for other, code in ((ExitCode.DONE, ExitCode.STOPPED), (ExitCode.OUTPUT_TAKEN, ExitCode.OUTPUT_TAKEN)):
+        with Process("a", "b") as process:
+            process.ends |= {"a": ExitCode.STOPPED, "b": other}
+
+            assert process.ended() is code
+        assert len(process.started) == 2
+
+
 def test_if_the_jvm_has_ended_nothing_is_started_again() -> None:
     """The process ends, and its supervisor starts it again."""
     with Process("a", "b") as process:

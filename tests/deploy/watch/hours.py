@@ -83,6 +83,7 @@ class MadeUp:
                     window_bytes=690_000_000 + 4 * left * 2_200,
                     sent={"clicks-joined": left},
                     restored={"memory": 4},
+                    joined={"matched": matched, "unmatched": left - matched},
                     warnings=[] if warning is None else [warning],
                     late_by={"right": {rng.randrange(3, 12): 1 + rng.randrange(8)}} if late else {},
                     waits=self._waited(left, matched),

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from deploy.watch.backlog import Pace
 from deploy.watch.lines import WIDTH, Lines, cut, fitted, shown_s
 from deploy.watch.listener import JobState, Phase, TopicLag, WaitingFor
-from deploy.watch.measures import ROWS
+from deploy.watch.measures import DEAD, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from tests.deploy.watch.reports import ABOUT, Batch, Clock
@@ -151,6 +151,47 @@ def test_the_sum_counts_rows_by_outcome() -> None:
     assert out.getvalue().splitlines()[-1].endswith("20 records read in 2 batches, matched 7, unmatched 2")
 
 
+def test_the_sum_counts_dead_letters_by_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """For machines beside their number."""
+    caplog.set_level("INFO", "teacup")
+    numbers = [
+        ROWS(2, outcome="matched", reason=""),
+        *(of for reason in ("no_time", "too_large") for of in (ROWS(1, outcome="dead_letter", reason=reason),)),
+        *(DEAD(1, reason=reason) for reason in ("no_time", "too_large")),
+    ]
+    out = io.StringIO()
+    for as_json in (False, True):
+        with closing(Lines(as_json=as_json, out=out)) as lines:
+            lines.batch(Batch(numbers=numbers))
+            lines.ended(ExitCode.DONE)
+
+    assert (
+        "10 records read in 1 batch, matched 2, dead letters (no_time) 1, dead letters (too_large) 1" in out.getvalue()
+    )
+    said = json.loads(caplog.messages[-1])
+    assert (said["rows"], said["dead"]) == ({"matched": 2, "dead_letter": 2}, {"no_time": 1, "too_large": 1})
+
+
+@pytest.mark.parametrize(
+    ("lag", "left"),
+    [
+        (TopicLag(0, {"clicks": 1_456, "views": 0}), "left: clicks 1,456, views 0"),
+        (None, "what is left is not known, see `teacup status`"),
+    ],
+)
+def test_a_run_that_was_stopped_before_all_was_read_says_what_is_left(lag: TopicLag | None, left: str) -> None:
+    """Its exit code says that it was not done."""
+    out = io.StringIO()
+    with closing(Lines(as_json=False, out=out, clock=Clock())) as lines:
+        lines.opening(replace(ABOUT, ends=True))
+        lines.batch(Batch())
+        lines.moment(JobState(at_ms=0, phase=Phase.STOPPING, lag=lag))
+        lines.ended(ExitCode.STOPPED)
+
+    said = f"stopped before all was read (exit code 14), after 0:00:00: 10 records read in 1 batch; {left}"
+    assert said in out.getvalue().replace("\n  ", "  ")
+
+
 def test_machines_get_the_sum_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Standard output is for batches."""
     caplog.set_level("INFO", "teacup")
@@ -160,7 +201,15 @@ def test_machines_get_the_sum_in_the_log(caplog: pytest.LogCaptureFixture) -> No
         lines.ended(ExitCode.DONE)
 
     (line,) = caplog.messages
-    assert json.loads(line) == {"event": "end", "code": 0, "seconds": 0.0, "batches": 1, "read": 10, "rows": {}}
+    assert json.loads(line) == {
+        "event": "end",
+        "code": 0,
+        "seconds": 0.0,
+        "batches": 1,
+        "read": 10,
+        "rows": {},
+        "dead": {},
+    }
     assert len(out.getvalue().splitlines()) == 1
 
 

@@ -75,7 +75,7 @@ def reports(spec: JoinSpec, run: Driven, at_ms: int) -> list[BatchReport]:
     """What a job would report of the batches so far."""
     numbers = sorted({summary.number for summary in run.summaries})
     return [
-        gather(spec, [DeliveredBatch(s, {"out": 1}, {}, 0) for s in run.summaries if s.number == number], 0.25, at_ms)
+        gather(spec, [DeliveredBatch(s, {"out": 1}, (), 0) for s in run.summaries if s.number == number], 0.25, at_ms)
         for number in numbers
     ]
 

@@ -74,7 +74,7 @@ def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
     summary.watermark_ms = summary.newest_ms = {"left": 1_000, "right": 2_000}
     summary.slowest, summary.restored = {"left": 0, "right": 0}, "memory"
     summary.seconds = {"match": 0.1}
-    report = gather(spec, [DeliveredBatch(summary, {"out": 100}, {}, 0)], 0.5, 3_000)
+    report = gather(spec, [DeliveredBatch(summary, {"out": 100}, (), 0)], 0.5, 3_000)
     with closing(JobServer("127.0.0.1", 0, metrics.routes())) as job_server:
         job_server.start()
         assert job_server.listens.wait(60)

@@ -14,7 +14,7 @@ from deploy.jobs.join_report import BatchReport, gather, zeros
 from deploy.jobs.runner import about
 from deploy.kinds import kind_of
 from deploy.load import load_job
-from deploy.output.accounts import DeliveredBatch
+from deploy.output.accounts import DeliveredBatch, Refused
 from deploy.watch import measures
 from deploy.watch.lines import Lines
 from deploy.watch.listener import Listeners, Quiet, Report
@@ -45,8 +45,14 @@ def join_report() -> BatchReport:
     other = bucket(1, rows={"matched": 30}, restored="log", seconds={"fetch": 0.3})
     run = TaskRun(8, 1, new_worker=True)
     batches = [
-        DeliveredBatch(one, {"out": 90}, {"too_large": 3}, 11, seconds={"commit": 0.2}),
-        DeliveredBatch(other, {"out": 30}, {}, 0, task=run),
+        DeliveredBatch(
+            one,
+            {"out": 90},
+            (Refused("matched", "", "too_large", 3), Refused("unmatched", "no_candidate", "select_failed")),
+            11,
+            seconds={"commit": 0.2},
+        ),
+        DeliveredBatch(other, {"out": 30}, (), 0, task=run),
     ]
     return gather(SPEC, batches, 0.5, 10_000)
 
@@ -61,15 +67,29 @@ def test_rows_are_counted_by_outcome_and_reason() -> None:
     found = values(join_report().samples(), measures.ROWS)
 
     assert found == {
-        ("matched", ""): 100,
-        ("unmatched", "no_candidate"): 15,
+        ("matched", ""): 97,
+        ("unmatched", "no_candidate"): 14,
         ("unmatched", "null_key"): 5,
         ("unjoined", "expired"): 5,
         ("unjoined", "null_key"): 4,
         ("dead_letter", "no_time"): 1,
         ("dead_letter", "rejected"): 1,
+        ("dead_letter", "too_large"): 3,
+        ("dead_letter", "select_failed"): 1,
         ("late", ""): 1,
     }
+
+
+def test_a_row_that_could_not_be_written_is_a_dead_letter_and_no_longer_a_row() -> None:
+    """For machines and for people, too; it was matched all the same."""
+    report = join_report()
+
+    said = report.for_machines()
+    assert said["rows"] == {"matched": 97, "unmatched": 19, "unjoined": 9, "dead_letter": 6, "late": 1}
+    assert said["refused"] == {"too_large": 3, "select_failed": 1}
+    assert said["reasons"]["no_candidate"] == 14
+    assert report.match_rate == 100 / 120
+    assert {"dead letters (too_large) 3", "dead letters (no_time) 1"} <= set(report.rare())
 
 
 def test_a_join_says_who_holds_it_and_what_it_took() -> None:
@@ -80,7 +100,12 @@ def test_a_join_says_who_holds_it_and_what_it_took() -> None:
     assert values(samples, measures.FASTEST) == {("left",): 6.0, ("right",): 9.5}
     assert values(samples, measures.SLOWEST) == {("left",): 4}
     assert values(samples, measures.STAGE_SECONDS) == {("fetch",): 0.3, ("match",): 0.5, ("commit",): 0.2}
-    assert values(samples, measures.DEAD) == {("no_time",): 1, ("rejected",): 1, ("too_large",): 3}
+    assert values(samples, measures.DEAD) == {
+        ("no_time",): 1,
+        ("rejected",): 1,
+        ("too_large",): 3,
+        ("select_failed",): 1,
+    }
     assert values(samples, measures.REPLAYED) == {(): 11}
     assert values(samples, measures.RESTORED) == {("memory",): 1, ("log",): 1}
     assert (values(samples, measures.TASK_RETRIES), values(samples, measures.WORKER_RESTARTS)) == ({(): 1}, {(): 1})

@@ -342,7 +342,7 @@ def test_a_run_that_is_asked_to_stop_begins_no_slice(job, by_hand):
 
     with Stop() as stop:
         signal.raise_signal(signal.SIGTERM)
-        assert run_unjoined(job, Lines(as_json=False, out=out), stop) == ExitCode.DONE
+        assert run_unjoined(job, Lines(as_json=False, out=out), stop) == ExitCode.STOPPED
 
     assert out.getvalue() == ""
 
