@@ -32,7 +32,8 @@ from deploy.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_of_others
 from joins.lookup.spec import LookupSpec
 from joins.plan.log_checks import is_compacted
-from joins.read.deserialize import SideReader, times_as_json
+from joins.read.deserialize import SideReader
+from joins.read.side_log import side_log
 from joins.spec import JoinSpec, Side
 from teacup.kafka.client import committed_only
 from teacup.kafka.log.broker_log import BrokerLog
@@ -131,17 +132,7 @@ def _written(topic: str, kafka: Mapping[str, str], early_ms: int) -> Topic:
 def _read(
     spec: JoinSpec, side: Side, times: tuple[int, int], ceiling_ms: int, until: Mapping[int, int] | None
 ) -> Topic:
-    kafka = committed_only(spec.kafka)
-    with closing(
-        BrokerLog(
-            side.topic,
-            kafka,
-            side.time_of,
-            outliers=spec.outliers,
-            max_future_skew_ms=spec.max_future_skew_ms,
-            as_json=times_as_json(side, spec.registry),
-        )
-    ) as log:
+    with closing(side_log(spec, side)) as log:
         ends = log.ends()
         from_ms, to_ms = times
 

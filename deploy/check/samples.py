@@ -29,12 +29,12 @@ from joins.plan.start.copartition import why_not_direct, with_path
 from joins.plan.start.handover import Handover
 from joins.plan.start.positions import Beginning, left_start
 from joins.plan.start.startup_sample import Sample, Sampler, sample_both
-from joins.read.deserialize import times_as_json, wait_for_registry
+from joins.read.deserialize import wait_for_registry
+from joins.read.side_log import side_log
 from joins.spec import JoinPath, JoinSpec, Side
 from joins.streaming import join_kind_of
 from teacup.base.now import wall_ms
 from teacup.kafka.errors import KafkaIOError
-from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import Ends
 
 REGISTRY_ANSWERS_WITHIN_S = 5.0
@@ -85,7 +85,7 @@ def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, B
     Raises `KafkaIOError`, `DataLoss`.
     """
     now_ms = wall_ms()
-    with closing(_log(spec.left, spec)) as left:
+    with closing(side_log(spec, spec.left)) as left:
         if planned is None:
             starts = left_start(Beginning(spec, Listing(now_ms, left.ends(), {})), left).offsets
         else:
@@ -106,7 +106,7 @@ def first_unread(
     if not spans:
         return {}
     wait_for_registry(spec.registry, [side], give_up_after_s=REGISTRY_ANSWERS_WITHIN_S)
-    with closing(_log(side, spec)) as log:
+    with closing(side_log(spec, side)) as log:
         times = log.valid_times(spans, now_ms + spec.max_future_skew_ms, 1)
     return {p: found[0][1] for p, found in times.items() if found}
 
@@ -123,7 +123,9 @@ def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | 
 def _as_planned(spec: JoinSpec, planned: BatchPlan) -> Finding:
     """Says whether the topics are those of the checkpoint."""
     with ExitStack() as stack:
-        logs = {name: stack.enter_context(closing(_log(spec.side(name), spec))) for name in join_kind_of(spec).inputs}
+        logs = {
+            name: stack.enter_context(closing(side_log(spec, spec.side(name)))) for name in join_kind_of(spec).inputs
+        }
         described = {name: log.described() for name, log in logs.items()}
     try:
         check_topics(spec if isinstance(spec, LookupSpec) else with_path(spec, planned), planned, described)
@@ -136,7 +138,7 @@ def _as_planned(spec: JoinSpec, planned: BatchPlan) -> Finding:
 def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None, dead_letters: bool) -> Iterator[Finding]:
     """Samples both sides. chosen: the checkpoint has its path."""
     with ExitStack() as stack:
-        left, right = (stack.enter_context(closing(_log(side, spec))) for side in (spec.left, spec.right))
+        left, right = (stack.enter_context(closing(side_log(spec, side))) for side in (spec.left, spec.right))
         now_ms = wall_ms()
         samples = sample_both(spec, left, right)
         for name, sample in zip(("left", "right"), samples, strict=True):
@@ -150,7 +152,7 @@ def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None, dead_lette
 def _of_one(name: str, spec: JoinSpec | FeedSpec, idle: Idle | None, *, dead_letters: bool) -> Iterator[Finding]:
     side: Side = getattr(spec, name)
     now_ms = wall_ms()
-    with closing(_log(side, spec)) as log:
+    with closing(side_log(spec, side)) as log:
         sample = Sampler(side, log, spec.kafka, spec.registry, now_ms + spec.max_future_skew_ms).newest()
     facts = SideFacts(name=name, sample=sample, now_ms=now_ms, has_dead_letters=dead_letters)
     yield from _of_side(side, facts, idle)
@@ -159,7 +161,3 @@ def _of_one(name: str, spec: JoinSpec | FeedSpec, idle: Idle | None, *, dead_let
 def _of_side(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:
     yield from of_times(side, facts, idle)
     yield from of_disorder(side, facts)
-
-
-def _log(side: Side, spec: JoinSpec | FeedSpec) -> BrokerLog:
-    return BrokerLog(side.topic, spec.kafka, side.time_of, as_json=times_as_json(side, spec.registry))

@@ -19,15 +19,15 @@ from datadelay.watermark import UNKNOWN
 from deploy.explain.model import BatchRead
 from deploy.explain.plans import Plans
 from joins.explain import BatchSpan, SideRecord, alike
-from joins.read.deserialize import SideReader, times_as_json
+from joins.read.deserialize import SideReader
 from joins.read.parse import as_first_read, parse
+from joins.read.side_log import side_log
 from joins.rows.frames import I64
 from joins.spec import Format, Side
 from joins.streaming import join_kind_of
 from teacup.base.now import wall_ms
 from teacup.kafka.client import committed_only
 from teacup.kafka.errors import TopicMissing
-from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import Ends, TimeQuery
 
 CHUNK = 50_000
@@ -84,16 +84,8 @@ class Input:
     def __init__(self, name: str, plans: Plans, budget: Budget) -> None:
         spec = plans.spec
         self.name, self.side, self._spec, self._plans, self._budget = name, spec.side(name), spec, plans, budget
-        kafka = committed_only(spec.kafka)
-        self.log = BrokerLog(
-            self.side.topic,
-            kafka,
-            self.side.time_of,
-            outliers=spec.outliers,
-            max_future_skew_ms=spec.max_future_skew_ms,
-            as_json=times_as_json(self.side, spec.registry),
-        )
-        self._reader = SideReader(self.side, kafka, spec.registry)
+        self.log = side_log(spec, self.side)
+        self._reader = SideReader(self.side, committed_only(spec.kafka), spec.registry)
         self.now_ms = wall_ms()
         self.ends: Mapping[int, Ends] = self._listed()
 

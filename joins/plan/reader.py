@@ -36,8 +36,9 @@ from joins.plan.readable import Listing
 from joins.plan.sync_bolt import Planned, Watch
 from joins.plan.wait_reasons import Held, Waited, for_people
 from joins.read.batch_reader import find_facts
-from joins.read.deserialize import SideReader, expect_schemas, times_as_json
+from joins.read.deserialize import SideReader, expect_schemas
 from joins.read.facts_files import known_facts, own_folder
+from joins.read.side_log import side_log
 from joins.spec import JoinSpec, Side
 from teacup.base.logs import mention
 from teacup.kafka.errors import OffsetOutOfRange
@@ -281,13 +282,6 @@ def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
 
 def open_log(spec: JoinSpec, side: Side) -> BrokerLog:
     """Opens a topic of a join for its planner; raises `DataLoss` if compaction may remove what the join needs."""
-    log_ = BrokerLog(
-        side.topic,
-        spec.kafka,
-        side.time_of,
-        outliers=spec.outliers,
-        max_future_skew_ms=spec.max_future_skew_ms,
-        as_json=times_as_json(side, spec.registry),
-    )
+    log_ = side_log(spec, side)
     check_compaction(spec, side.topic, log_.config())
     return log_

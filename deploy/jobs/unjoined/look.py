@@ -21,7 +21,7 @@ from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.lookup.unjoined.expired import REMEDY, Seen, Verdicts
 from joins.plan.reader import state_after
-from joins.read.deserialize import times_as_json
+from joins.read.side_log import side_log
 from teacup.base import files
 from teacup.base.fields import local_folder
 from teacup.base.now import wall_ms
@@ -43,15 +43,8 @@ class Logs:
     @classmethod
     def of(cls, job: JoinJob) -> Logs:
         """Opens both; they are to be closed."""
-        kafka, side = committed_only(job.spec.kafka), job.spec.right
-        right = BrokerLog(
-            side.topic,
-            kafka,
-            side.time_of,
-            max_future_skew_ms=job.spec.max_future_skew_ms,
-            as_json=times_as_json(side, job.spec.registry),
-        )
-        return cls(right, BrokerLog(job.output.topic, kafka))
+        right = side_log(job.spec, job.spec.right)
+        return cls(right, BrokerLog(job.output.topic, committed_only(job.spec.kafka)))
 
     def close(self) -> None:
         """Closes both."""

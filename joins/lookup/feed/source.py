@@ -28,7 +28,7 @@ from joins.lookup.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
 from joins.lookup.key_lookup import REFUSED, refused
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.log_checks import LONGEST_DOWNTIME_MS, refuse_compaction
-from joins.read.deserialize import times_as_json
+from joins.read.side_log import side_log
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
@@ -122,12 +122,7 @@ class FeedReader(StreamReader):
     def _connected(self) -> BrokerLog:
         spec = self._spec
         if self._log is None:
-            self._log = BrokerLog(
-                spec.right.topic,
-                spec.kafka,
-                spec.right.time_of,
-                as_json=times_as_json(spec.right, spec.registry),
-            )
+            self._log = side_log(spec, spec.right)
             if spec.on_data_loss == "stop":  # records that compaction removes unread would never be stored
                 config, what = self._log.config(), "a day of downtime"
                 refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.lookup.spec import PerRequest, StoreAddress
@@ -38,7 +38,7 @@ from joins.spec_base import DurationArgs, check_identity, identity_of, in_python
 from teacup.base.fields import Count, coerce_fields
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
-from teacup.kafka.records.record import typical
+from teacup.kafka.records.record import OUTLIERS, typical
 
 FORMAT = 2
 REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
@@ -71,6 +71,7 @@ class FeedSpec(DurationArgs):
     name: JobName
     right: Side
     storage: FeedStorage
+    outliers: ClassVar[int] = OUTLIERS
     max_future_skew_ms: Millis = JoinSpec.max_future_skew_ms
     max_future_skew: InitVar[str | None] = None
     max_records: Count = RECORDS_PER_BATCH
