@@ -5,6 +5,7 @@
     check_group   at the start of a feeder: its positions can be committed
     to_run        what a job uses (`deploy.check.uses`); of commands that look at one, each says it there
     lacking       what of a use the brokers do not grant: of topics, groups and transactional ids
+    alike         puts together what one question to the brokers can ask
     explained     a refusal, with all that is missing, not only what was met first
 
 A topic for late records or dead letters may be written to for the first time weeks later, and a transaction that meets
@@ -75,13 +76,13 @@ class GroupAnswer:
 def topic_facts(asked: Sequence[Named], *, config: bool = True) -> list[TopicFacts]:
     """Returns what the brokers say about each topic; config: also the configuration of those that are read."""
     found: dict[str, Described | KafkaIOError] = {}
-    for kafka, some in _alike(asked, lambda topic: topic.kafka):  # those that are written may be on other brokers
+    for kafka, some in alike(asked, lambda topic: topic.kafka):  # those that are written may be on other brokers
         described = describe(kafka, sorted({topic.topic for topic in some}))
         found |= {topic.key: described[topic.topic] for topic in some}
     return [_facts(topic, found[topic.key], config=config) for topic in asked]
 
 
-def _alike(items: Iterable[T], of: Callable[[T], K]) -> list[tuple[K, list[T]]]:
+def alike(items: Iterable[T], of: Callable[[T], K]) -> list[tuple[K, list[T]]]:
     """Returns the items of which the same holds, together; in their order."""
     found: list[tuple[K, list[T]]] = []
     for item in items:
@@ -172,7 +173,7 @@ def of_topics(asked: Sequence[Named], facts: Sequence[TopicFacts]) -> list[Lack]
 def group_answers(uses: Sequence[GroupUse]) -> list[GroupAnswer]:
     """Returns what the brokers say about each group; of the receipts', the first."""
     found = []
-    for (kafka, operations), some in _alike(uses, lambda use: (use.kafka, use.grant.operations)):
+    for (kafka, operations), some in alike(uses, lambda use: (use.kafka, use.grant.operations)):
         codes = error_codes(kafka, [use.group for use in some], reading="Read" in operations)
         found += [GroupAnswer(use, None if codes is None else codes.get(use.group, 0)) for use in some]
     return found
@@ -200,7 +201,7 @@ def of_transactions(use: Use) -> list[Lack]:
 
 def refused(lacks: Sequence[Lack]) -> AccessRefused:
     """Returns the error for what is missing: a sentence and commands for each user."""
-    users = _alike(lacks, lambda lack: lack.kafka)
+    users = alike(lacks, lambda lack: lack.kafka)
     return AccessRefused("; ".join(refusal([lack.grant for lack in some], kafka) for kafka, some in users))
 
 

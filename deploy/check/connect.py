@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from deploy.check.access import (
     GroupAnswer,
     Lack,
+    alike,
     group_answers,
     of_groups,
     of_topics,
@@ -32,12 +33,14 @@ from deploy.check.findings import (
     error,
     from_error,
     of_place,
+    of_replicas,
     of_retention,
     of_topic,
     ok,
     warning,
 )
 from deploy.check.machine import of_machine
+from deploy.check.uses import Use
 from deploy.checkpoint_lock import holder_of
 from joins.errors import JoinError
 from teacup.base.errors import ExitCode
@@ -45,6 +48,7 @@ from teacup.base.fields import local_folder
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import wait_for_brokers
+from teacup.kafka.log.replicas import GROUPS, TRANSACTIONS, broker_count, replicas_of
 from teacup.spark.conf import master_of
 
 BROKERS_ANSWER_WITHIN_S = 10.0
@@ -82,6 +86,10 @@ def _of_kafka(
         transactions = of_transactions(use)
         lacks += transactions
         yield from _of_transactions(use.transactions[0], transactions)
+    try:
+        yield from _of_replicas(use, there)
+    except KafkaIOError as failed:
+        yield from_error("replicas", failed)
     if lacks:
         yield from_error("kafka", refused(lacks))
     for key, needed in checks.retention.items():
@@ -92,6 +100,21 @@ def _of_kafka(
         yield from checks.records(readable)
     except (KafkaIOError, JoinError) as failed:
         yield from_error("records", failed)
+
+
+def _of_replicas(use: Use, there: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+    """Says whether what is written has enough replicas, with the coordinators' own topics."""
+    written = [
+        (f"{named.key.removesuffix('.topic')}.replicas", named.topic, named.kafka)
+        for named in use.topics
+        if named.written and named.key in there
+    ]
+    if use.transactions is not None:
+        written.append(("output.delivery.replicas", TRANSACTIONS, use.transactions[1]))
+    written += [("groups.replicas", GROUPS, group.kafka) for group in use.groups[:1]]
+    for kafka, some in alike(written, lambda each: each[2]):
+        found, brokers = replicas_of(kafka, [topic for _, topic, _ in some]), broker_count(kafka)
+        yield from (of_replicas(what, topic, found.get(topic), brokers) for what, topic, _ in some)
 
 
 def _of_transactions(bucket: OutputBucket, lacks: Sequence[Lack]) -> Iterator[Finding]:

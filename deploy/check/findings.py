@@ -1,7 +1,7 @@
 """What `teacup check --connect` found out about a job, as data, and what it means: `ok`, `warning`, `error`.
 
     TopicFacts, PlaceFacts, SideFacts    what is known of a topic, of a folder, of a topic's sampled records
-    of_topic, of_retention, of_times ... from these to findings
+    of_topic, of_replicas, of_times ...  from these to findings
 
 An error is what stops the job, at its start or as soon as a record needs it. A warning is what may give other rows than
 expected, or stop it later.
@@ -27,6 +27,7 @@ from joins.spec import JoinPath, JoinSpec, Side
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
 from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.log.replicas import Replicas, cannot_take
 from teacup.kafka.records.json_fields import TimeUnit
 from teacup.storage.errors import StorageError
 
@@ -172,6 +173,34 @@ def of_topic(facts: TopicFacts) -> Iterator[Finding]:
         return
     may = "" if facts.allowed is None else f", may be {'written' if facts.written else 'read'}"
     yield ok(facts.key, f"{facts.topic!r} has {facts.partitions} partitions{may}")
+
+
+def of_replicas(what: str, topic: str, found: Replicas | None, brokers: int) -> Finding:
+    """Says whether a topic takes writes, and still does if one broker is lost.
+
+    found     None: it may not be looked at
+    brokers   how many there are
+    """
+    if found is None:
+        return ok(what, f"the replicas of {topic!r} may not be looked at; give the ACLs Describe and DescribeConfigs")
+    if not found.placed:
+        text = (
+            f"Kafka has no topic {topic!r}, and has not created it: it needs more brokers than the {brokers} there are"
+        )
+        return error(what, text, ExitCode.UNREACHABLE)
+    if (refused := cannot_take([found])) is not None:
+        return error(what, str(refused), refused.exit_code)
+    minimum = "not known (give the ACL DescribeConfigs)" if found.minimum is None else str(found.minimum)
+    text = f"{topic!r} has {found.fewest} replicas, min.insync.replicas is {minimum}"
+    if brokers > 1 and found.fewest == 1:
+        return warning(
+            what, f"{topic!r} has partitions with a single replica: the loss of its broker stops the job; give it more"
+        )
+    if brokers > 1 and found.minimum is not None and found.fewest <= found.minimum:
+        return warning(what, f"{text}: the loss of one broker stops the job; give it more replicas")
+    if not found.all_in_sync:
+        return warning(what, f"{text}, and not all are in sync now: look at the brokers")
+    return ok(what, text)
 
 
 def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool) -> Iterator[Finding]:

@@ -36,13 +36,14 @@ from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
+from deploy.jobs.failed_attempts import FailedAttempts
 from deploy.jobs.query import failed, in_progress, planner_was_too_slow, summaries_of
 from deploy.jobs.run_record import recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
 from deploy.jobs.supervisor import Supervised, Supervisor
 from deploy.watch.backlog import Backlog, Positions
-from deploy.watch.listener import About, JobState, Listener, Phase, Report, WaitingFor
+from deploy.watch.listener import About, Failures, JobState, Listener, Phase, Report, WaitingFor
 from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
@@ -406,6 +407,7 @@ class _RunOfJob:
             query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
         stop.at_once(query.stop)
         positions = CommittedPositions(kind, query)
+        attempts = FailedAttempts(session.spark.sparkContext, str(query.runId))
         if listener.watches:
             backlog = Backlog(positions.newest, kind.kafka, host.rests)
             backlog.start()
@@ -415,9 +417,13 @@ class _RunOfJob:
             while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):  # type: ignore[arg-type]
                 host.supervisor.alive(stops=stop.asked)
                 check()
-                listener.moment(now())
+                failed_since: list[Failures] = []
                 if look.due():
                     positions.commit_when_idle()
+                    failed_since = attempts.look()
+                    for failures in failed_since:
+                        log.warning("%s", failures)
+                listener.moment(replace(now(), failures=failed_since))
                 if asked and not in_progress(query):
                     query.stop()
                 asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then

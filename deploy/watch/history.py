@@ -178,6 +178,8 @@ class LastHour(Quiet):
             if state == "held":
                 why = "brokers" if now.waiting is None else now.waiting.reason
                 self._bin(now.at_ms).held_by(why.replace("_", " "))
+            for failures in now.failures:
+                self._warn(now.at_ms, str(failures))
 
     def batch(self, report: Report) -> None:
         now_ms, said = self._clock_ms(), report.for_machines()

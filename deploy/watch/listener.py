@@ -132,6 +132,18 @@ class TopicLag:
         return sum(self.records.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Attempts at tasks that failed alike, and are tried again. count: how many; text: of the newest."""
+
+    count: int
+    text: str
+
+    def __str__(self) -> str:
+        what = "an attempt at a task has" if self.count == 1 else f"{self.count} attempts at tasks have"
+        return f"{what} failed, Spark tries again: {self.text}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
     """How a job is now.
@@ -142,6 +154,7 @@ class JobState:
     waited_s     for how long the run has waited so far, by reason
     plan_s       how long the plan of the newest batch took; `moment` is called right before `batch`
     behind       of a standby: which process it waits for
+    failures     since the moment before
     """
 
     at_ms: int
@@ -152,6 +165,7 @@ class JobState:
     waited_s: Mapping[str, float] = field(default_factory=dict)
     plan_s: float = 0.0
     behind: str = ""
+    failures: Sequence[Failures] = ()
 
 
 class Listener(Protocol):

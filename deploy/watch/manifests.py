@@ -155,6 +155,7 @@ PANELS = (
         "short",
         {
             "{{teacup_job}} tasks": f"increase({_of(measures.TASK_RETRIES)}[$__rate_interval])",
+            "{{teacup_job}} failed attempts": f"increase({_of(measures.FAILED_ATTEMPTS)}[$__rate_interval])",
             "{{teacup_job}} workers": f"increase({_of(measures.WORKER_RESTARTS)}[$__rate_interval])",
             "{{teacup_job}} warnings": f"increase({_of(measures.WARNINGS)}[$__rate_interval])",
         },
@@ -252,6 +253,13 @@ ALERTS = (
         "0m",
         "warning",
         f"{_JOB} lets left go without right, after max_wait",
+    ),
+    Alert(
+        "TeacupTasksFail",
+        f"sum {_BY_JOB} (increase({measures.FAILED_ATTEMPTS.full_name}[10m])) > 2",
+        "0m",
+        "warning",
+        f"{_JOB}: tasks fail and are tried again; its log and page say why",
     ),
     Alert(
         "TeacupWorkersReplaced",

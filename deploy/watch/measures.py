@@ -159,7 +159,8 @@ REASONS_TO_WAIT = (
     *("unread", "open_transaction", "idle_hold", "clock", "data_delay", "delay_unknown"),
     *("brokers", "wrong_clock", "other"),
 )
-TASK_RETRIES = _counter("task_retries", "Tasks that were tried again after a failure")
+TASK_RETRIES = _counter("task_retries", "Tasks that were tried again after a failure, of batches that were carried out")
+FAILED_ATTEMPTS = _counter("failed_attempts", "Attempts at tasks that failed, counted while their batch is under way")
 WORKER_RESTARTS = _counter("worker_restarts", "Python workers that took the place of one that ended or was killed")
 
 # What comes in

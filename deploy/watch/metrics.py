@@ -98,6 +98,8 @@ class Metrics(Quiet):
         for reason, seconds in now.waited_s.items():
             self.numbers.take([measures.WAITING(seconds - self._waited.get(reason, 0.0), reason=reason)])
         self._waited = dict(now.waited_s)
+        for failures in now.failures:
+            self.numbers.take([measures.FAILED_ATTEMPTS(failures.count), measures.WARNINGS(1)])
 
     def batch(self, report: Report) -> None:
         self.numbers.take(self.samples_of(report))

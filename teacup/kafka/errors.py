@@ -3,6 +3,7 @@
     KafkaIOError
       +- ConfigError        a property that is refused, or that librdkafka does not accept
       +- KafkaUnavailable   the broker is unreachable or did not answer in time: worth a retry later
+      |    +- NotEnoughReplicas    a partition has fewer replicas in sync than a write needs
       |    +- RegistryUnreachable  the schema registry gave no usable answer for too long
       +- AccessRefused      an ACL is missing
       |    +- NotLetIn      the brokers refuse the connection: its login, or its TLS
@@ -45,6 +46,37 @@ class KafkaUnavailable(KafkaIOError):
     """The broker is unreachable, or did not answer in time. The same call may work later."""
 
     exit_code = ExitCode.UNREACHABLE
+
+
+class NotEnoughReplicas(KafkaUnavailable):
+    """A partition takes no write: fewer of its replicas are in sync than `min.insync.replicas`, or it has no leader.
+
+    in_sync, placed      of its replicas; none is in sync if it has no leader
+    minimum              None: it is not known
+    refusing, of         how many partitions of the topic take no write, and how many it has
+    """
+
+    def __init__(
+        self, topic: str, partition: int, in_sync: int, placed: int, minimum: int | None, refusing: int, of: int
+    ) -> None:
+        super().__init__(topic, partition, in_sync, placed, minimum, refusing, of)
+        self.topic, self.partition = topic, partition
+        self.in_sync, self.placed, self.minimum = in_sync, placed, minimum
+        self.refusing, self.of = refusing, of
+
+    def __str__(self) -> str:
+        which = f"partition {self.partition} of topic {self.topic!r}"
+        others = f"; {self.refusing} of its {self.of} partitions take no write" if self.of > 1 else ""
+        if not self.in_sync:
+            return (
+                f"LEADER_NOT_AVAILABLE: {which} has no leader: of its {self.placed} replicas none that is in sync is "
+                f"on a broker that runs{others}. Start the brokers that are down"
+            )
+        minimum = "is not known, as DescribeConfigs is not allowed" if self.minimum is None else f"is {self.minimum}"
+        return (
+            f"NOT_ENOUGH_REPLICAS: {which} has {self.in_sync} of its {self.placed} replicas in sync, and "
+            f"min.insync.replicas {minimum}{others}. Start the brokers that are down, or let them catch up"
+        )
 
 
 class RegistryUnreachable(KafkaUnavailable):

@@ -85,7 +85,7 @@ class Broker:
         self._temporary = tempfile.TemporaryDirectory(prefix="teacup-broker-") if folder is None else None
         self.folder = Path(self._temporary.name) if self._temporary else Path(folder or "").absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port, self._controller_port = self._ports(port)
+        self.port, self.controller_port = self._ports(port)
         self._properties = dict(properties or {})
         self._forwarded_from = forwarded_from
         self.forwarded_port = free_port()
@@ -198,7 +198,7 @@ class Broker:
         settings = server_settings(
             self.folder / "data",
             self.port,
-            self._controller_port,
+            self.controller_port,
             None if self._forwarded_from is None else (self.forwarded_port, self._forwarded_from),
         )
         path = self.folder / "server.properties"

@@ -154,6 +154,7 @@ class FencedProducer:
         except TimeoutError:
             self._leave_alone()
             took_s = time.monotonic() - began_s
+            self._check_replicas()
             raise KafkaUnavailable(f"{what} of {self._bucket} was not answered in {took_s:.0f} s") from None
 
     def _call(self, what: str, call: Callable[[], object]) -> None:
@@ -183,6 +184,8 @@ class FencedProducer:
             return self._fenced(message)
         if client.is_missing(error):
             return TopicMissing(self._bucket.topic)
+        if error.code() == KafkaError.CONCURRENT_TRANSACTIONS or client.is_transient(error):
+            self._check_replicas()
         return access_refused(self._bucket, error) or client.failure(error, message)
 
     def _fatal(self) -> set[int]:
@@ -211,6 +214,11 @@ class FencedProducer:
             self._bucket,
             self.timeout_s * 1000,
         )
+
+    def _check_replicas(self) -> None:
+        """Raises `NotEnoughReplicas` if a topic that is written, or one of the coordinators', has too few."""
+        if (why := self.writer.why_not_taken(self._bucket.topic)) is not None:
+            raise why
 
     def _check_topic(self, topic: str) -> None:
         """Raises `TopicMissing` if the topic was deleted: records to it only time out."""

@@ -26,7 +26,14 @@ from confluent_kafka import KafkaError, KafkaException
 from teacup.base.process import PerProcess, no_garbage_collection, within
 from teacup.kafka import client
 from teacup.kafka.client import last_error, said_with_name
-from teacup.kafka.errors import DeliveryFailed, DeliveryRefused, KafkaUnavailable, ProducerFailed
+from teacup.kafka.errors import (
+    DeliveryFailed,
+    DeliveryRefused,
+    KafkaUnavailable,
+    NotEnoughReplicas,
+    ProducerFailed,
+)
+from teacup.kafka.log.replicas import why_not_taken
 from teacup.kafka.native import rdkafka
 from teacup.kafka.native.columns import NotReadable
 from teacup.kafka.write.native_producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
@@ -49,6 +56,7 @@ _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 `teacup.kafka.write.producer`). Outside of transactions a record that neither comes for is sent in time all the same."""
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
 _FLUSH_GRACE_S = 30.0  # librdkafka gives every record up by itself; this is for when it does not
+_LOOK_AFTER_S = 5.0  # whether the topics have enough replicas
 _CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background
 _PURGED_WITHIN_S = 0.1
 _OPEN_WRITERS = 4
@@ -92,6 +100,8 @@ class TopicWriter:
         self._producer = clients.producer(kafka, tuning, self._on_error, self._on_delivery, transactional_id)
         self._native = None if functions is None else NativeProducer(functions)
         self._drain = Drain(self._producer, None if self._native is None else self._native.in_flight)
+        self._kafka, self._id = kafka, transactional_id
+        self._topics: dict[str, None] = {}  # that were written to
         self._codes: set[int] = set()
         self._flush_timeout_s = timeout_ms / 1000 + _FLUSH_GRACE_S
         self._sent = 0
@@ -122,10 +132,11 @@ class TopicWriter:
         Values and headers may also be made of texts (`teacup.kafka.write.templates`).
 
         Raises `DeliveryFailed` if an earlier record of this writer failed, `ProducerFailed` if the producer has ended,
-        `KafkaUnavailable` if the queue stays full.
+        `KafkaUnavailable` if the queue stays full, `NotEnoughReplicas`.
         """
         rows = self._rows_in_c(keys, values, headers, timestamps, partitions)
         self._check_failures()
+        self._topics[topic] = None
         if rows is not None:
             count = rows.count
             self._produce_in_c(topic, rows, partitions)
@@ -185,9 +196,10 @@ class TopicWriter:
 
         gives_up   whether to wait no longer for so many records
 
-        Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`.
+        Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`, `NotEnoughReplicas`.
         """
-        deadline = time.monotonic() + self._flush_timeout_s
+        began_s = time.monotonic()
+        deadline, look_s = began_s + self._flush_timeout_s, began_s + _LOOK_AFTER_S
         with self._fatal_error_raised():
             self._drain.begin(at_once=True)
             while waits_for := len(self._producer):
@@ -199,6 +211,10 @@ class TopicWriter:
                         f"a connection was lost, and none of {waits_for} records was acknowledged since"
                         f"{last_error(self._trouble)}"
                     )
+                if time.monotonic() > look_s:
+                    look_s = deadline
+                    if (why := self.why_not_taken()) is not None:
+                        log.warning("%d records wait to be acknowledged: %s", waits_for, why)
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
                         f"{len(self._producer)} records were neither acknowledged nor failed within "
@@ -327,7 +343,13 @@ class TopicWriter:
             self._count_failures(self._native.counts())
         if self._first_failure is not None:
             first = self._first_failure
-            raise type(first)(first.topic, first.partition, first.reason, self._failed)
+            failure = type(first)(first.topic, first.partition, first.reason, self._failed)
+            timed_out = KafkaError._MSG_TIMED_OUT in self.failed_with
+            raise (self.why_not_taken() if timed_out else None) or failure
+
+    def why_not_taken(self, *topics: str) -> NotEnoughReplicas | None:
+        """Returns which of these topics, of those written to, or of the coordinators' has too few replicas in sync."""
+        return why_not_taken(self._kafka, self._producer, {**self._topics, **dict.fromkeys(topics)}, self._id)
 
     def _count_failures(self, counts: RecordCounts) -> None:
         self._failed = counts.failed

@@ -23,6 +23,7 @@ from deploy.check.findings import (
     of_keys,
     of_partitions,
     of_place,
+    of_replicas,
     of_retention,
     of_times,
     of_topic,
@@ -32,6 +33,7 @@ from deploy.check.findings import (
 from joins.plan.start.startup_sample import Sample
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
+from teacup.kafka.log.replicas import Replicas
 
 DAY_MS = 24 * 3_600_000
 NOW_MS = 1_800_000_000_000
@@ -230,3 +232,27 @@ def test_the_table_counts_and_the_first_error_decides() -> None:
     ]
     assert exit_code(found) is ExitCode.DATA_LOSS
     assert exit_code(found[:2]) is ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    ("found", "brokers", "level", "text"),
+    [
+        (Replicas("t", (3, 3), (3, 3), 2), 3, Level.OK, "3 replicas, min.insync.replicas is 2"),
+        (Replicas("t", (3, 3), (3, 2), 2), 2, Level.WARNING, "not all are in sync now"),
+        (Replicas("t", (3, 3), (1, 3), 2), 3, Level.ERROR, "NOT_ENOUGH_REPLICAS: partition 0"),
+        (Replicas("t", (2, 2), (2, 2), 2), 3, Level.WARNING, "the loss of one broker stops the job"),
+        (Replicas("t", (1, 1), (1, 1), 1), 3, Level.WARNING, "a single replica"),
+        (Replicas("t", (1, 1), (1, 1), 1), 1, Level.OK, "1 replicas"),
+        (Replicas("t", (1,), (0,), 1), 1, Level.ERROR, "has no leader"),
+        (Replicas("t", (3,), (3,)), 3, Level.OK, "give the ACL DescribeConfigs"),
+        (Replicas("t", (), ()), 1, Level.ERROR, "it needs more brokers than the 1 there are"),
+        (None, 3, Level.OK, "may not be looked at"),
+    ],
+)
+def test_replicas(found: Replicas | None, brokers: int, level: Level, text: str) -> None:
+    """Whether a job could write now, and whether it still could without one broker."""
+    finding = of_replicas("output.replicas", "t", found, brokers)
+
+    assert finding.level is level
+    assert text in finding.text
+    assert finding.code is (ExitCode.UNREACHABLE if level is Level.ERROR else ExitCode.DONE)

@@ -216,7 +216,7 @@ class SimulatedProducer:
         return len(self._queue)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        return SimpleNamespace(topics={topic: SimpleNamespace(error=None)})
+        return SimpleNamespace(topics={topic: SimpleNamespace(topic=topic, error=None, partitions={})})
 
     def produce(self, topic: str, value: Any, *_: object) -> None:
         if self._fatal is not None:

@@ -6,66 +6,37 @@ librdkafka would wait for the one that it knew, for longer than any time-out (it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
-from deploy.dev.broker.lifeline import HOST, free_port
 from teacup.kafka.delivery.fencing import OutputBucket
+from tests.support.cluster import Cluster
 from tests.teacup.kafka.delivery.attempts import attempt, committed
 
 TOPIC = "out"
 ROWS = 20
-ON_BOTH = {"offsets.topic.replication.factor": "2", "transaction.state.log.replication.factor": "2"}
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Two brokers; the first is also the controller. Partitions are led by both."""
-
-    first: Broker
-    second: Broker
-
-    @property
-    def kafka(self) -> dict[str, str]:
-        return {"bootstrap.servers": f"{self.first.bootstrap},{self.second.bootstrap}", "log_level": "0"}
-
-    def bucket_of_second(self) -> OutputBucket:
-        """A bucket whose receipts the second broker keeps."""
-        admin = AdminClient(self.kafka)
-        for number in range(1, 100):  # about every second one
-            bucket = OutputBucket("job", number, TOPIC)
-            described = admin.describe_consumer_groups([bucket.group])[bucket.group].result(60)
-            if described.coordinator.id == 2:
-                return bucket
-        raise AssertionError("the second broker coordinates no group")
+def bucket_of_second(cluster: Cluster) -> OutputBucket:
+    """A bucket whose receipts the second broker keeps."""
+    admin = AdminClient(cluster.kafka)
+    for number in range(1, 100):  # about every second one
+        bucket = OutputBucket("job", number, TOPIC)
+        described = admin.describe_consumer_groups([bucket.group])[bucket.group].result(60)
+        if described.coordinator.id == 2:
+            return bucket
+    raise AssertionError("the second broker coordinates no group")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    port, folder = free_port(), tmp_path_factory.mktemp("second")
-    with Broker(properties=ON_BOTH) as first, Broker(folder, second_of(first, port), port=port) as second:
-        made = Cluster(first, second)
+    """Partitions are led by both brokers."""
+    with Cluster(tmp_path_factory.mktemp("cluster"), 2) as made:
         admin = AdminClient(made.kafka)
         admin.create_topics([NewTopic(TOPIC, 4, 2)], operation_timeout=30)[TOPIC].result(60)
         deliver(made.kafka, OutputBucket("job", 0, TOPIC), 1)  # creates the topics of both coordinators
         yield made
-
-
-def second_of(first: Broker, port: int) -> dict[str, str]:
-    """What makes a broker the second node of another one's cluster."""
-    voters = next(line for line in (first.folder / "server.properties").read_text().splitlines() if "voters" in line)
-    listener = f"PLAINTEXT://{HOST}:{port}"
-    return {
-        **ON_BOTH,
-        "process.roles": "broker",
-        "node.id": "2",
-        "controller.quorum.voters": voters.partition("=")[2],
-        "listeners": listener,
-        "advertised.listeners": listener,
-    }
 
 
 def values(bucket: OutputBucket, number: int) -> list[bytes]:
@@ -79,10 +50,10 @@ def deliver(kafka: dict[str, str], bucket: OutputBucket, number: int) -> None:
 
 def test_a_bucket_whose_coordinator_has_gone_goes_on_at_the_first_attempt(cluster: Cluster) -> None:
     """Its producer, kept from the batch before, knows from new metadata that the broker has left the cluster."""
-    bucket = cluster.bucket_of_second()
+    bucket = bucket_of_second(cluster)
     deliver(cluster.kafka, bucket, 1)
 
-    cluster.second.stop()
+    cluster.brokers[1].stop()
     deliver(cluster.kafka, bucket, 2)
     deliver(cluster.kafka, bucket, 3)
 
