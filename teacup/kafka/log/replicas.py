@@ -1,8 +1,8 @@
 """Whether the brokers can take a write: to a partition they acknowledge none without enough replicas in sync.
 
-    Replicas        of a topic: how many each partition has, and how many of them are in sync. Pure
-    cannot_take     the partitions that take no write now, as an error; None: each takes one. Pure
-    why_not_taken   the same, asked of the brokers after a write that was not acknowledged
+    Replicas        of a topic: how many each partition has, and how many of them are in sync
+    cannot_take     the partitions that take no write now, as an error; None: each takes one
+    why_not_taken   the same, but the brokers are asked, after a write that was not acknowledged
 
 librdkafka keeps the brokers' NOT_ENOUGH_REPLICAS to itself. It tries again until a record, or a call, times out. A
 coordinator does likewise if its own topic has too few: it only answers that it is not available. And where an earlier
