@@ -6,7 +6,6 @@ The loop, from the first moment to the exit code:
     several.py     many jobs in one process: starts, failures, restarts, changed files
     runner.py      the loop; `JobKind`, which is all that a kind of job gives to it
     committed_positions.py  positions for lag tools, also while nothing is read
-    failed_attempts.py      attempts at tasks that failed while their batch is under way
     query.py       the running query: the summaries of a batch, whether one is in progress, an exit code for what failed
     supervisor.py  what systemd learns of it: that it runs, and that it still does
 

@@ -36,13 +36,13 @@ from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
-from deploy.jobs.failed_attempts import FailedAttempts
 from deploy.jobs.query import failed, in_progress, planner_was_too_slow, summaries_of
 from deploy.jobs.run_record import recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
 from deploy.jobs.supervisor import Supervised, Supervisor
 from deploy.watch.backlog import Backlog, Positions
+from deploy.watch.failed_attempts import FailedAttempts
 from deploy.watch.listener import About, Failures, JobState, Listener, Phase, Report, WaitingFor
 from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode

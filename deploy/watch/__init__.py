@@ -4,6 +4,7 @@
     measures.py   the metrics: names, units, labels, meanings (pure)
     lines.py      a listener: what a job prints
     backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds
+    failed_attempts.py  attempts at tasks that failed while their batch is under way
     history.py    a listener: the last hour, as JSON
     page/         shows it to people: `/`
     board.py      one port for all jobs of a process: their numbers, whether they live, their pages
