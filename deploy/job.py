@@ -98,6 +98,7 @@ class CommonJob:
                 is read to its present end, then stop
     spark       `master` and any Spark property
     brokers_answer_within_ms   how long a start waits for brokers that do not answer
+    executors_within_ms        how long the job waits for executors while Spark has none for it
     json_log    JSON lines instead of text
     metrics     None: it shows nothing
     lineage     None: it reports nothing
@@ -108,6 +109,7 @@ class CommonJob:
     trigger_ms: int | None = 0
     spark: Mapping[str, str] = field(default_factory=dict)
     brokers_answer_within_ms: Wait = 30_000
+    executors_within_ms: Wait = 600_000
     json_log: bool = False
     metrics: MetricsAt | None = None
     lineage: LineageTo | None = None

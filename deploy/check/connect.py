@@ -49,14 +49,13 @@ from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.replicas import GROUPS, TRANSACTIONS, broker_count, replicas_of
-from teacup.spark.conf import master_of
 
 BROKERS_ANSWER_WITHIN_S = 10.0
 
 
 def look_at(kind: Checkable) -> list[Finding]:
     """Looks at everything that a job names; returns all findings, in the order of a job file."""
-    found = [*of_machine(master_of(kind.common.spark))]
+    found = [*of_machine(kind.common.spark)]
     there: dict[str, TopicFacts] = {}
     checks = kind.checks()
     try:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from deploy.check.findings import LITTLE_SPACE, Finding, error, ok, warning
 from teacup.base.cache import cache_folder, cache_folders, cached
 from teacup.base.errors import ExitCode
+from teacup.spark.cluster.master import addresses_of, check_master
+from teacup.spark.conf import master_of
 from teacup.spark.errors import MasterUnreachable, MissingTool
 from teacup.spark.java import archive_name, check_java, java_of
-from teacup.spark.master import addresses_of, check_master
 
 
-def of_machine(master: str) -> Iterator[Finding]:
-    """Looks at this machine, as a job does when it starts; master: Spark's."""
+def of_machine(spark: Mapping[str, str]) -> Iterator[Finding]:
+    """Looks at this machine, as a job does when it starts; spark: its properties."""
+    master = master_of(spark)
     try:
         check_java()
         java = java_of()
@@ -47,3 +49,14 @@ def of_machine(master: str) -> Iterator[Finding]:
             yield error("spark.master", str(unreachable), unreachable.exit_code)
         else:
             yield ok("spark.master", f"{master} accepts connections")
+    yield from of_cores(spark)
+
+
+def of_cores(spark: Mapping[str, str]) -> Iterator[Finding]:
+    """Says whether other applications of a standalone cluster get cores beside the job."""
+    if master_of(spark).startswith("spark://") and "spark.cores.max" not in spark:
+        yield warning(
+            "spark.cores.max",
+            "not set: the job takes all free cores (unless the master has `spark.deploy.defaultCores`), and the next "
+            "job on this cluster has no executor: give each job its share",
+        )

@@ -166,6 +166,13 @@ class JobKeys(Keys):
         description="how long a start waits for brokers that do not answer; then it ends with exit code 4, and a "
         "supervisor starts it again",
     )
+    executors_within_ms: Duration = from_spec(
+        CommonJob,
+        "executors_within_ms",
+        alias="wait_for_executors",
+        description="how long the job waits, at its start and later, while Spark's master has no executor for it; then "
+        "it ends with exit code 4, and a supervisor starts it again",
+    )
     spark: SparkProperties = Field(
         default={"master": DEFAULT_MASTER},
         description="`master`, and any Spark property; local[n] becomes local[n,4], so that failed tasks are retried; "
@@ -208,6 +215,7 @@ class JobKeys(Keys):
             "checkpoint": self.checkpoint,
             "trigger_ms": self.trigger.every if isinstance(self.trigger, EveryKeys) else None,
             "brokers_answer_within_ms": self.brokers_answer_within_ms,
+            "executors_within_ms": self.executors_within_ms,
             "spark": self.spark,
             "json_log": self.log == "json",
             "metrics": None if self.metrics is None else self.metrics.to_spec(),

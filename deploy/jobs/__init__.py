@@ -6,7 +6,8 @@ The loop, from the first moment to the exit code:
     several.py     many jobs in one process: starts, failures, restarts, changed files
     runner.py      the loop; `JobKind`, which is all that a kind of job gives to it
     committed_positions.py  positions for lag tools, also while nothing is read
-    query.py       the running query: the summaries of a batch, whether one is in progress, an exit code for what failed
+    query.py       the running query: the summaries of a batch, whether one is in progress, what follows if there are
+                   no executors, an exit code for what failed
     supervisor.py  what systemd learns of it: that it runs, and that it still does
 
 The kinds, each with the report of its batches:

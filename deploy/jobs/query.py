@@ -1,4 +1,9 @@
-"""A running query: the summaries of a batch, whether one is in progress, and an exit code for what failed."""
+"""A running query: the summaries of a batch, whether one is in progress, and an exit code for what failed.
+
+A query without executors waits for them as long as it takes. So it is said that there are none, and the job ends after
+its limit, so that a supervisor starts it anew: a new start is a new application, which a master that was started anew
+knows. Another query of the same session would wait, too, so all jobs of a process end (`deploy.jobs.several`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,10 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from deploy.output.accounts import check_whole
 from teacup.base.errors import ExitCode
+from teacup.base.times import iso, written
+from teacup.spark.cluster.executors import Executors
 from teacup.spark.crossing import Failure, crossed, summaries_in
+from teacup.spark.errors import NoExecutor
 from teacup.spark.java import CONTINUES
 
 if TYPE_CHECKING:
@@ -23,6 +31,8 @@ log = logging.getLogger("teacup")
 
 S = TypeVar("S")
 _PLANNER = "PythonStreamingSourceRunner"
+SAID_AFTER_S = 15.0
+"""A cluster takes some seconds to start executors, or to replace one that was lost."""
 _TOO_SLOW = "Python worker failed to connect back"
 
 
@@ -47,6 +57,39 @@ def in_progress(query: StreamingQuery) -> bool:
     """
     message: str = query.status["message"]
     return message.startswith(("Initializing", "Writing offsets", "Processing", "No new data but"))
+
+
+class Starved:
+    """Takes how many executors there are, a few times a second."""
+
+    def __init__(self, master: str, limit_ms: int) -> None:
+        self._master, self._limit_ms, self._said = master, limit_ms, False
+
+    def check(self, found: Executors) -> None:
+        """Says when executors are missing, and when they are there again. Raises `NoExecutor` after the limit."""
+        if found.missing_ms is None:
+            if self._said:
+                log.info("%d executors are there again: the job goes on", found.count)
+            self._said = False
+            return
+        if found.missing_s * 1000 >= self._limit_ms:
+            raise NoExecutor(
+                f"no executor since {iso(found.missing_ms)}, for {written(self._limit_ms)} (`wait_for_executors`): "
+                f"{self._why()}. Nothing is lost: start the job again"
+            )
+        if not self._said and found.missing_s >= SAID_AFTER_S:
+            self._said = True
+            log.warning(
+                "no executor since %s: %s. The job ends with exit code 4 at %s (`wait_for_executors`: %s)",
+                *(iso(found.missing_ms), self._why(), iso(found.missing_ms + self._limit_ms), written(self._limit_ms)),
+            )
+
+    def _why(self) -> str:
+        return (
+            f"Spark's master {self._master} gives this job none. Its cores or its memory are in use (an application "
+            "without `spark.cores.max` takes all), or no worker has as much as an executor asks for, or it was started "
+            "anew and does not know this job"
+        )
 
 
 def failed(error: Exception) -> ExitCode:

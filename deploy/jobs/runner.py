@@ -36,7 +36,7 @@ from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
-from deploy.jobs.query import failed, in_progress, planner_was_too_slow, summaries_of
+from deploy.jobs.query import Starved, failed, in_progress, planner_was_too_slow, summaries_of
 from deploy.jobs.run_record import recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
@@ -53,8 +53,10 @@ from teacup.base.process import use_arrow_without_pandas
 from teacup.base.version import installed
 from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.topic_log import Ends
+from teacup.spark.cluster.executors import Executors
 from teacup.spark.conf import of_checkpoint
 from teacup.spark.crossing import crossing
+from teacup.spark.errors import NoExecutor
 from teacup.spark.java import check_java
 from teacup.spark.planner_notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
 from teacup.spark.session import Session
@@ -175,6 +177,10 @@ class SparkOfJob(Protocol):
     def starting(self) -> AbstractContextManager[None]: ...
 
     def end_planners(self) -> None: ...
+
+    def executors(self) -> Executors: ...
+
+    def give_up(self) -> None: ...
 
     def ended(self) -> Exception | None: ...
 
@@ -348,7 +354,7 @@ class _RunOfJob:
             if turn is not None:
                 from teacup.spark.one_row import rehearse
 
-                rehearse(session.spark)
+                rehearse(session.spark, lambda: self.stop.asked)
                 return turn(lambda check: self._taken_over(session, check))
             return self._carried_out(session, lambda: None)
 
@@ -368,6 +374,9 @@ class _RunOfJob:
             again -= 1
             try:
                 self._query(session, check)
+            except NoExecutor as error:
+                session.give_up()
+                return failed(error)
             except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
                 if not again or not planner_was_too_slow(error):
                     return failed(session.ended() or error)
@@ -383,7 +392,7 @@ class _RunOfJob:
 
         def now() -> JobState:
             phase = Phase.STOPPING if stop.asked else Phase.RUNNING
-            return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest())
+            return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest(), session.executors())
 
         def finish(frame: DataFrame, batch_id: int) -> None:
             began = time.monotonic()
@@ -411,6 +420,7 @@ class _RunOfJob:
         if listener.watches:
             backlog = Backlog(positions.newest, kind.kafka, host.rests)
             backlog.start()
+        starved = Starved(str(session.spark.sparkContext.master), kind.common.executors_within_ms)
         asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
         host.supervisor.ready()
         try:
@@ -424,8 +434,10 @@ class _RunOfJob:
                     for failures in failed_since:
                         log.warning("%s", failures)
                 listener.moment(replace(now(), failures=failed_since))
-                if asked and not in_progress(query):
+                executors = session.executors()
+                if asked and (not executors.count or not in_progress(query)):  # without executors no batch ends
                     query.stop()
+                starved.check(executors)
                 asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
         finally:
             stop.at_once(None)
@@ -439,7 +451,7 @@ class _RunOfJob:
             listener.moment(replace(now(), lag=left))
 
 
-def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobState:
+def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote, executors: Executors) -> JobState:
     """Returns how the job is, which listeners get a few times a second."""
     unreachable = "" if backlog is None else backlog.unreachable
     if note.reason == BROKERS:
@@ -452,4 +464,6 @@ def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote) -> JobSta
         unreachable=unreachable,
         waited_s=note.waited_s,
         plan_s=note.plan_s,
+        executors=executors.count,
+        no_executor_since_ms=executors.missing_ms,
     )

@@ -7,7 +7,8 @@
              what has changed is restarted, and what is down is started. If a file is wrong nothing changes. A job
              whose file was renamed is new, and waits until it has stopped: it has one name and one checkpoint
     stop     the first signal stops all cleanly, a second one at once
-    ends     once all have ended. If Spark's JVM ends, all do: starting it again is for the process' supervisor
+    ends     once all have ended. If Spark's JVM ends, or there are no executors for too long, all do: starting Spark
+             again is for the process' supervisor
 
 A job is the same as alone (`deploy.jobs.runner.run`), but for its host.
 """
@@ -32,6 +33,7 @@ from deploy.jobs.supervisor import Supervised, Supervisor
 from deploy.watch.metrics import STANDS_STILL_S
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import of_job
+from teacup.spark.cluster.executors import Executors
 from teacup.spark.conf import of_checkpoint
 from teacup.spark.java import check_java
 from teacup.spark.session import Session
@@ -72,12 +74,17 @@ class SharedSession:
             jobs=len(kinds),
         )
         self._lock, self._warm = threading.Lock(), False
+        self.given_up = False
         self._starting = threading.BoundedSemaphore(STARTED_AT_ONCE)
 
     @property
     def gone(self) -> bool:
-        """Whether its JVM has ended."""
-        return self._session.gone
+        """Whether its JVM has ended, or it has got no executors for too long: no job can start in it."""
+        return self._session.gone or self.given_up
+
+    def executors(self) -> Executors:
+        """Returns how many executors there are."""
+        return self._session.executors()
 
     def close(self) -> None:
         """Stops Spark."""
@@ -170,6 +177,13 @@ class _SessionShare:
     def end_planners(self) -> None:
         """Others need them, or this job when it starts again: what they have forked Spark ends after a minute."""
 
+    def executors(self) -> Executors:
+        return self._session.executors()
+
+    def give_up(self) -> None:
+        """Ends all jobs: what this one lacks, all lack."""
+        self._session.given_up = True
+
     def ended(self) -> Exception | None:
         return self._session.ended()
 
@@ -251,7 +265,7 @@ class Several:
         return not waits and not any(run.runs for run in self._runs.values())
 
     def _turn(self) -> None:
-        if self.stop.asked and not self._stopping:
+        if (self.stop.asked or self.session.given_up) and not self._stopping:
             self._stopping = True
             for run in self._runs.values():
                 run.further = run.due_s = None

@@ -26,6 +26,7 @@ from joins.batch.waits import BOUNDS_MS, BatchWaits
 from joins.plan.wait_reasons import USUAL_MS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import without_numbers
+from teacup.base.times import iso
 
 KEPT_MS = 3_600_000
 STEP_MS = 10_000
@@ -177,6 +178,8 @@ class LastHour(Quiet):
                 self._state_since = state, now.at_ms
             if state == "held":
                 why = "brokers" if now.waiting is None else now.waiting.reason
+                if now.no_executor_since_ms is not None and not now.unreachable:
+                    why = "executors"
                 self._bin(now.at_ms).held_by(why.replace("_", " "))
             for failures in now.failures:
                 self._warn(now.at_ms, str(failures))
@@ -237,6 +240,8 @@ class LastHour(Quiet):
             return "starting", why or "Spark starts, and the brokers are asked for the topics."
         if now.unreachable:
             return "held", f"The brokers do not answer: {now.unreachable}"
+        if now.no_executor_since_ms is not None:
+            return "held", f"No executor since {iso(now.no_executor_since_ms)}: Spark's master gives this job none."
         if now.phase is Phase.STOPPING:
             return "stopping", "The batch in progress is finished first."
         if now.waiting is not None and now_ms - now.waiting.since_ms >= usual_ms(now.waiting.reason):
@@ -244,6 +249,8 @@ class LastHour(Quiet):
         left = 0 if now.lag is None else now.lag.total
         if left > self._recently(now_ms) or (left and self._full):
             return "catching up", f"{left:,} records are left to read."
+        if now.lag is None:
+            return "live", "How much is left to read is not known."
         if now_ms - self._read_ms >= IDLE_MS:
             return "idle", "All that came is read." if now.waiting is None else now.waiting.text
         return "live", ""

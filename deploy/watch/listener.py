@@ -155,6 +155,8 @@ class JobState:
     plan_s       how long the plan of the newest batch took; `moment` is called right before `batch`
     behind       of a standby: which process it waits for
     failures     since the moment before
+    executors    how many Spark has for it; None: not known (yet)
+    no_executor_since_ms   since when it needs executors and has none
     """
 
     at_ms: int
@@ -166,6 +168,8 @@ class JobState:
     plan_s: float = 0.0
     behind: str = ""
     failures: Sequence[Failures] = ()
+    executors: int | None = None
+    no_executor_since_ms: int | None = None
 
 
 class Listener(Protocol):

@@ -168,6 +168,7 @@ PANELS = (
             "{{teacup_job}} brokers answer": _of(measures.BROKERS),
         },
     ),
+    Panel("Executors", "none", {"{{teacup_job}}": _of(measures.EXECUTORS)}),
 )
 
 _JOB = f"{{{{ $labels.{JOB_LABEL} }}}}"
@@ -193,6 +194,13 @@ ALERTS = (
         "5m",
         "critical",
         f"{_JOB} does not reach its brokers",
+    ),
+    Alert(
+        "TeacupNoExecutor",
+        f"{measures.NO_EXECUTOR.full_name} > 120",
+        "0m",
+        "critical",
+        f"Spark has had no executor for {_JOB} for {{{{ $value | humanizeDuration }}}}",
     ),
     Alert(
         "TeacupBehind",

@@ -140,6 +140,8 @@ BUILD = _gauge("build_info", "Version of Teacup and of what it runs on; always 1
 JOB = _gauge("job_info", "What the job is; always 1", "kind")
 RUNNING = _gauge("running", "Whether the job has claimed its output and runs (1), or starts or stops (0)")
 BROKERS = _gauge("brokers_up", "Whether the brokers answer (1) or not (0), as far as is known")
+EXECUTORS = _gauge("executors", "Executors that Spark has for the job; on a local master the driver is the only one")
+NO_EXECUTOR = _gauge("no_executor_seconds", "How long Spark has had no executor for a job that needs one")
 WARNINGS = _counter("warnings", "Warnings about what was read or is configured; the log has their texts")
 
 # Batches

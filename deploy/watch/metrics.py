@@ -4,8 +4,9 @@ Batches only change a few numbers in a dictionary (`Numbers`). What Prometheus w
 is imported and made when it asks: in the server's thread.
 
     /livez    200 as long as the runner's loop turns, also while the job waits
-    /readyz   200 once the job has claimed its output and runs, and as long as brokers answer; the body says what it
-              waits for. So says a standby that is warm: `standby; waits for process 17 on node-3`
+    /readyz   200 once the job has claimed its output and runs, as long as brokers answer and Spark has executors for
+              it; the body says what it waits for. So says a standby that is warm: `standby; waits for process 17 on
+              node-3`
 """
 
 from __future__ import annotations
@@ -136,6 +137,10 @@ class Metrics(Quiet):
         now, about = self._now, self._about
         yield measures.RUNNING(now.phase is Phase.RUNNING)
         yield measures.BROKERS(not now.unreachable)
+        if now.executors is not None:
+            yield measures.EXECUTORS(now.executors)
+            since_ms = now.no_executor_since_ms
+            yield measures.NO_EXECUTOR(0.0 if since_ms is None else max(wall_ms() - since_ms, 0) / 1000)
         if now.lag is not None and about is not None:
             for topic, records in now.lag.records.items():
                 if topic in about.sides:
@@ -155,8 +160,9 @@ class Metrics(Quiet):
         return True, self._state()
 
     def ready(self) -> tuple[bool, str]:
-        """Returns whether the job runs, or stands by, and brokers answer, and what there is to say."""
-        return self._now.phase in (Phase.RUNNING, Phase.STANDBY) and not self._now.unreachable, self._state()
+        """Returns whether the job runs, or stands by, brokers answer and executors are there, and what is to say."""
+        lacks = self._now.unreachable or self._now.no_executor_since_ms is not None
+        return self._now.phase in (Phase.RUNNING, Phase.STANDBY) and not lacks, self._state()
 
     def _state(self) -> str:
         now = self._now
@@ -164,6 +170,8 @@ class Metrics(Quiet):
             return f"{now.phase}; waits for {now.behind}"
         if now.unreachable:
             return f"{now.phase}; the brokers do not answer: {now.unreachable}"
+        if now.no_executor_since_ms is not None:
+            return f"{now.phase}; no executor since {iso(now.no_executor_since_ms)}"
         if now.waiting is not None:
             since = f"waits since {iso(now.waiting.since_ms)}: "  # what a plan waits for says that itself
             return f"{now.phase}; {'' if iso(now.waiting.since_ms) in now.waiting.text else since}{now.waiting.text}"

@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     FAILED = 1, "failed unexpectedly; the log says how. Starting again continues from the checkpoint"
     BAD_JOB_FILE = 2, "the configuration or command line cannot work, or something is not installed; see the message"
     DATA_LOSS = 3, "records that the job still needs are gone from Kafka; the message names the options"
-    UNREACHABLE = 4, "a broker, an API or the checkpoint's file system could not be reached"
+    UNREACHABLE = 4, "a broker, an API, an executor of Spark or the checkpoint's file system could not be reached"
     CHECKPOINT = 5, "the checkpoint belongs to another job, is damaged or incomplete, or another process uses it"
     NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
     OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to continue"

@@ -3,11 +3,11 @@
 checkpoint.py     `SparkLogs`: which batches a checkpoint has planned and committed, and where each of them ends
 class_archive.py  Spark's classes in the JVM's memory format
 one_row.py        a stream with one row: what warms Spark up, without any topic
+cluster/          what a session needs of a cluster: a master that answers, executors
 conf.py           Spark properties of a job (pure)
 crossing.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
 errors.py         what starting or keeping Spark refuses or gives up (pure)
 java.py           this machine's Java, and Spark's JVM as a process of ours
-master.py         whether Spark's master accepts a connection
 planner_forks.py  planners of several queries, forked from one process
 planner_notes.py  what the process that plans tells the driver beside plans: what it waits for
 session.py        the Spark session of a job

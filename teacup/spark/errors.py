@@ -6,6 +6,7 @@
       +- SessionRefused    a Spark property or expression would break the job
       +- StartFailed       Spark's session could not be created
       |    +- MasterUnreachable  its master does not accept a connection, or not the job
+      +- NoExecutor        Spark has given a session no executor for too long
       +- JvmEnded          Spark's JVM was killed, or ended by itself
 
 Each class carries the exit code of the command that it ends.
@@ -48,6 +49,12 @@ class StartFailed(SparkError):
 
 class MasterUnreachable(StartFailed):
     """Spark's master does not accept a connection, or not the job. The same start may work later."""
+
+    exit_code = ExitCode.UNREACHABLE
+
+
+class NoExecutor(SparkError):
+    """Spark has given a session no executor for too long. A new application may get one."""
 
     exit_code = ExitCode.UNREACHABLE
 

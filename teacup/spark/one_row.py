@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup.spark.one_row")
 
 WITHIN_S = 60
+LOOK_EVERY_S = 0.5
 
 
-def carry_out(spark: SparkSession) -> None:
-    """Carries the stream out, with a checkpoint that is removed again."""
+def carry_out(spark: SparkSession, stopped: Callable[[], bool] = lambda: False) -> None:
+    """Carries the stream out, with a checkpoint that is removed again; ends before that if it is to stop."""
     spark.dataSource.register(_OneRow)
     rows = spark.readStream.format(_OneRow.name()).load().mapInArrow(lambda batches: batches, "value bigint")
     with tempfile.TemporaryDirectory(prefix="teacup-one-row-") as checkpoint:
@@ -35,15 +37,18 @@ def carry_out(spark: SparkSession) -> None:
             .start()
         )
         try:
-            query.awaitTermination(WITHIN_S)
+            ends_s = time.monotonic() + WITHIN_S
+            while not (stopped() or query.awaitTermination(LOOK_EVERY_S)):  # type: ignore[arg-type]  # may be a fraction
+                if time.monotonic() > ends_s:
+                    break
         finally:
             query.stop()
 
 
-def rehearse(spark: SparkSession) -> None:
+def rehearse(spark: SparkSession, stopped: Callable[[], bool]) -> None:
     """Carries it out, so that the next query finds all that Spark loads and starts for its first; takes seconds."""
     try:
-        carry_out(spark)
+        carry_out(spark, stopped)
     except Exception as error:  # noqa: BLE001 - nothing depends on it: the next query only starts more slowly
         log.debug("the stream of one row was not carried out: %s", error)
 

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, TypeVar
 from teacup.base.logs import AS_JSON, NO_JOB
 from teacup.base.process import JOBS
 from teacup.spark import conf
+from teacup.spark.cluster.executors import Executors, ExecutorWatch
+from teacup.spark.cluster.master import check_master
 from teacup.spark.errors import JvmEnded, MasterUnreachable, SessionRefused, StartFailed
 from teacup.spark.java import Jvm, archive_options, temporary_folder, use_spark_home
-from teacup.spark.master import check_master
 from teacup.spark.planner_forks import PlannerForks
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Session:
             check_master(self._properties["spark.master"])
         self._jvm = Jvm(self._properties) if starts else None
         self._spark: SparkSession | None = None
+        self._executors: ExecutorWatch | None = None
         self._warming: threading.Thread | None = None
 
     @property
@@ -98,7 +100,15 @@ class Session:
         """Waits for the JVM the first time. Raises `SessionRefused`, `JvmEnded`."""
         if self._spark is None:
             self._spark = _in_thread(self._created)
+            self._executors = ExecutorWatch(self._spark)
+            self._executors.now()  # if there are none, there are none from here on
         return self._spark
+
+    def executors(self) -> Executors:
+        """Returns how many executors it has, looked up at most once a second."""
+        self.spark  # noqa: B018 - there are none before it
+        assert self._executors is not None
+        return self._executors.now()
 
     def warm_up(self) -> None:
         """Starts a Python worker in the background while the query is being planned: both take seconds.
@@ -121,6 +131,9 @@ class Session:
         """Returns what a query is started in; alone it need not wait for others (`deploy.jobs.several`)."""
         return nullcontext()
 
+    def give_up(self) -> None:
+        """Takes that a job has ended for want of executors: alone, nothing follows (`deploy.jobs.several`)."""
+
     def end_planners(self) -> None:
         """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
         if self._jvm is not None:
@@ -137,7 +150,9 @@ class Session:
 
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
         """Stops Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
-        if self._warming is not None:
+        if self._warming is not None and self._warming.is_alive():
+            if self.executors().count == 0:
+                self.spark.sparkContext.cancelAllJobs()  # they would wait for ever
             self._warming.join(within_s)  # its tasks would report the end of Spark as errors
         if self._spark is not None and (self._jvm is None or self._jvm.runs):
             self._spark.stop()

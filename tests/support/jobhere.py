@@ -31,6 +31,7 @@ from deploy.load import load_job
 from deploy.watch.lines import Lines
 from deploy.watch.watched import watched
 from teacup.base.errors import ExitCode
+from teacup.spark.cluster.executors import Executors
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ class Shared:
     def starting(self) -> AbstractContextManager[None]:
         """Not one of several that wait for each other."""
         return nullcontext()
+
+    def executors(self) -> Executors:
+        """The driver is the only one."""
+        return Executors(1)
+
+    def give_up(self) -> None:
+        """It never does."""
 
     def end_planners(self) -> None:
         """Other tests plan queries."""

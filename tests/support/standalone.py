@@ -30,7 +30,8 @@ class Standalone:
         port = str(free_port())
         self.url = f"spark://127.0.0.1:{port}"
         self._folder, self._sessions = folder, list[subprocess.Popen[bytes]]()
-        self._start(folder / "master", [_MASTER, "--host", "127.0.0.1", "--port", port, "--webui-port", "0"])
+        self._of_master = [_MASTER, "--host", "127.0.0.1", "--port", port, "--webui-port", "0"]
+        self._start(folder / "master", self._of_master)
         for _ in range(machines):
             self.add(cores)
 
@@ -55,8 +56,14 @@ class Standalone:
             raise ValueError(f"process {process}, of session {machine}, runs on no machine of this cluster")
         kill_session(machine)
 
+    def restart_master(self) -> None:
+        """Kill the master, and start one that knows nothing of workers and applications, at the same address."""
+        kill_session(self._sessions[0].pid)
+        self._start(self._folder / "master", self._of_master)
+        self._sessions[0] = self._sessions.pop()
+
     def _start(self, folder: Path, command: Sequence[str]) -> None:
-        (folder / "tmp").mkdir(parents=True)
+        (folder / "tmp").mkdir(parents=True, exist_ok=True)
         with (self._folder / "cluster.log").open("a") as log:
             process = subprocess.Popen(
                 [str(_SPARK / "spark-class"), *command],

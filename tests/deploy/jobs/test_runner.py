@@ -19,6 +19,7 @@ from deploy.watch.listener import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaUnavailable
+from teacup.spark.cluster.executors import Executors
 from teacup.spark.planner_notes import BROKERS, PlannerNote
 
 
@@ -129,8 +130,8 @@ def test_who_listens_knows_that_no_broker_answers_until_one_does() -> None:
 
 def test_brokers_that_hold_the_planner_are_unreachable() -> None:
     """As it notes; any other reason is only waited for."""
-    away = state_of(Phase.RUNNING, None, PlannerNote(0.1, BROKERS, 5, "no broker answered"))
-    late = state_of(Phase.RUNNING, None, PlannerNote(0.1, "unread", 5, "right is late", {"unread": 3.0}))
+    away = state_of(Phase.RUNNING, None, PlannerNote(0.1, BROKERS, 5, "no broker answered"), Executors(2))
+    late = state_of(Phase.RUNNING, None, PlannerNote(0.1, "unread", 5, "right is late", {"unread": 3.0}), Executors(2))
 
     assert (away.unreachable, away.waiting) == ("no broker answered", WaitingFor(BROKERS, 5, "no broker answered"))
     assert (late.unreachable, late.waited_s, late.plan_s) == ("", {"unread": 3.0}, 0.1)

@@ -31,7 +31,7 @@ class NoSpark:
     """In place of the session."""
 
     def __init__(self) -> None:
-        self.gone, self.rests = False, 1.0
+        self.gone, self.given_up, self.rests = False, False, 1.0
         self.properties = several.properties_of([job("a")])
 
 
