@@ -37,8 +37,10 @@ from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics
 from deploy.dev.broker.broker import Broker
 from deploy.jobs.join_report import gather, zeros
 from deploy.output.accounts import DeliveredBatch
-from deploy.watch.listener import About, JobState, Phase, TopicLag
-from deploy.watch.metrics import Metrics
+from deploy.watch.life.follower import Follower
+from deploy.watch.life.moment import JobState, Phase, TopicLag
+from deploy.watch.listener import About
+from deploy.watch.metrics import Metrics, metrics_routes
 from deploy.watch.server import Asked
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
@@ -160,7 +162,7 @@ def cpu_s(work: Callable[[], object], times: int) -> float:
 def by_parts(every_ms: int) -> None:
     """Prints what the listener takes, without Spark and Kafka."""
     spec = JoinSpec(name="live", left=Side(topic=LEFT), right=Side(topic=RIGHT), before_ms=BEFORE_MS, kafka={})
-    metrics, at_ms = Metrics(), wall_ms()
+    metrics, at_ms = Metrics(Follower("live", wall_ms)), wall_ms()
     zero = tuple(zeros(spec))
     metrics.opening(About(name="live", kind="window-join", version="0", does="", sides={LEFT: "left"}, zeros=zero))
     times = dict.fromkeys(("left", "right"), at_ms)
@@ -185,7 +187,7 @@ def by_parts(every_ms: int) -> None:
             "a batch": cpu_s(lambda: metrics.batch(report), 2_000),
             "a moment": cpu_s(lambda: metrics.moment(state), 2_000),
             "a note": cpu_s(note, 500),
-            "a scrape": cpu_s(lambda: metrics.routes()["/metrics"](Asked("/metrics")), 100),
+            "a scrape": cpu_s(lambda: metrics_routes(lambda: [metrics])["/metrics"](Asked("/metrics")), 100),
         }
     per_s = (costs["a batch"] + 2 * costs["a note"]) * 1_000 / every_ms
     per_s += 2 * costs["a moment"] + costs["a scrape"] / SCRAPED_EVERY_S

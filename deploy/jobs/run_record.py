@@ -1,9 +1,10 @@
 """Who ran on a checkpoint last, how that ended, and the newest warnings: a small file of it, `teacup.run`.
 
 It is for those who look at a job from elsewhere (`deploy.status`); the job itself never reads it. A run replaces the
-file of the one before it when it starts, when it ends, and after a warning, at most every `EVERY_S` seconds, in a
-thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file that cannot be written
-is no error of the job. A process that was killed has left a start without an end.
+file of the one before it when it starts, when its state changes (`deploy.watch.life`), when it ends, and after a
+warning, in a thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file that
+cannot be written is no error of the job. Warnings are written every `EVERY_S` seconds at most, and states every
+`CHANGES_S`. A process that was killed has left a start without an end.
 
 Warnings are those of the driver's process, but not those of another job in it. Each is kept once, however often it
 comes: two are the same if they differ in numbers only, and then the newer text stays.
@@ -21,6 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from deploy.checkpoint_file import CheckpointFile
+from deploy.watch.life.moment import JobState
+from deploy.watch.life.rule import JobFacts, Life, RecordedRun, State, life
+from deploy.watch.listener import Quiet
 from teacup.base.errors import ExitCode
 from teacup.base.logs import job_here, without_numbers
 from teacup.base.now import wall_ms
@@ -31,6 +35,7 @@ FILE = "teacup.run"
 KEPT = 10
 LIBRDKAFKA = "teacup.kafka.librdkafka"
 EVERY_S = 30.0
+CHANGES_S = 1.0
 _WRITTEN_WITHIN_S = 5.0
 _LONGEST = 2_000
 
@@ -52,13 +57,21 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """A run of a job. ended_ms, code: None as long as it has not ended; notes: the newest last."""
+    """A run of a job.
+
+    ended_ms    None as long as it has not ended; so is its code
+    restart_ms  when its process starts the job again; None: it does not
+    life        how it was when its state changed last; None: not known yet
+    notes       the newest last
+    """
 
     started_ms: int
     process: int
     host: str
     ended_ms: int | None = None
     code: int | None = None
+    restart_ms: int | None = None
+    life: Life | None = None
     notes: tuple[Note, ...] = ()
 
     def noted(self, note: Note) -> LastRun:
@@ -67,6 +80,12 @@ class LastRun:
         others = [known for known in self.notes if known.what != note.what]
         return replace(self, notes=(*others, replace(note, times=before + 1))[-KEPT:])
 
+    @property
+    def seen(self) -> RecordedRun:
+        """What says how the job is."""
+        errors = (note.text for note in reversed(self.notes) if note.level in ("error", "critical"))
+        return RecordedRun(life=self.life, code=self.code, error=next(errors, ""), restart_ms=self.restart_ms)
+
     def to_json(self) -> dict[str, Any]:
         """Returns it as the file holds it."""
         return asdict(self)
@@ -74,7 +93,9 @@ class LastRun:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LastRun:
         """Reads what `to_json` wrote."""
-        return cls(**{**data, "notes": tuple(Note(**note) for note in data["notes"])})
+        told = data["life"]
+        how = None if told is None else Life(**{**told, "state": State(told["state"])})
+        return cls(**{**data, "life": how, "notes": tuple(Note(**note) for note in data["notes"])})
 
 
 def last_run(location: str) -> LastRun | None:
@@ -97,7 +118,7 @@ class RunRecord(logging.Handler):
         super().__init__(logging.WARNING)
         self.run = LastRun(wall_ms(), os.getpid(), socket.gethostname())
         self._location, self._file, self._job = location, CheckpointFile(location, FILE), job_here()
-        self._changed, self._closing = threading.Event(), threading.Event()
+        self._changed, self._hurry, self._closing = threading.Event(), threading.Event(), threading.Event()
         self._changed.set()
         self._left = False
         self._writer = threading.Thread(target=self._write_all, name="run record", daemon=True)
@@ -110,27 +131,38 @@ class RunRecord(logging.Handler):
         self.run = self.run.noted(Note(int(record.created * 1000), record.levelname.lower(), text))
         self._changed.set()
 
+    def is_now(self, how: Life) -> None:
+        """Takes how the run is."""
+        known = self.run.life
+        if known is None or (known.state, known.reason) != (how.state, how.reason):
+            self.run = replace(self.run, life=how)
+            self._hurry.set()
+            self._changed.set()
+
     def begin(self) -> None:
         """Begins to write, in a thread."""
         self._writer.start()
 
-    def end(self, code: ExitCode) -> None:
-        """Writes how the run ended, if that does not take too long."""
-        self.run = replace(self.run, ended_ms=wall_ms(), code=int(code))
-        self._closing.set()
-        self._changed.set()
+    def end(self, code: ExitCode, restart_ms: int | None = None) -> None:
+        """Writes how the run ended, if that does not take too long; restart_ms: when its process starts it again."""
+        self.run = replace(self.run, ended_ms=wall_ms(), code=int(code), restart_ms=restart_ms)
+        self._close()
         self._writer.join(_WRITTEN_WITHIN_S)
 
     def leave(self) -> None:
         """Writes nothing more: another process has the checkpoint, and its record."""
         self._left = True
-        self._closing.set()
-        self._changed.set()
+        self._close()
+
+    def _close(self) -> None:
+        for event in (self._closing, self._hurry, self._changed):
+            event.set()
 
     def _write_all(self) -> None:
         while True:
             self._changed.wait()
             self._changed.clear()
+            self._hurry.clear()
             closing = self._closing.is_set()
             if self._left:
                 return
@@ -140,7 +172,8 @@ class RunRecord(logging.Handler):
                 log.debug("%s/%s is not written: %s: %s", self._location, FILE, type(error).__name__, error)
             if closing:
                 return
-            self._closing.wait(EVERY_S)
+            self._closing.wait(CHANGES_S)
+            self._hurry.wait(EVERY_S - CHANGES_S)
 
     def _write(self) -> None:
         self._file.write(self.run.to_json())
@@ -156,3 +189,15 @@ def recorded(location: str) -> Iterator[RunRecord]:
         yield record
     finally:
         ours.removeHandler(record)
+
+
+class Recording(Quiet):
+    """A listener that notes in a record how a run is."""
+
+    watches = wants_detail = False
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+
+    def moment(self, now: JobState) -> None:
+        self._record.is_now(life(JobFacts(now_ms=now.at_ms, now=now, unreachable=now.unreachable)))

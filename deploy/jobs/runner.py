@@ -37,13 +37,14 @@ from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
 from deploy.jobs.query import Starved, failed, in_progress, planner_was_too_slow, summaries_of
-from deploy.jobs.run_record import recorded
+from deploy.jobs.run_record import Recording, RunRecord, recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
 from deploy.jobs.supervisor import Supervised, Supervisor
 from deploy.watch.backlog import Backlog, Positions
 from deploy.watch.failed_attempts import FailedAttempts
-from deploy.watch.listener import About, Failures, JobState, Listener, Phase, Report, WaitingFor
+from deploy.watch.life.moment import Failures, JobState, Phase, WaitingFor
+from deploy.watch.listener import About, Listener, Listeners, Report
 from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
@@ -162,7 +163,7 @@ class JobKind(ABC):
 
 Check = Callable[[], None]
 """Raises what ends a job that has lost it to another process."""
-Turn = Callable[[Callable[[Check], ExitCode]], ExitCode]
+Turn = Callable[[Callable[[Check, RunRecord], ExitCode]], ExitCode]
 """Waits until this process may run the job, lets it, and returns its exit code (`deploy.standby.turn`)."""
 
 
@@ -202,6 +203,10 @@ class Host(Protocol):
         """Opens the session of a job; its JVM may still start."""
         ...
 
+    def restart_ms(self, code: ExitCode) -> int | None:
+        """Returns when this process starts the job again, whose run ends with this exit code; None: it does not."""
+        ...
+
 
 class Alone:
     """The process of one job."""
@@ -210,6 +215,10 @@ class Alone:
 
     def __init__(self) -> None:
         self.supervisor = Supervisor()
+
+    def restart_ms(self, code: ExitCode) -> int | None:
+        """Whoever has started the process does."""
+        return None
 
     @contextmanager
     def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
@@ -230,12 +239,16 @@ def run(
     turn   None: this process alone runs the job, and must get the lock of the checkpoint at once
     """
 
-    def work() -> ExitCode:
-        return _RunOfJob(kind, listener, stop, host or Alone()).whole(turn)
+    of_process, stopped = host or Alone(), kind.common.stopped
+    this = _RunOfJob(kind, listener, stop, of_process)
+    if turn is None:
 
-    stopped = kind.common.stopped
-    code = with_lock(kind.common.checkpoint, work, stopped) if turn is None else ended(work, stopped)
-    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.ENDED))
+        def work(record: RunRecord) -> ExitCode:
+            return this.noted_in(record).whole()
+
+        code = with_lock(kind.common.checkpoint, work, stopped, of_process.restart_ms)
+    else:
+        code = ended(lambda: this.whole(turn), stopped)
     listener.ended(code)
     return code
 
@@ -263,16 +276,22 @@ def about(kind: JobKind, *, in_detail: bool = True) -> About:
     )
 
 
-def with_lock(checkpoint: str, work: Callable[[], ExitCode], stopped: ExitCode) -> ExitCode:
+def with_lock(
+    checkpoint: str,
+    work: Callable[[RunRecord], ExitCode],
+    stopped: ExitCode,
+    restart_ms: Callable[[ExitCode], int | None] = lambda _: None,
+) -> ExitCode:
     """Does work that holds the lock of a checkpoint, and leaves a record of it there (`deploy.jobs.run_record`).
 
-    An error that ends the work is logged, and becomes an exit code. stopped: that of a second signal.
+    An error that ends the work is logged, and becomes an exit code. stopped: that of a second signal; restart_ms: as of
+    the `Host`.
     """
     code = stopped
     try:
         with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
-            code = ended(work, stopped)
-            record.end(code)
+            code = ended(lambda: work(record), stopped)
+            record.end(code, restart_ms(code))
     except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
         return failed(error)
     except KeyboardInterrupt:  # a second signal, while the record is written or the lock released
@@ -323,7 +342,7 @@ def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stop
         return stopped()
 
     wait(attempt)
-    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
+    listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING, answered=not stopped()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +354,11 @@ class _RunOfJob:
     stop: StopRequest
     host: Host
 
-    def whole(self, turn: Turn | None) -> ExitCode:
+    def noted_in(self, record: RunRecord) -> _RunOfJob:
+        """Returns it with a record that notes how it is."""
+        return replace(self, listener=Listeners(self.listener, Recording(record)))
+
+    def whole(self, turn: Turn | None = None) -> ExitCode:
         """Runs from the start on. turn: as in `run`."""
         use_arrow_without_pandas()
         kind = self.kind
@@ -355,7 +378,7 @@ class _RunOfJob:
                 from teacup.spark.one_row import rehearse
 
                 rehearse(session.spark, lambda: self.stop.asked)
-                return turn(lambda check: self._taken_over(session, check))
+                return turn(lambda check, record: self.noted_in(record)._taken_over(session, check))
             return self._carried_out(session, lambda: None)
 
     def _taken_over(self, session: SparkOfJob, check: Check) -> ExitCode:
@@ -417,8 +440,9 @@ class _RunOfJob:
         stop.at_once(query.stop)
         positions = CommittedPositions(kind, query)
         attempts = FailedAttempts(session.spark.sparkContext, str(query.runId))
+        reads = [named.topic for named in kind.topics() if not named.written]
         if listener.watches:
-            backlog = Backlog(positions.newest, kind.kafka, host.rests)
+            backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
             backlog.start()
         starved = Starved(str(session.spark.sparkContext.master), kind.common.executors_within_ms)
         asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
@@ -447,7 +471,7 @@ class _RunOfJob:
                 backlog.close()
             positions.commit()
         if stop.asked and kind.common.trigger_ms is None and not AllRead(stop.file).said:
-            left = Backlog(positions.last, kind.kafka).look_once(LEFT_WITHIN_S)
+            left = Backlog(reads, positions.last, kind.kafka).look_once(LEFT_WITHIN_S)
             listener.moment(replace(now(), lag=left))
 
 
@@ -460,8 +484,9 @@ def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote, executors
         at_ms=wall_ms(),
         phase=phase,
         waiting=WaitingFor(note.reason, note.since_ms, note.text) if note.reason else None,
-        lag=None if backlog is None else backlog.lag,
+        lag=None if backlog is None or unreachable else backlog.lag,
         unreachable=unreachable,
+        answered=backlog is not None and backlog.answered,
         waited_s=note.waited_s,
         plan_s=note.plan_s,
         executors=executors.count,

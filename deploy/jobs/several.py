@@ -33,6 +33,7 @@ from deploy.jobs.supervisor import Supervised, Supervisor
 from deploy.watch.metrics import STANDS_STILL_S
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import of_job
+from teacup.base.now import wall_ms
 from teacup.spark.cluster.executors import Executors
 from teacup.spark.conf import of_checkpoint
 from teacup.spark.java import check_java
@@ -122,11 +123,18 @@ def properties_of(jobs: Sequence[CommonJob]) -> dict[str, str]:
 
 
 class JobShare:
-    """What a job has of its process (`deploy.jobs.runner.Host`), and what it says to a supervisor."""
+    """What one run of a job has of its process (`deploy.jobs.runner.Host`), and what it says to a supervisor.
 
-    def __init__(self, session: SharedSession) -> None:
-        self._session = session
-        self.is_ready, self._turned_s = False, 0.0
+    due_s   once it has ended: when the job is started again, by the monotonic clock; None: it is not
+    next_s  how long that start waits, if it fails, until the one after it
+    """
+
+    def __init__(self, session: SharedSession, request: StopRequest, wait_s: float) -> None:
+        """wait_s: how long to wait before the next start, if this run fails soon."""
+        self._session, self._request, self._wait_s = session, request, wait_s
+        self.is_ready, self._turned_s, self._began_s = False, 0.0, time.monotonic()
+        self.due_s: float | None = None
+        self.next_s = wait_s
 
     @property
     def rests(self) -> float:
@@ -146,6 +154,15 @@ class JobShare:
     def stands_still(self) -> bool:
         """Whether its loop should turn, and does not."""
         return self.is_ready and time.monotonic() - self._turned_s > STANDS_STILL_S
+
+    def restart_ms(self, code: ExitCode) -> int | None:
+        """Decides whether and when the job is started again, and returns when, by the wall clock."""
+        if code not in TRIED_AGAIN or self._request.asked or self._session.gone:
+            return None
+        now_s = time.monotonic()
+        wait_s = WAITS_S[0] if now_s - self._began_s > WAITS_S[1] else self._wait_s
+        self.due_s, self.next_s = now_s + wait_s, min(2 * wait_s, WAITS_S[1])
+        return wall_ms() + round(wait_s * 1000)
 
     @contextmanager
     def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
@@ -192,9 +209,7 @@ class _SessionShare:
 class _Run:
     """A job, and its runs.
 
-    wait_s   before the next start after a failure
     code     of its last run, once that has ended
-    due_s    when it is started again; None: it is not
     further  what it becomes once it has stopped
     """
 
@@ -202,10 +217,7 @@ class _Run:
     request: StopRequest
     share: JobShare
     thread: threading.Thread
-    began_s: float
-    wait_s: float
     code: ExitCode | None = None
-    due_s: float | None = None
     further: CommonJob | None = None
     gone: bool = False
 
@@ -221,6 +233,7 @@ class Several:
     read       reads the files again. Raises `SettingsInvalid`
     carry_out  runs a job to its end, and returns its exit code
     forget     called with the name of a job that is gone
+    restarts   called with the name of a job that is started again, and when: wall clock
     """
 
     jobs: Jobs
@@ -229,6 +242,7 @@ class Several:
     session: SharedSession
     stop: Stop
     forget: Callable[[str], None] = lambda _: None
+    restarts: Callable[[str, int], None] = lambda _name, _at_ms: None
     supervisor: Supervisor = field(default_factory=Supervisor)
 
     def __post_init__(self) -> None:
@@ -261,14 +275,14 @@ class Several:
     def _over(self) -> bool:
         if self._hurried_s is not None and time.monotonic() - self._hurried_s > HURRY_S:
             return True
-        waits = bool(self._new) or any(run.due_s is not None or run.further for run in self._runs.values())
+        waits = bool(self._new) or any(run.share.due_s is not None or run.further for run in self._runs.values())
         return not waits and not any(run.runs for run in self._runs.values())
 
     def _turn(self) -> None:
         if (self.stop.asked or self.session.given_up) and not self._stopping:
             self._stopping = True
             for run in self._runs.values():
-                run.further = run.due_s = None
+                run.further = run.share.due_s = None
                 run.request.ask()
         if self._reload.is_set():
             self._reload.clear()
@@ -301,18 +315,12 @@ class Several:
             if all(other.job.job_name != run.job.job_name for other in self._runs.values()):
                 self.forget(run.job.job_name)
         elif self._starts_nothing:
-            run.further = run.due_s = None
+            run.further = run.share.due_s = None
         elif run.further is not None:
             if self._is_free(file, run.further):
                 self._start(file, run.further)
-        elif run.due_s is None and run.code in TRIED_AGAIN and not run.request.asked:
-            if time.monotonic() - run.began_s > WAITS_S[1]:
-                run.wait_s = WAITS_S[0]
-            run.due_s = time.monotonic() + run.wait_s
-            _say(run.job, f"is started again in {run.wait_s:.0f} s")
-            run.wait_s = min(2 * run.wait_s, WAITS_S[1])
-        elif run.due_s is not None and time.monotonic() >= run.due_s:
-            self._start(file, run.job, run.wait_s)
+        elif run.share.due_s is not None and time.monotonic() >= run.share.due_s:
+            self._start(file, run.job, run.share.next_s)
 
     def _is_free(self, file: Path, job: CommonJob) -> bool:
         """Whether no run of another file, which is about to end, has the name or the checkpoint of a job."""
@@ -321,19 +329,27 @@ class Several:
 
     def _start(self, file: Path, job: CommonJob, wait_s: float | None = None) -> None:
         self._started += 1
-        request, share = self.stop.of_one(self._started), JobShare(self.session)
+        request = self.stop.of_one(self._started)
+        share = JobShare(self.session, request, WAITS_S[0] if wait_s is None else wait_s)
         thread = threading.Thread(target=self._carry, args=(file,), name=job.job_name, daemon=True)
-        self._runs[file] = _Run(job, request, share, thread, time.monotonic(), WAITS_S[0] if wait_s is None else wait_s)
+        self._runs[file] = _Run(job, request, share, thread)
         thread.start()
 
     def _carry(self, file: Path) -> None:
         run = self._runs[file]
-        with of_job(run.job.job_name):
+        name, share = run.job.job_name, run.share
+        with of_job(name):
             try:
                 run.code = self.carry_out(run.job, run.request, run.share)
             except Exception as error:
                 run.code = ExitCode.FAILED
                 log.error("the job failed: %s: %s", type(error).__name__, error, exc_info=error)
+            if share.due_s is None:  # a job that was not begun has not asked
+                share.restart_ms(run.code)
+            if (due_s := share.due_s) is not None:
+                wait_s = max(due_s - time.monotonic(), 0.0)
+                self.restarts(name, wall_ms() + round(wait_s * 1000))
+                log.info("is started again in %.0f s", wait_s)
 
     def _read_again(self) -> None:
         try:
@@ -346,11 +362,11 @@ class Several:
         for file, run in self._runs.items():
             if file not in jobs:
                 _say(run.job, f"stops: {file} is gone")
-                run.gone, run.due_s = True, None
+                run.gone, run.share.due_s = True, None
                 run.request.ask()
             elif jobs[file] != run.job or not run.runs or run.request.asked:
                 _say(run.job, "is started again")
-                run.gone, run.due_s, run.further = False, None, jobs[file]
+                run.gone, run.share.due_s, run.further = False, None, jobs[file]
                 run.request.ask()
         self._new = {file: job for file, job in jobs.items() if file not in self._runs}
         for job in self._new.values():

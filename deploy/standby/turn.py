@@ -22,13 +22,14 @@ from typing import TextIO
 from deploy.checkpoint_file import CheckpointFile
 from deploy.checkpoint_lock import Holder, file_system_of, is_shared, replace_lock, take_lock
 from deploy.errors import StandbyRefused
-from deploy.jobs.run_record import recorded
+from deploy.jobs.run_record import RunRecord, recorded
 from deploy.jobs.runner import Check, JobKind, ended
 from deploy.jobs.stopping import Stop
 from deploy.jobs.supervisor import Supervisor
 from deploy.standby.lease import Lease, LockSeen, Watched
 from deploy.standby.lease_file import LEASE, Keeper, Mark, found_lease, leave_mark, remove_mark
-from deploy.watch.listener import JobState, Listener, Phase
+from deploy.watch.life.moment import JobState, Phase
+from deploy.watch.listener import Listener
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
 from teacup.base.logs import sparse
@@ -78,7 +79,7 @@ class StandbyTurn:
         self._watched: Watched | None = None
         self._behind = ""
 
-    def __call__(self, work: Callable[[Check], ExitCode]) -> ExitCode:
+    def __call__(self, work: Callable[[Check, RunRecord], ExitCode]) -> ExitCode:
         """Waits until this process may run the job; does the work then. `DONE` also if it is asked to stop before."""
         if (took := self._waited()) is None:
             return ExitCode.DONE
@@ -88,7 +89,7 @@ class StandbyTurn:
             with closing(lock) if lock is not None else nullcontext(), recorded(self._checkpoint) as record:
                 keeper = Keeper(self._file, lease)
                 keeper.start()
-                code = ended(lambda: work(keeper.check), ExitCode.DONE)
+                code = ended(lambda: work(keeper.check, record), ExitCode.DONE)
                 if keeper.release():
                     record.end(code)
                 else:

@@ -1,43 +1,25 @@
 """What is known of a job that runs elsewhere, and whether it is well.
 
-    state      the lock of its checkpoint       the record of its last run (`deploy.jobs.run_record`)
-    running    a process holds it
-    stopped    nobody does                      ended by a signal; of a job that is to read all, before it had
-    done       nobody does                      has read all, as `trigger: available_now` does
-    failed     nobody does                      ended with another exit code, or was killed: it has no end
-    new        nobody does                      there is none, and no batch
-    unknown    cannot be seen from here         has no end: it may run on another machine
-
-Well is a job that runs, is done, or is not known to be otherwise, and is not further behind than the limit. What could
-not be looked at is not well, and `problem` says why.
+How it is (`deploy.watch.life`) says the record of its last run (`deploy.jobs.run_record`), and whether a process holds
+the lock of its checkpoint. Well is a job that is not known to be otherwise, and is not further behind than the limit.
+What could not be looked at is not well, and `problem` says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from deploy.checkpoint_lock import Lock
 from deploy.jobs.run_record import LastRun
 from deploy.jobs.standing import Standing
 from deploy.standby.lease_file import Mark
+from deploy.watch.life.rule import Life, State, seen_from_outside
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 
 _MEANINGS = {code.value: code.meaning for code in ExitCode}
-
-
-class State(StrEnum):
-    """How a job is."""
-
-    RUNNING = "running"
-    STOPPED = "stopped"
-    DONE = "done"
-    FAILED = "failed"
-    NEW = "new"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +58,26 @@ class Row:
     code: ExitCode = ExitCode.DONE
 
     @property
-    def state(self) -> State:
+    def life(self) -> Life:
         """Returns how the job is."""
-        if self.lock.held:
-            return State.RUNNING
-        if self.run is None:
-            if self.lock.held is None:
-                return State.UNKNOWN
-            return State.NEW if self.batch is None else State.STOPPED
-        if self.run.code is None:
-            return State.UNKNOWN if self.lock.held is None else State.FAILED
-        if self.run.code == ExitCode.STOPPED:
-            return State.STOPPED
-        if self.run.code != ExitCode.DONE:
-            return State.FAILED
-        return State.DONE if self.ends_by_itself else State.STOPPED
+        return seen_from_outside(
+            None if self.run is None else self.run.seen,
+            held=self.lock.held,
+            has_batch=self.batch is not None,
+            ends=self.ends_by_itself,
+            now_ms=self.looked_ms,
+        )
+
+    @property
+    def state(self) -> State:
+        """Returns how it is, in a word."""
+        return self.life.state
 
     def exit_code(self, limit_ms: int | None = None) -> ExitCode:
         """Returns 0 if the job is well; limit_ms: how far behind it may be."""
         if self.problem:
             return self.code
-        if self.state in (State.STOPPED, State.FAILED, State.NEW):
+        if not self.life.well:
             return ExitCode.NOT_RUNNING
         if limit_ms is not None and (self.standing.behind_ms or 0) > limit_ms:
             return ExitCode.BEHIND
@@ -104,7 +85,7 @@ class Row:
 
     def remarks(self) -> Iterator[str]:
         """Yields what people should know beside the figures: problems first, then the newest warnings."""
-        run = self.run
+        run, life = self.run, self.life
         if self.problem:
             yield self.problem
         if self.standby is not None:
@@ -112,14 +93,19 @@ class Row:
         if self.lock.held is None and self.lock.unknown:
             last = "" if run is None else f"; last started {iso(run.started_ms)} by process {run.process} on {run.host}"
             yield f"{self.lock.unknown}{last}"
-        if run is not None and self.state is State.FAILED:
-            if run.code is None:
-                yield f"started {iso(run.started_ms)}, and has no end: it was killed, or its machine went down"
-            else:
-                yield f"ended {iso(run.ended_ms or 0)} with exit code {run.code}: {_MEANINGS.get(run.code, 'unknown')}"
-        if run is not None and run.ended_ms is not None and self.state is State.STOPPED:
+        if run is not None and life.state is State.FAILED and run.code is None:
+            yield f"started {iso(run.started_ms)}, and has no end: {life.text}"
+        elif run is not None and life.code and life.state is not State.STOPPED:
+            again = (
+                f"; started again {iso(run.restart_ms)}" if life.state is State.RESTARTING and run.restart_ms else ""
+            )
+            meaning = _MEANINGS.get(life.code, "unknown")
+            yield f"ended {iso(run.ended_ms or 0)} with exit code {life.code}: {meaning}{again}"
+        elif run is not None and run.ended_ms is not None and life.state is State.STOPPED:
             early = " before all was read: start it again" if run.code == ExitCode.STOPPED else ""
             yield f"stopped at {iso(run.ended_ms)}{early}"
+        elif life.text and (life.reason or life.state in (State.HELD, State.STARTING)):
+            yield life.line
         for side, count in self.lost.items():
             yield f"retention has deleted {count:,} offsets of {side} that were not read"
         if not self.standing.exact:
@@ -127,14 +113,14 @@ class Row:
                 "where its last batch ended is not known here: lag and behind count from where that began, so they are "
                 "at most as much"
             )
-        notes = () if run is None or self.state is State.STOPPED else run.notes  # of what is over, on purpose
+        notes = () if run is None or life.state is State.STOPPED else run.notes  # of what is over, on purpose
         for note in reversed(notes):
             often = f" ({note.times} times)" if note.times > 1 else ""
             yield f"{note.level} {iso(note.at_ms)}{often}: {note.text}"
 
     def for_machines(self, limit_ms: int | None = None) -> dict[str, Any]:
         """Returns all of it; times in milliseconds, what is not known null."""
-        run, batch, standing = self.run, self.batch, self.standing
+        run, batch, standing, life = self.run, self.batch, self.standing, self.life
         return {
             "file": self.file,
             "job": self.name or None,
@@ -142,7 +128,10 @@ class Row:
             "looked_ms": self.looked_ms,
             "well": self.exit_code(limit_ms) is ExitCode.DONE,
             "exit_code": int(self.exit_code(limit_ms)),
-            "state": self.state.value,
+            "state": life.state,
+            "reason": life.reason or None,
+            "says": life.text or None,
+            "ready": life.ready,
             "running": self.lock.held,
             "process": None if self.lock.holder is None else self.lock.holder.process,
             "host": None if self.lock.holder is None else self.lock.holder.host,
@@ -159,6 +148,7 @@ class Row:
                 "started_ms": run.started_ms,
                 "ended_ms": run.ended_ms,
                 "code": run.code,
+                "restart_ms": run.restart_ms,
                 "process": run.process,
                 "host": run.host,
             },

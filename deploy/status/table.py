@@ -9,7 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from deploy.status.row import Row, State
+from deploy.status.row import Row
+from deploy.watch.life.rule import State
 from deploy.watch.lines import shown_s
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
@@ -19,7 +20,7 @@ SHOWN = 3
 WIDTH = 160
 """Columns where there is no terminal."""
 
-_COLOURS = {State.RUNNING: "green", State.DONE: "green", State.UNKNOWN: "yellow"}
+_COLOURS = {State.RUNNING: "green", State.DONE: "green", State.STANDBY: "green"}
 
 
 def table(rows: Sequence[Row], limit_ms: int | None = None) -> RenderableType:
@@ -56,7 +57,7 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
     held = f"{standing.held[0].short}{more}" if standing.held else "-"
     return [
         Text(row.name or row.file),
-        Text(_state(row), "red" if row.exit_code() is not ExitCode.DONE else _COLOURS.get(row.state, "red")),
+        Text(_state(row), "red" if row.exit_code() is not ExitCode.DONE else _COLOURS.get(row.state, "yellow")),
         Text(_batch(row)),
         Text(behind, "red" if late else ""),
         Text(lag),
@@ -67,11 +68,9 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
 def _state(row: Row) -> str:
     if not row.kind:
         return State.UNKNOWN.value
-    if row.state is State.RUNNING and row.lock.holder is not None:
-        return f"{row.state} ({row.lock.holder})"
-    if row.state is State.FAILED and row.run is not None and row.run.code is not None:
-        return f"{row.state} ({row.run.code})"
-    return row.state.value
+    life = row.life
+    about = row.lock.holder if row.lock.held else life.code or None
+    return str(life.state) if about is None else f"{life.state} ({about})"
 
 
 def _batch(row: Row) -> str:

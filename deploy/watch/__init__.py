@@ -1,6 +1,7 @@
 """Whoever watches a running job: one source of numbers, several listeners. Knows no kind of job.
 
     listener.py   what a job tells, and the protocol of a listener
+    life/         how a job is, in a word, and whether it is ready and well: one rule for all who say it
     measures.py   the metrics: names, units, labels, meanings (pure)
     lines.py      a listener: what a job prints
     backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds

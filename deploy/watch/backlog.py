@@ -1,7 +1,7 @@
 """How much a job has left to read, how long that will take, and whether the brokers answer.
 
 The ends of the topics are asked for in a thread of their own, every few seconds, so that an unreachable broker does not
-hold the job up.
+hold the job up. They are asked for also while it is not known where the job is: whether brokers answer is known then.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from deploy.watch.listener import TopicLag
+from deploy.watch.life.moment import TopicLag
 from teacup.base.now import wall_ms
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.broker_log import BrokerLog, stable_ends
@@ -29,13 +29,15 @@ Positions = Mapping[tuple[str, int], int]
 class Backlog:
     """Looks at the topics every few seconds, from `start` to `close`."""
 
-    def __init__(self, positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0) -> None:
-        """positions: where the job is now; empty if that is not known; rests: of the host (`deploy.jobs.runner`)."""
-        self._positions, self._kafka, self._every_s = positions, kafka, LOOK_EVERY_S * rests
+    def __init__(
+        self, topics: Sequence[str], positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0
+    ) -> None:
+        """topics: that are read; positions: where the job is now, empty if that is not known; rests: of the host."""
+        self._topics, self._positions, self._kafka, self._every_s = topics, positions, kafka, LOOK_EVERY_S * rests
         self._pace = Pace()
         self._closed = threading.Event()
         self.lag: TopicLag | None = None
-        self.unreachable = ""
+        self.unreachable, self.answered = "", False
 
     def start(self) -> None:
         """Begins to look, in a thread."""
@@ -68,9 +70,9 @@ class Backlog:
             while not self._closed.wait(self._every_s):
                 try:
                     self._look(logs)
-                    self.unreachable = ""
+                    self.unreachable, self.answered = "", True
                 except KafkaIOError as error:
-                    self.unreachable = str(error)
+                    self.unreachable, self.answered = str(error), False
                     log.debug("the backlog is not known: %s", error)  # the job itself reports what concerns it
         finally:
             for topic_log in logs.values():
@@ -79,9 +81,10 @@ class Backlog:
     def _look(self, logs: dict[str, BrokerLog]) -> None:
         positions = self._positions()
         left = dict.fromkeys((topic for topic, _ in positions), 0)
-        for topic in left.keys() - logs.keys():
+        for topic in {*self._topics, *left} - logs.keys():
             logs[topic] = BrokerLog(topic, self._kafka)
-        for topic, ends in stable_ends(logs[topic] for topic in left).items():
+        found = stable_ends(logs.values())
+        for topic, ends in ((topic, found[topic]) for topic in left):
             starts = {} if all((topic, p) in positions for p in ends) else logs[topic].ends()
             left[topic] = sum(
                 max(end - (positions[topic, p] if (topic, p) in positions else starts[p].start), 0)

@@ -1,8 +1,11 @@
 """What the jobs of a process show at one port: `/metrics`, `/livez`, `/readyz`, and the page.
 
     one job    `/` is its page
-    several    `/` lists them, from `/v1/jobs`; the page of each is at `/jobs/NAME/`. They live if all live, and are
-               ready once all are. A job is on the board from its first start on, also while it is down
+    several    `/` lists them, from `/v1/jobs`; the page of each is at `/jobs/NAME/`, and so are its probes
+    the whole  lives if all live, as only a restart of the process helps one that hangs. It is ready if it does what it
+               can (`deploy.watch.life.rule.all_ready`): a job that has failed is not the others' matter
+
+A job is on the board from its first start on, also while it is down, and if its file does not let it start.
 
 What a job has counted so far stays over its starts.
 """
@@ -10,24 +13,57 @@ What a job has counted so far stays over its starts.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from deploy.job import CommonJob, MetricsAt
 from deploy.watch.history import LastHour
-from deploy.watch.metrics import Metrics, metrics_routes
+from deploy.watch.life.follower import Errors, Follower
+from deploy.watch.life.moment import JobState
+from deploy.watch.life.rule import all_ready
+from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.metrics import Metrics, metrics_routes, probe_routes, probed
 from deploy.watch.page import list_routes, page_routes
-from deploy.watch.server import Answer, Asked, JobServer, Route
+from deploy.watch.server import Answer, Asked, JobServer, Route, Routes
+from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What is shown of a job."""
+class Shown(Quiet):
+    """What is shown of a job: passes on what it is told, first to the follower, which the others ask."""
 
+    follower: Follower
     metrics: Metrics
     hour: LastHour
+
+    @classmethod
+    def of(cls, name: str) -> Shown:
+        """Returns it for a job that has not been started yet."""
+        follower = Follower(name, wall_ms)
+        return cls(follower, Metrics(follower), LastHour(follower, wall_ms))
+
+    def opening(self, about: About) -> None:
+        for listener in (self.follower, self.metrics, self.hour):
+            listener.opening(about)
+
+    def moment(self, now: JobState) -> None:
+        for listener in (self.follower, self.metrics, self.hour):
+            listener.moment(now)
+
+    def batch(self, report: Report) -> None:
+        for listener in (self.metrics, self.hour):
+            listener.batch(report)
+
+    def ended(self, code: ExitCode) -> None:
+        for listener in (self.follower, self.metrics, self.hour):
+            listener.ended(code)
+
+    def routes(self) -> Routes:
+        """Returns all that there is of this job, but for its numbers."""
+        return {**page_routes(self.hour), **probe_routes(self.metrics)}
 
 
 class Board:
@@ -36,10 +72,11 @@ class Board:
     def __init__(self, at: MetricsAt, name: str, *, several: bool = False) -> None:
         """name: what the log calls the server."""
         self._jobs: dict[str, Shown] = {}
-        self._several = several
+        self._errors: dict[str, Errors] = {}
+        self._several, self._was_ready = several, False
         self._routes: dict[str, Route] = dict(metrics_routes(lambda: [shown.metrics for shown in self._jobs.values()]))
         if several:
-            self._routes |= {**list_routes(), "/v1/jobs": self._list}
+            self._routes |= {**list_routes(), "/v1/jobs": self._list, "/livez": self._live, "/readyz": self._ready}
         self.server = JobServer(at.host, at.port, self._routes, name)
         self.server.start()
 
@@ -52,27 +89,42 @@ class Board:
     def show(self, name: str) -> Shown:
         """Puts a job on the board, unless it is there."""
         if name not in self._jobs:
-            shown = self._jobs[name] = Shown(Metrics(), LastHour(wall_ms))
-            self._routes |= {f"{self._place(name)}{path}": route for path, route in page_routes(shown.hour).items()}
+            shown = self._jobs[name] = Shown.of(name)
+            self._routes |= {f"{self._place(name)}{path}": route for path, route in shown.routes().items()}
+            self._errors[name] = Errors(shown.follower, alone=not self._several)
+            logging.getLogger("teacup").addHandler(self._errors[name])
         return self._jobs[name]
 
     def forget(self, name: str) -> None:
         """Takes a job from the board."""
         if self._jobs.pop(name, None) is not None:
+            logging.getLogger("teacup").removeHandler(self._errors.pop(name))
             for path in [path for path in self._routes if path.startswith(f"{self._place(name)}/")]:
                 del self._routes[path]
 
     def close(self) -> None:
         """Ends it; returns at once."""
+        for errors in self._errors.values():
+            logging.getLogger("teacup").removeHandler(errors)
         self.server.close()
 
     def _place(self, name: str) -> str:
         return f"/jobs/{quote(name, safe='')}" if self._several else ""
 
     def _list(self, asked: Asked) -> Answer:
-        rows = []
-        for name, shown in list(self._jobs.items()):
-            state, says, lag = shown.hour.now()
-            page = f"{self._place(name)[1:]}/"
-            rows.append({"name": name, "page": page, "state": state, "says": says, "lag": lag})
+        rows = [
+            {"name": name, "page": f"{self._place(name)[1:]}/", **shown.hour.now()}
+            for name, shown in list(self._jobs.items())
+        ]
         return Answer(json.dumps({"now_ms": wall_ms(), "jobs": rows}).encode(), "application/json")
+
+    def _live(self, asked: Asked) -> Answer:
+        found = {name: shown.metrics.lives() for name, shown in list(self._jobs.items())}
+        says = "\n".join(f"{name}: {says}" for name, (_, says) in found.items())
+        return probed(says, fine=all(fine for fine, _ in found.values()))
+
+    def _ready(self, asked: Asked) -> Answer:
+        found = {name: shown.follower.life() for name, shown in list(self._jobs.items())}
+        ready = all_ready([*found.values()], was_ready=self._was_ready)
+        self._was_ready |= ready
+        return probed("\n".join(f"{name}: {life.line}" for name, life in found.items()), fine=ready)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from deploy.watch.listener import Failures
+from deploy.watch.life.moment import Failures
 from teacup.base.logs import without_numbers
 from teacup.spark.crossing import crossed
 

@@ -19,21 +19,20 @@ from enum import StrEnum
 from typing import Any
 
 from deploy.watch import measures
-from deploy.watch.listener import About, JobState, Phase, Quiet, Report
+from deploy.watch.life.follower import Follower
+from deploy.watch.life.moment import JobState
+from deploy.watch.life.rule import MISSING, Life, Progress, State, progress
+from deploy.watch.listener import About, Quiet, Report
 from deploy.watch.measures import Measured
 from joins.batch.wait_curve import WaitCurve
 from joins.batch.waits import BOUNDS_MS, BatchWaits
-from joins.plan.wait_reasons import USUAL_MS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import without_numbers
-from teacup.base.times import iso
 
 KEPT_MS = 3_600_000
 STEP_MS = 10_000
 MOST = 100
 """How many warnings are kept, and how many of those who hold the join in ten seconds."""
-IDLE_MS = 30_000
-"""So long after the last record, with nothing left to read, a job counts as idle."""
 WORK_AHEAD_MS = 10_000
 """If more is left than was read in this time, the job catches up."""
 OF_JOINS = 60
@@ -84,12 +83,6 @@ def figures(report: Report, said: Mapping[str, Any]) -> dict[str, float]:
     if (waits := getattr(report, "waits", None)) is not None:
         found["latency_ms"] = latency_ms(waits, said.get("at_ms"))
     return {name: value for name, value in found.items() if value is not None}
-
-
-def usual_ms(reason: str) -> float:
-    """Returns how long a job may wait for a reason before it counts as held: a join waits a little between batches."""
-    causes = {str(cause).replace(" ", "_"): ms for cause, ms in USUAL_MS.items()}
-    return causes.get(reason, 0)
 
 
 def latency_ms(waits: BatchWaits, at_ms: int | None) -> int | None:
@@ -146,15 +139,14 @@ class Warned:
 
 
 class LastHour(Quiet):
-    """The last hour of a job. Thread-safe: the runner reports to it, and the server's threads ask."""
+    """The last hour of a job; how it is, `follower` knows. Thread-safe: the runner reports, servers ask."""
 
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
-        self._clock_ms, self._lock = clock_ms, threading.Lock()
+    def __init__(self, follower: Follower, clock_ms: Callable[[], int]) -> None:
+        self._follower, self._clock_ms, self._lock = follower, clock_ms, threading.Lock()
         self._takers: tuple[Callable[[Iterable[Measured]], None], ...] = ()
         self._about: About | None = None
         self._begun_ms = clock_ms()
         self._now: JobState | None = None
-        self._code: ExitCode | None = None
         self._last: tuple[int, dict[str, Any]] | None = None
         self._read_ms, self._full = self._begun_ms, False
         self._bins: deque[Bin] = deque(maxlen=KEPT_MS // STEP_MS + 1)
@@ -169,18 +161,15 @@ class LastHour(Quiet):
 
     def opening(self, about: About) -> None:
         with self._lock:
-            self._about, self._code, self._now = about, None, None
+            self._about, self._now = about, None
 
     def moment(self, now: JobState) -> None:
         with self._lock:
             self._now = now
-            if (state := self._state(now.at_ms)[0]) != self._state_since[0]:
-                self._state_since = state, now.at_ms
-            if state == "held":
-                why = "brokers" if now.waiting is None else now.waiting.reason
-                if now.no_executor_since_ms is not None and not now.unreachable:
-                    why = "executors"
-                self._bin(now.at_ms).held_by(why.replace("_", " "))
+            life = self._follower.life()
+            self._note(life, now.at_ms)
+            if life.state is State.HELD:
+                self._bin(now.at_ms).held_by(life.reason.replace("_", " "))
             for failures in now.failures:
                 self._warn(now.at_ms, str(failures))
 
@@ -209,7 +198,7 @@ class LastHour(Quiet):
 
     def ended(self, code: ExitCode) -> None:
         with self._lock:
-            self._code = code
+            self._now = None
 
     def _bin(self, now_ms: int) -> Bin:
         at_ms = now_ms // STEP_MS * STEP_MS
@@ -227,33 +216,40 @@ class LastHour(Quiet):
         while len(self._warnings) > MOST:
             self._warnings.popitem(last=False)
 
-    def _state(self, now_ms: int) -> tuple[str, str]:
-        """Returns the state of the job in a word, and what there is to say about it."""
-        now = self._now
-        if self._code is not None or (now is not None and now.phase is Phase.ENDED):
-            code = self._code
-            return "ended", "" if code is None else f"Exit code {int(code)}: {code.meaning}."
-        if now is not None and now.phase is Phase.STANDBY:
-            return "standby", f"It waits for {now.behind}, which runs the job."
-        if now is None or now.phase in (Phase.STARTING, Phase.CONNECTING):
-            why = "" if now is None or not now.unreachable else now.unreachable
-            return "starting", why or "Spark starts, and the brokers are asked for the topics."
-        if now.unreachable:
-            return "held", f"The brokers do not answer: {now.unreachable}"
-        if now.no_executor_since_ms is not None:
-            return "held", f"No executor since {iso(now.no_executor_since_ms)}: Spark's master gives this job none."
-        if now.phase is Phase.STOPPING:
-            return "stopping", "The batch in progress is finished first."
-        if now.waiting is not None and now_ms - now.waiting.since_ms >= usual_ms(now.waiting.reason):
-            return "held", now.waiting.text
-        left = 0 if now.lag is None else now.lag.total
-        if left > self._recently(now_ms) or (left and self._full):
-            return "catching up", f"{left:,} records are left to read."
-        if now.lag is None:
-            return "live", "How much is left to read is not known."
-        if now_ms - self._read_ms >= IDLE_MS:
-            return "idle", "All that came is read." if now.waiting is None else now.waiting.text
-        return "live", ""
+    def _note(self, life: Life, now_ms: int) -> None:
+        """Notes since when the job is as it is."""
+        if (word := self._progress(life, now_ms) or life.state) != self._state_since[0]:
+            self._state_since = word, now_ms
+
+    def _progress(self, life: Life, now_ms: int) -> Progress | None:
+        """Returns how the job gets on; None if it does not run, or if how much is left to read is not known."""
+        lag = None if self._now is None else self._now.lag
+        if life.state is not State.RUNNING or lag is None:
+            return None
+        return progress(lag.total, self._recently(now_ms), now_ms - self._read_ms, full=self._full)
+
+    def _how(self, now_ms: int) -> dict[str, Any]:
+        """Returns how the job is."""
+        life = self._follower.life()
+        self._note(life, now_ms)
+        how, text = self._progress(life, now_ms), life.text
+        left = 0 if self._now is None or self._now.lag is None else self._now.lag.total
+        if how is Progress.LIVE:
+            text = ""
+        elif how is Progress.CATCHING_UP or (how is Progress.IDLE and left and not text):
+            text = f"{left:,} records are left to read"
+        elif how is Progress.IDLE and not text:
+            text = "all that came is read"
+        return {
+            "state": life.state,
+            "progress": how,
+            "reason": life.reason or None,
+            "says": text[:1].upper() + text[1:] if not life.reason or life.reason in MISSING else text,
+            "since_ms": life.since_ms if life.state is State.HELD and life.since_ms else self._state_since[1],
+            "ready": life.ready,
+            "well": life.well,
+            "exit_code": life.code,
+        }
 
     @property
     def _most(self) -> int | None:
@@ -276,7 +272,6 @@ class LastHour(Quiet):
         """
         with self._lock:
             now_ms = self._clock_ms()
-            state, says = self._state(now_ms)
             from_ms = max(now_ms - KEPT_MS, self._begun_ms)
             bins = [each for each in self._bins if each.at_ms >= from_ms - STEP_MS]
             about, now = self._about, self._now
@@ -288,9 +283,7 @@ class LastHour(Quiet):
                 "begun_ms": self._begun_ms,
                 "from_ms": from_ms,
                 "step_ms": STEP_MS,
-                "state": state,
-                "says": says,
-                "since_ms": self._state_since[1],
+                **self._how(now_ms),
                 "waiting": waiting and {"reason": waiting.reason, "since_ms": waiting.since_ms, "text": waiting.text},
                 "lag": lag and {"records": lag.total, "topics": dict(lag.records), "through_in_s": lag.through_in_s},
                 "last": self._last and {"at_ms": self._last[0], **self._last[1]},
@@ -305,11 +298,11 @@ class LastHour(Quiet):
                 "wait_curve": None if self._curve is None else self._curve.drawn(),
             }
 
-    def now(self) -> tuple[str, str, int | None]:
-        """Returns the state in a word, what there is to say about it, and how many records are left to read."""
+    def now(self) -> dict[str, Any]:
+        """Returns how the job is, and how many records are left to read."""
         with self._lock:
             lag = None if self._now is None or self._now.lag is None else self._now.lag.total
-            return *self._state(self._clock_ms()), lag
+            return {**self._how(self._clock_ms()), "lag": lag}
 
     def json(self) -> bytes:
         """Returns the document."""

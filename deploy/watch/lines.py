@@ -21,7 +21,9 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.status import Status
 
-from deploy.watch.listener import About, JobState, Phase, Report, TopicLag
+from deploy.watch.life.moment import JobState, TopicLag
+from deploy.watch.life.rule import JobFacts, State, life
+from deploy.watch.listener import About, Report
 from deploy.watch.measures import DEAD, LATE, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
@@ -119,11 +121,12 @@ class Lines:
         """Shows on a terminal that the job runs, its last batch, what it waits for and how much is left."""
         self._lag = now.lag or self._lag
         if self._status is not None:
-            waits = f"waits for {now.waiting.reason.replace('_', ' ')}" if now.waiting is not None else ""
-            if now.phase is Phase.STANDBY:
-                waits = f"standby, waits for {now.behind}"
+            how = life(JobFacts(now_ms=now.at_ms, now=now, unreachable=now.unreachable))
+            runs = how.state is State.RUNNING
+            since = f"running for {self._spent()}" if runs else f"{how.state}, begun {self._spent()} ago"
             left = unread(now.lag, ends=self._about is not None and self._about.ends)
-            shown = [f"running for {self._spent()}", left, waits, *self._last]
+            waits = f"waits for {how.reason.replace('_', ' ')}" if how.reason else how.text
+            shown = [since, left, waits, *self._last]
             self._status.start()
             self._status.update(cut(shown, self._columns - _SPINNER))
 

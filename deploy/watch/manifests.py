@@ -161,6 +161,18 @@ PANELS = (
         },
     ),
     Panel(
+        "State",
+        "none",
+        {"{{teacup_job}} {{state}}": f"{_of(measures.STATE)} == 1"},
+        "In which state each job is; `held` is said below by what holds it",
+    ),
+    Panel("Held, by what", "bool", {"{{teacup_job}} {{reason}}": _of(measures.HELD)}),
+    Panel(
+        "Started again",
+        "short",
+        {"{{teacup_job}}": f"increase({_of(measures.RESTARTS)}[$__rate_interval])"},
+    ),
+    Panel(
         "Runs, brokers answer",
         "bool",
         {
@@ -182,11 +194,25 @@ ALERTS = (
         f"{_JOB} was there a quarter of an hour ago, and is not any more",
     ),
     Alert(
+        "TeacupJobFailed",
+        f'{measures.LAST_EXIT_CODE.full_name} and on ({JOB_LABEL}) {measures.STATE.full_name}{{state="failed"}} == 1',
+        "0m",
+        "critical",
+        f"{_JOB} ended with exit code {{{{ $value }}}}, and is not started again",
+    ),
+    Alert(
+        "TeacupJobRestarts",
+        f"increase({measures.RESTARTS.full_name}[15m]) > 3",
+        "0m",
+        "critical",
+        f"{_JOB} was started again {{{{ $value | humanize }}}} times in a quarter of an hour, and ends each time",
+    ),
+    Alert(
         "TeacupJobNotRunning",
-        f"{measures.RUNNING.full_name} == 0",
+        f'sum {_BY_JOB} ({measures.STATE.full_name}{{state=~"starting|stopping|restarting"}}) > 0',
         "10m",
         "critical",
-        f"{_JOB} starts, and does not get further",
+        f"{_JOB} starts or stops, and does not get further",
     ),
     Alert(
         "TeacupBrokersUnreachable",

@@ -138,10 +138,14 @@ _all: list[Metric] = []
 # The job
 BUILD = _gauge("build_info", "Version of Teacup and of what it runs on; always 1", "version", "python")
 JOB = _gauge("job_info", "What the job is; always 1", "kind")
-RUNNING = _gauge("running", "Whether the job has claimed its output and runs (1), or starts or stops (0)")
-BROKERS = _gauge("brokers_up", "Whether the brokers answer (1) or not (0), as far as is known")
+STATE = _gauge("state", "Whether the job is in this state (1), or not (0); it is in one of them", "state")
+RUNNING = _gauge("running", "Whether the job has claimed its output and runs (1), or not (0)")
+HELD = _gauge("held", "Whether this holds the job (1), or not (0)", "reason")
+BROKERS = _gauge("brokers_up", "Whether the brokers answered when they were asked last (1), or not, or not yet (0)")
 EXECUTORS = _gauge("executors", "Executors that Spark has for the job; on a local master the driver is the only one")
 NO_EXECUTOR = _gauge("no_executor_seconds", "How long Spark has had no executor for a job that needs one")
+RESTARTS = _counter("restarts", "Starts of the job in this process, after its first one")
+LAST_EXIT_CODE = _gauge("last_exit_code", "Exit code of the last run that has ended in this process; 0: it ended well")
 WARNINGS = _counter("warnings", "Warnings about what was read or is configured; the log has their texts")
 
 # Batches
@@ -161,6 +165,8 @@ REASONS_TO_WAIT = (
     *("unread", "open_transaction", "idle_hold", "clock", "data_delay", "delay_unknown"),
     *("brokers", "wrong_clock", "other"),
 )
+HELD_BY = (*REASONS_TO_WAIT, "executors")
+"""What may hold a job: what its plan waits for, or that Spark has no executor for it."""
 TASK_RETRIES = _counter("task_retries", "Tasks that were tried again after a failure, of batches that were carried out")
 FAILED_ATTEMPTS = _counter("failed_attempts", "Attempts at tasks that failed, counted while their batch is under way")
 WORKER_RESTARTS = _counter("worker_restarts", "Python workers that took the place of one that ended or was killed")

@@ -4,9 +4,7 @@ Batches only change a few numbers in a dictionary (`Numbers`). What Prometheus w
 is imported and made when it asks: in the server's thread.
 
     /livez    200 as long as the runner's loop turns, also while the job waits
-    /readyz   200 once the job has claimed its output and runs, as long as brokers answer and Spark has executors for
-              it; the body says what it waits for. So says a standby that is warm: `standby; waits for process 17 on
-              node-3`
+    /readyz   200 if the job is ready (`deploy.watch.life`); the body says how it is: `standby; waits for process 17`
 """
 
 from __future__ import annotations
@@ -22,11 +20,14 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from deploy.watch import measures
-from deploy.watch.listener import About, JobState, Phase, Quiet, Report
-from deploy.watch.measures import JOB_LABEL, METRICS, REASONS_TO_WAIT, Measured, Metric, Type
+from deploy.watch.life.follower import Follower
+from deploy.watch.life.moment import JobState, Phase
+from deploy.watch.life.rule import State
+from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.measures import HELD_BY, JOB_LABEL, METRICS, REASONS_TO_WAIT, Measured, Metric, Type
 from deploy.watch.server import Answer, Asked, Routes
+from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
-from teacup.base.times import iso
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -70,6 +71,11 @@ class Numbers:
         with self._lock:
             return dict(self._simple.get(metric, {}))
 
+    def forget(self, metric: Metric) -> None:
+        """Forgets the values of a counter or gauge: they are not known any more."""
+        with self._lock:
+            self._simple.pop(metric, None)
+
     def counted(self, metric: Metric) -> Mapping[tuple[str, ...], Counted]:
         """Returns what a histogram has counted, by labels."""
         with self._lock:
@@ -78,20 +84,21 @@ class Numbers:
 
 
 class Metrics(Quiet):
-    """A listener that keeps the numbers, and the routes that give them."""
+    """A listener that keeps the numbers; how the job is, `follower` knows."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.numbers = Numbers()
+    def __init__(self, follower: Follower, clock: Callable[[], float] = time.monotonic) -> None:
+        self.follower, self.numbers = follower, Numbers()
         self._clock, self._turned_s = clock, clock()
         self._about: About | None = None
-        self._now = JobState(at_ms=wall_ms(), phase=Phase.STARTING)
+        self._now = _not_known()
         self._waited: dict[str, float] = {}
 
     def opening(self, about: About) -> None:
-        self._about, self._waited = about, {}
+        restarted, self._about, self._waited = self._about is not None, about, {}
         build = measures.BUILD(1, version=about.version, python=platform.python_version())
         self.numbers.take([build, measures.JOB(1, kind=about.kind), *about.zeros])
         self.numbers.take(metric(0) for metric in METRICS if metric.type is Type.COUNTER and not metric.labels)
+        self.numbers.take([measures.RESTARTS(restarted)])
         self.numbers.take(measures.WAITING(0, reason=reason) for reason in REASONS_TO_WAIT)
 
     def moment(self, now: JobState) -> None:
@@ -105,6 +112,9 @@ class Metrics(Quiet):
     def batch(self, report: Report) -> None:
         self.numbers.take(self.samples_of(report))
 
+    def ended(self, code: ExitCode) -> None:
+        self._now = _not_known()
+
     def samples_of(self, report: Report) -> Iterator[Measured]:
         """Yields the numbers of a batch that has just been carried out."""
         yield from report.samples()
@@ -116,27 +126,31 @@ class Metrics(Quiet):
 
     def simple_now(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
         """Returns the values of a counter or gauge, by labels, also those that change without a batch."""
-        self.numbers.take([sample for sample in self._at_this_moment() if sample.metric is metric])
+        self.look()
         return self.numbers.simple(metric)
-
-    def routes(self) -> Routes:
-        """Returns the routes for machines."""
-        return metrics_routes(lambda: [self])
 
     @property
     def job(self) -> str:
-        """The name of the job; empty before it is known."""
-        return "" if self._about is None else self._about.name
+        """The name of the job."""
+        return self.follower.name
 
     def look(self) -> None:
-        """Takes the numbers that change without a batch."""
+        """Takes the numbers that change without a batch; what is left to read is forgotten once it is not known."""
+        if self._now.lag is None:
+            self.numbers.forget(measures.LAG)
         self.numbers.take(list(self._at_this_moment()))
 
     def _at_this_moment(self) -> Iterator[Measured]:
         """Yields what is known at each moment, whether or not there are batches."""
-        now, about = self._now, self._about
-        yield measures.RUNNING(now.phase is Phase.RUNNING)
-        yield measures.BROKERS(not now.unreachable)
+        now, about, follower = self._now, self._about, self.follower
+        life = follower.life()
+        yield measures.RUNNING(life.runs)
+        yield from (measures.STATE(life.state is state, state=state) for state in State)
+        held_by = life.reason if life.state is State.HELD else ""
+        yield from (measures.HELD(held_by == reason, reason=reason) for reason in HELD_BY)
+        yield measures.BROKERS(follower.brokers_up)
+        if follower.last_code is not None:
+            yield measures.LAST_EXIT_CODE(follower.last_code)
         if now.executors is not None:
             yield measures.EXECUTORS(now.executors)
             since_ms = now.no_executor_since_ms
@@ -154,28 +168,14 @@ class Metrics(Quiet):
 
     def lives(self) -> tuple[bool, str]:
         """Returns whether the runner's loop turns, and what there is to say."""
-        stands_still_s = self._clock() - self._turned_s
-        if stands_still_s > STANDS_STILL_S and self._now.phase in (Phase.RUNNING, Phase.STANDBY):
+        life, stands_still_s = self.follower.life(), self._clock() - self._turned_s
+        if stands_still_s > STANDS_STILL_S and (life.runs or life.state is State.STANDBY):
             return False, f"the loop has not turned for {stands_still_s:.0f} s"
-        return True, self._state()
+        return True, life.line
 
-    def ready(self) -> tuple[bool, str]:
-        """Returns whether the job runs, or stands by, brokers answer and executors are there, and what is to say."""
-        lacks = self._now.unreachable or self._now.no_executor_since_ms is not None
-        return self._now.phase in (Phase.RUNNING, Phase.STANDBY) and not lacks, self._state()
 
-    def _state(self) -> str:
-        now = self._now
-        if now.phase is Phase.STANDBY:
-            return f"{now.phase}; waits for {now.behind}"
-        if now.unreachable:
-            return f"{now.phase}; the brokers do not answer: {now.unreachable}"
-        if now.no_executor_since_ms is not None:
-            return f"{now.phase}; no executor since {iso(now.no_executor_since_ms)}"
-        if now.waiting is not None:
-            since = f"waits since {iso(now.waiting.since_ms)}: "  # what a plan waits for says that itself
-            return f"{now.phase}; {'' if iso(now.waiting.since_ms) in now.waiting.text else since}{now.waiting.text}"
-        return str(now.phase)
+def _not_known() -> JobState:
+    return JobState(at_ms=wall_ms(), phase=Phase.STARTING)
 
 
 class _Families:
@@ -209,7 +209,7 @@ class _Families:
 
 
 def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
-    """Returns the routes for machines, of some jobs: of several, each has a line in what `/livez` and `/readyz` say."""
+    """Returns the route that gives the numbers of some jobs."""
 
     def metrics(asked: Asked) -> Answer:
         from prometheus_client import CollectorRegistry
@@ -220,14 +220,23 @@ def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
         encode, content_type = choose_encoder(asked.headers.get("accept", ""))
         return Answer(encode(registry), content_type)
 
-    def all_are(asked_of: Callable[[Metrics], tuple[bool, str]]) -> Answer:
-        found = [(job.job, *asked_of(job)) for job in jobs()]
-        lines = [f"{name}: {says}" if len(found) > 1 else says for name, _, says in found]
-        fine = all(well for _, well, _ in found)
-        return Answer.text("\n".join(lines), HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE)
+    return {"/metrics": metrics}
 
-    return {
-        "/metrics": metrics,
-        "/livez": lambda _: all_are(Metrics.lives),
-        "/readyz": lambda _: all_are(Metrics.ready),
-    }
+
+def probe_routes(job: Metrics) -> Routes:
+    """Returns the routes that say whether one job lives, and whether it is ready."""
+
+    def ready(_asked: Asked) -> Answer:
+        life = job.follower.life()
+        return probed(life.line, fine=life.ready)
+
+    def lives(_asked: Asked) -> Answer:
+        fine, says = job.lives()
+        return probed(says, fine=fine)
+
+    return {"/livez": lives, "/readyz": ready}
+
+
+def probed(says: str, *, fine: bool) -> Answer:
+    """Returns the answer to a probe."""
+    return Answer.text(says, HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE)

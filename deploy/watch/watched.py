@@ -34,7 +34,7 @@ def watched(job: CommonJob, name: str, lines: Lines, board: Board | None = None)
             board = opened.enter_context(closing(Board(job.metrics, name)))
         if board is not None:
             shown = board.show(name)
-            listeners += [shown.metrics, shown.hour]
+            listeners.append(shown)
             takers = [shown.metrics.numbers.take]
             if job.metrics is not None and job.metrics.otlp is not None:
                 from deploy.watch.otlp import Otlp  # of an extra

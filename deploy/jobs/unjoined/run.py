@@ -26,6 +26,7 @@ from deploy.check.uses import Use, to_judge
 from deploy.job import JoinJob
 from deploy.jobs.query import failed
 from deploy.jobs.replan import nothing_is_in
+from deploy.jobs.run_record import RunRecord
 from deploy.jobs.runner import ready, spark_properties, with_lock
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined.look import (
@@ -40,6 +41,7 @@ from deploy.jobs.unjoined.look import (
 )
 from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
 from deploy.output.accounts import check_whole
+from deploy.watch.life.rule import Life, State
 from deploy.watch.lines import Lines
 from deploy.watch.measures import Measured
 from joins.lookup.unjoined.expired import (
@@ -94,12 +96,13 @@ def run_unjoined(
         wait_for_brokers(job.spec.kafka, stopped, job.brokers_answer_within_ms / 1000)
         wait_for_registry(job.spec.registry, [job.spec.right], stopped)
 
-    def work() -> ExitCode:
+    def work(record: RunRecord) -> ExitCode:
         check_java()
         with explained(lambda: _use(job)):
             begins = ready(wait, _use(job).topics, lambda: stop.asked)
         if not begins:
             return ExitCode.STOPPED
+        record.is_now(Life(State.RUNNING))
         with closing(Logs.of(job)) as logs:
             return _run(job, logs, lines, stop, start, at_once)
 

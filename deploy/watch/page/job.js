@@ -8,7 +8,8 @@ import { bytes, clock, count, duration, share } from "./shapes.js";
 const REFRESH_MS = 2000;
 const LATELY_MS = 30000; // what the numbers in the flow are about
 const LEAST_MS = 300000; // what a chart shows at least
-const MARKS = { live: "●", held: "‖", idle: "○", "catching up": "»", starting: "…", standby: "…", stopping: "…", ended: "■", unreachable: "?" };
+const MARKS = { live: "●", running: "●", held: "‖", idle: "○", "catching up": "»", starting: "…", standby: "…", stopping: "…", restarting: "…", done: "■", stopped: "■", failed: "■", unreachable: "?" };
+const ENDED = ["done", "stopped", "failed"];
 const at = id => document.getElementById(id);
 let timer, last = null;
 
@@ -22,8 +23,9 @@ async function refresh() {
     show(last);
   } catch (error) {
     const since = last ? `; values are those of ${clock(last.now_ms)}${seconds(last.now_ms)} UTC` : "";
-    status(last?.state === "ended" ? `Ended${since}` : `No answer (${error.message})${since}`, true);
-    if (last?.state !== "ended") {
+    const ended = ENDED.includes(last?.state);
+    status(ended ? `Ended${since}` : `No answer (${error.message})${since}`, true);
+    if (!ended) {
       showState("unreachable", "The job does not answer: it has ended, is being replaced, or its machine cannot be reached.");
     }
   }
@@ -48,11 +50,11 @@ function showState(state, says) {
 }
 
 function show(job) {
-  if (job.job === null) return showState(job.state, job.says);
+  if (job.job === null) return showState(job.state, sentence(job));
   at("name").textContent = document.title = job.job.name;
   at("does").textContent = job.job.does.replace(`${job.job.name}: `, "");
   at("version").textContent = `Teacup ${job.job.version}, ${job.job.kind}`;
-  showState(job.state, sentence(job));
+  showState(job.progress ?? job.state, sentence(job));
   const lately = between(job, job.now_ms - LATELY_MS, job.now_ms);
   const known = {
     ...job,
@@ -67,13 +69,13 @@ function show(job) {
 }
 
 // What there is to say about the state, since when it lasts, and until when it will.
-function sentence({ state, says, since_ms: since, now_ms: now, lag, waiting }) {
+function sentence({ state, progress, says, since_ms: since, now_ms: now, lag }) {
   if (!says) return "";
   const plain = says.replace(/^holds since \S+: /, ""); // how long it lasts is said at the end
   const text = plain.endsWith(".") ? plain : `${plain}.`;
-  if (state === "catching up" && lag?.through_in_s != null) return `${text} Through in ${duration(lag.through_in_s * 1000)}.`;
-  const lasts = Math.max(0, now - (state === "held" && waiting ? waiting.since_ms : since));
-  return state === "held" || state === "idle" ? `${text} For ${duration(lasts)}.` : text;
+  if (progress === "catching up" && lag?.through_in_s != null) return `${text} Through in ${duration(lag.through_in_s * 1000)}.`;
+  const lasts = Math.max(0, now - since);
+  return state === "held" || progress === "idle" ? `${text} For ${duration(lasts)}.` : text;
 }
 
 // The sums of the points of a stretch of time, and how much that is a second.
@@ -117,7 +119,7 @@ function showFlow(job) {
   const behind = read ? 0 : job.state === "held" && job.marks.left !== null ? job.now_ms - job.marks.left : batch?.behind_ms;
   facts([
     ["Behind now", behind == null ? null : duration(behind)],
-    ["Held by", job.state === "held" ? job.waiting?.reason.replaceAll("_", " ") ?? "brokers" : read ? "nobody" : batch?.held_by || null],
+    ["Held by", job.state === "held" ? job.reason.replaceAll("_", " ") : read ? "nobody" : batch?.held_by || null],
     ["Left to read", lag ? `${count(lag.records)} records` : null],
     [batch ? `Batch ${batch.number.toLocaleString("en")}` : "Last batch", batch ? `${ago(job.now_ms - batch.at_ms)}, took ${duration((batch.seconds ?? 0) * 1000)}` : "none yet"],
     ["Rows since the start", rows ? `${count(rows)}, ${share((totals.matched ?? 0) / rows)} matched` : null],

@@ -22,14 +22,13 @@ async function refresh() {
   setTimeout(refresh, REFRESH_MS);
 }
 
-function row({ name, page, state, says, lag }) {
+function row({ name, page, state, progress, says, lag }) {
   const link = document.createElement("a");
   link.href = page;
   link.textContent = name;
   const badge = document.createElement("span");
   badge.className = "badge";
-  badge.dataset.state = state;
-  badge.textContent = state;
+  badge.dataset.state = badge.textContent = progress ?? state;
   const line = document.createElement("tr");
   for (const content of [link, badge, lag === null ? "" : count(lag), says]) {
     const cell = document.createElement("td");

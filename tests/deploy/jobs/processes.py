@@ -42,16 +42,22 @@ def workers(job: JobProcess) -> list[int]:
     return [pid for pid, parent in found.items() if parent in found]
 
 
-def ready(process: JobProcess) -> tuple[int, str]:
-    """What `/readyz` says."""
+def ready(process: JobProcess, path: str = "readyz") -> tuple[int, str]:
+    """What a probe says."""
     found = re.search(r"metrics at (http://\S+?)/metrics", process.logged())
     if found is None:
         return 0, ""
     try:
-        with urllib.request.urlopen(f"{found[1]}/readyz", timeout=30) as answer:
+        with urllib.request.urlopen(f"{found[1]}/{path}", timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def states(process: JobProcess) -> dict[str, str]:
+    """The state of each job of a process that has several, as `/readyz` says."""
+    lines = (line.partition(": ") for line in ready(process)[1].splitlines())
+    return {name: says.partition(";")[0] for name, _, says in lines}
 
 
 def said(process: JobProcess, job: str, text: str) -> Callable[[], bool]:

@@ -15,7 +15,7 @@ from deploy.jobs import runner
 from deploy.jobs.committed_positions import RENEW_POSITIONS_EVERY_S, CommittedPositions
 from deploy.jobs.run_record import RunRecord, last_run
 from deploy.jobs.runner import connect, state_of, with_lock
-from deploy.watch.listener import JobState, Phase, WaitingFor
+from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaUnavailable
@@ -142,13 +142,13 @@ def test_a_second_signal_while_the_run_record_is_written_changes_no_exit_code(
 ) -> None:
     """A file system that hangs makes people press Ctrl-C again."""
 
-    def interrupted(record: RunRecord, code: ExitCode) -> None:
+    def interrupted(record: RunRecord, code: ExitCode, restart_ms: int | None = None) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(RunRecord, "end", interrupted)
 
-    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS, ExitCode.DONE) is ExitCode.DATA_LOSS
-    assert with_lock(str(tmp_path), lambda: ExitCode.DONE, ExitCode.DONE) is ExitCode.DONE
+    assert with_lock(str(tmp_path), lambda _: ExitCode.DATA_LOSS, ExitCode.DONE) is ExitCode.DATA_LOSS
+    assert with_lock(str(tmp_path), lambda _: ExitCode.DONE, ExitCode.DONE) is ExitCode.DONE
 
 
 def test_a_second_signal_while_the_lock_is_released_changes_no_exit_code(
@@ -163,7 +163,7 @@ def test_a_second_signal_while_the_lock_is_released_changes_no_exit_code(
 
     monkeypatch.setattr(runner, "checkpoint_lock", slow)
 
-    assert with_lock(str(tmp_path), lambda: ExitCode.DATA_LOSS, ExitCode.DONE) is ExitCode.DATA_LOSS
+    assert with_lock(str(tmp_path), lambda _: ExitCode.DATA_LOSS, ExitCode.DONE) is ExitCode.DATA_LOSS
     run = last_run(str(tmp_path))
     assert run is not None
     assert run.code == ExitCode.DATA_LOSS

@@ -19,7 +19,7 @@ from deploy.jobs.run_record import last_run
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
-from tests.deploy.jobs.processes import ready, said
+from tests.deploy.jobs.processes import ready, said, states
 from tests.support.jobprocess import JobProcess, records
 from tests.support.leftovers import of_session
 
@@ -96,24 +96,32 @@ def test_each_has_its_own_output_failures_and_restarts(jobs: Jobs, tmp_path: Pat
     jobs.feed("one", "two", "three")
     process = JobProcess(tmp_path, jobs.of["three"], command)
     process.until(lambda: jobs.all_joined("one", "two", "three"), "each joins its own")
-    process.until(lambda: ready(process) == (200, "one: running\ntwo: running\nthree: running\n"), "all are ready")
+    process.until(lambda: states(process) == dict.fromkeys(("one", "two", "three"), "running"), "all are ready")
+    assert ready(process)[0] == 200
     assert {line["job"] for line in process.lines if line["event"] == "batch"} == {"one", "two", "three"}
 
     jobs.feed("two", value="not JSON")
-    process.until(lambda: "two: ended" in ready(process)[1], "the job with a record that nobody takes ends")
+    process.until(lambda: states(process)["two"] == "failed", "the job with a record that nobody takes ends")
     jobs.feed("one", "three")
     process.until(lambda: jobs.all_joined("one", "three"), "the others go on")
-    assert ready(process) == (503, "one: running\ntwo: ended\nthree: running\n")
+    assert ready(process)[0] == 200, "one team's failure is not the others'"
+    assert [ready(process, f"jobs/{name}/readyz")[0] for name in ("one", "two")] == [200, 503]
+    (row,) = [row for row in json.loads(ready(process, "v1/jobs")[1])["jobs"] if row["name"] == "two"]
+    assert (row["state"], row["exit_code"]) == ("failed", ExitCode.REFUSED)
+    assert "NoDeadLetterTopic" in row["says"]
+    numbers = ready(process, "metrics")[1]
+    assert f'teacup_last_exit_code{{teacup_job="two"}} {float(ExitCode.REFUSED)}' in numbers
+    assert 'teacup_state{state="failed",teacup_job="two"} 1.0' in numbers
     run = last_run(jobs.of["two"]["checkpoint"])
     assert run is not None
     assert run.code == ExitCode.REFUSED
-    assert not any("not JSON" in note.text for note in last_run(jobs.of["one"]["checkpoint"]).notes)  # type: ignore[union-attr]
+    assert not any("NoDeadLetterTopic" in note.text for note in last_run(jobs.of["one"]["checkpoint"]).notes)  # type: ignore[union-attr]
 
     jobs.of["two"] |= {"topics": {"dead_letter": jobs.dead}}
     jobs.write("two")
     (jobs.folder / "one.yaml").unlink()
     process.process.send_signal(signal.SIGHUP)
-    process.until(lambda: ready(process) == (200, "two: running\nthree: running\n"), "what is gone has stopped")
+    process.until(lambda: states(process) == dict.fromkeys(("two", "three"), "running"), "what is gone has stopped")
     jobs.feed("two")
     process.until(lambda: jobs.all_joined("two"), "what was corrected goes on")
     assert last_run(jobs.of["one"]["checkpoint"]).code == ExitCode.DONE  # type: ignore[union-attr]

@@ -18,12 +18,14 @@ from deploy import checkpoint_lock
 from deploy.checkpoint_file import CheckpointFile
 from deploy.checkpoint_lock import look_at_lock
 from deploy.errors import LeaseLost, StandbyRefused
+from deploy.jobs.run_record import RunRecord
 from deploy.jobs.stopping import Stop
 from deploy.standby import lease_file, turn
 from deploy.standby.lease import SILENT_S, Lease
 from deploy.standby.lease_file import LEASE, Keeper, Mark, found_lease, leave_mark, remove_mark, standby_of
 from deploy.standby.turn import StandbyTurn
-from deploy.watch.listener import JobState, Quiet
+from deploy.watch.life.moment import JobState
+from deploy.watch.listener import Quiet
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.support.waiting import wait_until
@@ -83,7 +85,7 @@ class Waiting:
     def _run(self) -> None:
         self.code = self._turn(self._work)
 
-    def _work(self, check: Callable[[], None]) -> ExitCode:
+    def _work(self, check: Callable[[], None], _record: RunRecord) -> ExitCode:
         self.check = check
         self.works.set()
         assert self.go.wait(120)

@@ -16,7 +16,8 @@ from deploy.checkpoint_lock import checkpoint_lock
 from deploy.cli.app import app
 from deploy.jobs.run_record import recorded
 from deploy.status.look import look_at
-from deploy.status.row import Row, State
+from deploy.status.row import Row
+from deploy.watch.life.rule import Life, State
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
@@ -135,13 +136,15 @@ def test_what_ended_a_job_and_its_warnings_are_shown(
 
 
 def test_a_killed_job_has_no_end(window_job: Job, file: File) -> None:
-    """Its lock is free, and its record has a start only; while it runs, the lock is held."""
+    """Its lock is free, and its record has a start only; while it runs, the record says how it is."""
     content = window_job(1)
     path, checkpoint = file(content), content["checkpoint"]
 
-    with checkpoint_lock(checkpoint), recorded(checkpoint):
+    with checkpoint_lock(checkpoint), recorded(checkpoint) as record:
         wait_until(lambda: seen(path).run is not None, lambda: "no record of the run")
-        assert seen(path).state is State.RUNNING
+        assert seen(path).state is State.STARTING
+        record.is_now(Life(State.RUNNING))
+        wait_until(lambda: seen(path).state is State.RUNNING, lambda: f"the record says {seen(path).life}")
 
     row = seen(path)
     assert row.state is State.FAILED

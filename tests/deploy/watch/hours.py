@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deploy.jobs.join_report import BatchReport
+from deploy.watch.board import Shown
 from deploy.watch.history import LastHour
-from deploy.watch.listener import About, JobState, Phase, TopicLag, WaitingFor
+from deploy.watch.life.follower import Follower
+from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
+from deploy.watch.listener import About
+from deploy.watch.metrics import Metrics
 from deploy.watch.page import page_routes
 from deploy.watch.server import JobServer
 from joins.batch.waits import BatchWaits, WaitSample
@@ -41,12 +45,15 @@ class MadeUp:
     def __init__(self, about: About = ABOUT, now_ms: int = NOON_MS) -> None:
         self.now_ms, self.number, self.read_ends = now_ms, 0, dict.fromkeys(range(4), 0)
         self._random = random.Random(7)
-        self.hour = LastHour(lambda: self.now_ms)
-        self.hour.opening(about)
+        follower = Follower(about.name, lambda: self.now_ms)
+        self.shown = Shown(follower, Metrics(follower), LastHour(follower, lambda: self.now_ms))
+        self.hour = self.shown.hour
+        self.shown.opening(about)
 
     def moment(self, phase: Phase = Phase.RUNNING, **more: object) -> None:
         """What the runner tells a few times a second."""
-        self.hour.moment(JobState(at_ms=self.now_ms, phase=phase, **more))  # type: ignore[arg-type]
+        told = {"answered": not more.get("unreachable"), **more}
+        self.shown.moment(JobState(at_ms=self.now_ms, phase=phase, **told))  # type: ignore[arg-type]
 
     def waits(self, reason: str, text: str, left: int = 0, passed_ms: int = 100_000) -> None:
         """Left waits, for this reason, for so long now."""
@@ -63,7 +70,7 @@ class MadeUp:
             spread_ms = rng.randrange(3_000)
             late = rng.random() < 0.05
             self.number += 1
-            self.hour.batch(
+            self.shown.batch(
                 BatchReport(
                     job="clicks-with-impressions",
                     number=self.number,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from deploy.watch.listener import JobState, Phase
+from deploy.watch.life.moment import JobState, Phase
 from deploy.watch.measures import METRICS, Measured
 from deploy.watch.server import JobServer, Routes
 

@@ -10,7 +10,7 @@ from selenium import webdriver
 
 from deploy.job import MetricsAt
 from deploy.watch.board import Board
-from deploy.watch.listener import TopicLag
+from deploy.watch.life.moment import TopicLag
 from teacup.base.errors import ExitCode
 from tests.deploy.watch.reports import ABOUT
 from tests.deploy.watch.served import state
@@ -29,16 +29,16 @@ def test_the_list_shows_each_job_and_leads_to_its_page(browser: webdriver.Chrome
     with closing(Board(MetricsAt(port=0), "2 jobs", several=True)) as board:
         assert board.server.listens.wait(60)
         for name in ("one", "clicks and views"):
-            hour = board.show(name).hour
-            hour.opening(replace(ABOUT, name=name))
-            hour.moment(state(lag=TopicLag(0, {"left-topic": 1_234})))
-        board.show("one").hour.ended(ExitCode.DATA_LOSS)
+            shown = board.show(name)
+            shown.opening(replace(ABOUT, name=name))
+            shown.moment(state(lag=TopicLag(0, {"left-topic": 1_234})))
+        board.show("one").ended(ExitCode.DATA_LOSS)
         resize(browser, 360, 800)
         browser.get(f"{board.server.url}/")
         wait(browser, lambda: len(browser.execute_script(ROWS)) == 2)
 
         rows = browser.execute_script(ROWS)
-        assert [row[:3] for row in rows] == [["one", "ended", "1,234"], ["clicks and views", "catching up", "1,234"]]
+        assert [row[:3] for row in rows] == [["one", "failed", ""], ["clicks and views", "catching up", "1,234"]]
         assert "Exit code 3" in rows[0][3]
         assert browser.execute_script("return document.documentElement.scrollWidth <= innerWidth")
 

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.jobs.dedup import DedupReport
-from deploy.watch.history import FIGURES, KEPT_MS, MOST, STEP_MS, LastHour, Together
-from deploy.watch.listener import JobState, Listeners, Phase, TopicLag
+from deploy.watch.board import Shown
+from deploy.watch.history import FIGURES, KEPT_MS, MOST, STEP_MS, Together
+from deploy.watch.life.moment import JobState, Phase, TopicLag
+from deploy.watch.listener import Listeners
 from teacup.base.errors import ExitCode
 from tests.deploy.watch.hours import ABOUT, NOON_MS, MadeUp
 
@@ -63,7 +65,7 @@ def test_memory_is_bounded_however_long_a_job_runs() -> None:
         made.now_ms += 10_000
         made.hour.batch(report(n, 10, warnings=("x" * (n + 1),)))
         for bucket in range(3):
-            made.hour.moment(JobState(at_ms=made.now_ms, phase=Phase.RUNNING, unreachable=f"{n} {bucket}"))
+            made.shown.moment(JobState(at_ms=made.now_ms, phase=Phase.RUNNING, unreachable=f"{n} {bucket}"))
 
     document = made.hour.document()
 
@@ -110,7 +112,7 @@ def test_a_job_is_idle_without_records_and_catches_up_with_many(left: int, passe
     made.now_ms += passed_ms
     made.moment(lag=TopicLag(made.now_ms, {"clicks": left}))
 
-    assert made.hour.document()["state"] == state
+    assert made.hour.document()["progress"] == state
 
 
 def test_a_join_catches_up_while_its_batches_are_full() -> None:
@@ -118,14 +120,14 @@ def test_a_join_catches_up_while_its_batches_are_full() -> None:
     made = MadeUp()
     made.hour.batch(report(read=100))
     made.moment(lag=TopicLag(made.now_ms, {"clicks": 5_000}))
-    assert made.hour.document()["state"] == "live"
+    assert made.hour.document()["progress"] == "live"
     made.moment(lag=TopicLag(made.now_ms, {"clicks": 6_001}))
-    assert made.hour.document()["state"] == "catching up"
+    assert made.hour.document()["progress"] == "catching up"
     made.moment(lag=TopicLag(made.now_ms, {"clicks": 1}))
     made.hour.batch(report(read=500_000))
-    assert made.hour.document()["state"] == "catching up"
+    assert made.hour.document()["progress"] == "catching up"
     made.hour.batch(report(read=499_999))
-    assert made.hour.document()["state"] == "live"
+    assert made.hour.document()["progress"] == "live"
 
 
 def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
@@ -133,9 +135,9 @@ def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
     made = MadeUp()
     made.lives(10)
     made.waits("clock", "left may go as time passes")
-    assert made.hour.document()["state"] == "live"
+    assert made.hour.document()["progress"] == "live"
     made.waits("data_delay", "does the feeder run?", passed_ms=60_000)
-    assert made.hour.document()["state"] == "live", "a collector runs once a minute"
+    assert made.hour.document()["progress"] == "live", "a collector runs once a minute"
     made.waits("wrong_clock", "the clock is wrong", passed_ms=0)
     assert made.hour.document()["state"] == "held"
     made.waits("data_delay", "does the feeder run?")
@@ -144,8 +146,8 @@ def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
 
 def test_it_is_told_like_any_listener() -> None:
     """And fails for no report that a job gives."""
-    hour = LastHour(lambda: NOON_MS)
-    listeners = Listeners(hour)
+    shown = Shown.of(ABOUT.name)
+    hour, listeners = shown.hour, Listeners(shown)
     assert hour.document()["job"] is None
 
     listeners.opening(ABOUT)
@@ -155,5 +157,5 @@ def test_it_is_told_like_any_listener() -> None:
 
     document = hour.document()
     assert document["job"]["name"] == ABOUT.name
-    assert (document["state"], document["totals"]["records"]) == ("ended", 5)
+    assert (document["state"], document["totals"]["records"]) == ("stopped", 5)
     assert set(FIGURES.values()) == set(Together)

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.watch.backlog import Pace
+from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
 from deploy.watch.lines import WIDTH, Lines, cut, fitted, shown_s
-from deploy.watch.listener import JobState, Phase, TopicLag, WaitingFor
 from deploy.watch.measures import DEAD, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso

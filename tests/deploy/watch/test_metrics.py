@@ -10,22 +10,32 @@ from contextlib import closing
 import pytest
 
 from deploy.watch import measures
-from deploy.watch.listener import Listeners, Quiet, Report, TopicLag, WaitingFor
+from deploy.watch.board import Shown
+from deploy.watch.history import LastHour
+from deploy.watch.life.follower import Follower
+from deploy.watch.life.moment import TopicLag, WaitingFor
+from deploy.watch.listener import Listeners, Quiet, Report
 from deploy.watch.measures import METRICS, Type
-from deploy.watch.metrics import STANDS_STILL_S, Metrics
-from deploy.watch.server import Answer, JobServer
+from deploy.watch.metrics import STANDS_STILL_S, Metrics, metrics_routes
+from deploy.watch.server import Answer, JobServer, Routes
 from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
 from tests.deploy.watch.reports import ABOUT, Batch, Clock
 from tests.deploy.watch.served import asked, one_of_each, served, state
 
 
+def routes(shown: Shown) -> Routes:
+    """Of a process that has one job."""
+    return {**metrics_routes(lambda: [shown.metrics]), **shown.routes()}
+
+
 def test_promtool_accepts_every_metric() -> None:
     """Names, units, types and help, in the text that Prometheus reads."""
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(lag=TopicLag(0, {"left-topic": 3}), waited_s={"clock": 2.0}, plan_s=0.1))
     metrics.batch(Batch(numbers=one_of_each()))
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         status, text, headers = asked(server, "/metrics")
 
     promtool = shutil.which("promtool")
@@ -39,7 +49,7 @@ def test_promtool_accepts_every_metric() -> None:
 
 def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size() -> None:
     """Over two batches."""
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(ABOUT)
     for value in (3, 4):
         metrics.batch(
@@ -52,7 +62,7 @@ def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size()
                 ],
             )
         )
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         text = asked(server, "/metrics")[1]
 
     assert 'teacup_records_read_total{side="left",teacup_job="clicks"} 7.0' in text
@@ -65,9 +75,9 @@ def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size()
 
 def test_who_asks_for_openmetrics_gets_it() -> None:
     """As Prometheus does if it is set to."""
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(ABOUT)
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         _, text, headers = asked(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
 
     assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
@@ -76,11 +86,11 @@ def test_who_asks_for_openmetrics_gets_it() -> None:
 
 def test_waiting_and_lag_are_known_without_a_batch() -> None:
     """They matter most while there are none; the planner counts on, and starts over with the process."""
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(ABOUT)
     for waited_s in ({"clock": 2.0}, {"clock": 5.0, "unread": 1.0}):
         metrics.moment(state(lag=TopicLag(0, {"left-topic": 7, "right-topic": 0}), waited_s=waited_s))
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         text = asked(server, "/metrics")[1]
 
     assert 'teacup_waiting_seconds_total{reason="clock",teacup_job="clicks"} 5.0' in text
@@ -90,36 +100,39 @@ def test_waiting_and_lag_are_known_without_a_batch() -> None:
 
 def test_a_job_that_starts_lives_and_is_not_ready() -> None:
     """It has not claimed its output yet."""
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(ABOUT)
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         answers = [asked(server, path)[:2] for path in ("/livez", "/readyz")]
 
-    assert answers == [(200, "starting\n"), (503, "starting\n")]
+    assert answers == [
+        (200, "starting; Spark starts, or the brokers are asked for the topics\n"),
+        (503, "starting; Spark starts, or the brokers are asked for the topics\n"),
+    ]
 
 
 def test_a_job_that_waits_lives_is_ready_and_says_so() -> None:
     """Nothing that an orchestrator does would help."""
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(waiting=WaitingFor("open_transaction", 1_700_000_000_000, "right-0: an open transaction")))
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         answers = [asked(server, path)[:2] for path in ("/livez", "/readyz")]
 
-    body = "running; waits since 2023-11-14T22:13:20.000Z: right-0: an open transaction\n"
+    body = "held; waits since 2023-11-14T22:13:20.000Z: right-0: an open transaction\n"
     assert answers == [(200, body), (200, body)]
 
 
 def test_without_brokers_a_job_lives_and_is_not_ready() -> None:
     """It goes on by itself once they answer."""
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(unreachable="no broker answered"))
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         answers = [asked(server, path)[:2] for path in ("/livez", "/readyz")]
         text = asked(server, "/metrics")[1]
 
-    body = "running; the brokers do not answer: no broker answered\n"
+    body = "held; the brokers do not answer: no broker answered\n"
     assert answers == [(200, body), (503, body)]
     assert 'teacup_brokers_up{teacup_job="clicks"} 0.0' in text
 
@@ -127,10 +140,11 @@ def test_without_brokers_a_job_lives_and_is_not_ready() -> None:
 def test_a_loop_that_stands_still_is_not_alive() -> None:
     """An orchestrator starts the job again."""
     clock = Clock()
-    metrics = Metrics(clock)
+    follower = Follower("clicks", wall_ms)
+    metrics = Shown(follower, Metrics(follower, clock), LastHour(follower, wall_ms))
     metrics.opening(ABOUT)
     metrics.moment(state())
-    with served(metrics.routes()) as server:
+    with served(routes(metrics)) as server:
         clock.now_s += STANDS_STILL_S
         assert asked(server, "/livez")[0] == 200
         clock.now_s += 1
@@ -146,14 +160,14 @@ def test_a_listener_that_fails_harms_neither_the_job_nor_others(caplog: pytest.L
         def batch(self, report: Report) -> None:
             raise ValueError("broken")
 
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     listeners = Listeners(Failing(), metrics)
     listeners.opening(ABOUT)
     for _ in range(3):
         listeners.batch(Batch(numbers=[measures.READ(1, side="left")]))
     listeners.ended(ExitCode.DONE)
 
-    assert dict(metrics.numbers.simple(measures.READ)) == {("left",): 3.0}
+    assert dict(metrics.metrics.numbers.simple(measures.READ)) == {("left",): 3.0}
     (line,) = caplog.records
     assert line.getMessage() == "Failing cannot take what the job reports; the job goes on: ValueError: broken"
     assert line.exc_info is not None

@@ -16,8 +16,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from deploy.dev.broker.lifeline import free_port
 from deploy.watch import measures
-from deploy.watch.listener import JobState, Listeners, Phase, TopicLag
-from deploy.watch.metrics import Metrics
+from deploy.watch.board import Shown
+from deploy.watch.life.moment import JobState, Phase, TopicLag
+from deploy.watch.listener import Listeners
 from deploy.watch.otlp import WITHIN_S, Otlp
 from teacup.base.errors import ExitCode
 from tests.deploy.watch.reports import ABOUT, Batch
@@ -77,8 +78,8 @@ def points(request: ExportMetricsServiceRequest) -> dict[str, dict[tuple[str, ..
 
 def test_a_receiver_gets_the_numbers_of_the_job(receiver: Receiver) -> None:
     """All of them at the end, whatever was sent before; the job is the service."""
-    metrics = Metrics()
-    listeners = Listeners(metrics, Otlp(receiver.url, metrics))
+    shown = Shown.of("clicks")
+    listeners = Listeners(shown, Otlp(receiver.url, shown.metrics))
     listeners.opening(ABOUT)
     listeners.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7})))
     for _ in range(2):
@@ -92,14 +93,15 @@ def test_a_receiver_gets_the_numbers_of_the_job(receiver: Receiver) -> None:
     assert resource["service.name"] == "clicks"
     assert found["teacup_records_read"] == {("left",): 8}
     assert found["teacup_window_bytes"] == {(): 9}
-    assert found["teacup_lag_records"] == {("left",): 7}
+    assert found["teacup_last_exit_code"] == {(): 0}
+    assert "teacup_lag_records" not in found, "nobody looks at the topics any more"
     assert found["teacup_batch_duration_seconds"] == {(): 2}
 
 
 def test_a_receiver_that_is_not_there_does_not_keep_the_job(caplog: pytest.LogCaptureFixture) -> None:
     """It ends within seconds, with a line about it."""
-    metrics = Metrics()
-    listeners = Listeners(metrics, Otlp(f"http://127.0.0.1:{free_port()}", metrics))
+    shown = Shown.of("clicks")
+    listeners = Listeners(shown, Otlp(f"http://127.0.0.1:{free_port()}", shown.metrics))
     listeners.opening(ABOUT)
     listeners.batch(Batch())
     listeners.ended(ExitCode.DONE)

@@ -17,7 +17,8 @@ from deploy.jobs.feeder import FeedReport
 from deploy.jobs.join_report import BatchReport, gather
 from deploy.jobs.unjoined.run import SliceReport
 from deploy.output.accounts import DeliveredBatch
-from deploy.watch.listener import About, Phase, TopicLag
+from deploy.watch.life.moment import Phase, TopicLag
+from deploy.watch.listener import About
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from tests.conftest import TopicFactory
@@ -121,7 +122,7 @@ def test_shows_a_real_join_and_its_wait_curve(
         for report in reports(spec, run, clock.now_ms)[told:]:
             told += 1
             made.hour.batch(report)
-        made.moment()
+        made.moment(lag=TopicLag(made.now_ms, {left.topic: 0, right.topic: 0}))
 
     for _ in range(2):  # it follows its topics from the third batch on
         produce(kafka, right.topic, [Put(0, b"x", clock.now_ms)])
@@ -182,9 +183,8 @@ def test_every_state_says_what_it_is_and_why(browser: webdriver.Chrome, pages: E
     assert until_state(browser, "idle")["says"] == "All that came is read. For 0.0 s."
     made.moment(Phase.STOPPING)
     until_state(browser, "stopping")
-    made.moment(Phase.ENDED)
-    made.hour.ended(ExitCode.UNREACHABLE)
-    assert until_state(browser, "ended")["says"].startswith("Exit code 4: a broker")
+    made.shown.ended(ExitCode.UNREACHABLE)
+    assert until_state(browser, "failed")["says"].startswith("Exit code 4: a broker")
 
 
 def test_says_when_the_job_does_not_answer(browser: webdriver.Chrome, pages: ExitStack) -> None:

@@ -20,9 +20,10 @@ import yaml
 from deploy.jobs.join_report import gather, zeros
 from deploy.output.accounts import DeliveredBatch
 from deploy.watch import measures
-from deploy.watch.listener import JobState, Phase, TopicLag
+from deploy.watch.board import Shown
+from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, anchor, expressions, texts
-from deploy.watch.metrics import Metrics
+from deploy.watch.metrics import metrics_routes
 from deploy.watch.server import JobServer
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
@@ -67,7 +68,7 @@ def all_answered(server: str, batch: Callable[[], None]) -> None:
 def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
     """From the numbers of a batch, without a job."""
     spec = window_spec()
-    metrics = Metrics()
+    metrics = Shown.of("clicks")
     metrics.opening(replace(ABOUT, zeros=tuple(zeros(spec))))
     metrics.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7, "right-topic": 0})))
     summary = BucketSummary(0, 7, 1, read={"left": 100, "right": 50}, rows={"matched": 90, "unmatched": 10})
@@ -75,14 +76,14 @@ def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
     summary.slowest, summary.restored = {"left": 0, "right": 0}, "memory"
     summary.seconds = {"match": 0.1}
     report = gather(spec, [DeliveredBatch(summary, {"out": 100}, (), 0)], 0.5, 3_000)
-    with closing(JobServer("127.0.0.1", 0, metrics.routes())) as job_server:
+    with closing(JobServer("127.0.0.1", 0, metrics_routes(lambda: [metrics.metrics]))) as job_server:
         job_server.start()
         assert job_server.listens.wait(60)
         with prometheus(tmp_path, job_server.url) as server:
 
             def batch() -> None:
                 metrics.batch(report)
-                metrics.numbers.take([measures.RIGHT_LAG(1.5)])
+                metrics.metrics.numbers.take([measures.RIGHT_LAG(1.5)])
 
             all_answered(server, batch)
 

@@ -1,0 +1,292 @@
+"""How a job is: the one rule that page, `/v1/job`, `/readyz`, metrics, terminal and `teacup status` follow. Pure.
+
+    new          it has never run
+    starting     Spark starts, or the brokers are asked for the topics
+    standby      it is warm, and waits for the process that runs the job
+    running      it does its work; `Progress` says how, where it is known how much is left to read
+    held         it has started, and something that it needs is missing: its `reason`
+    stopping     it was asked to stop, and finishes the batch in progress
+    restarting   its run has failed, and this process starts it again
+    done         it has ended by itself: all was read
+    stopped      it has ended because it was asked to
+    failed       it has ended otherwise, or cannot be started, and stays down
+    unknown      whether it runs cannot be seen from here
+
+`life` takes the first of `_RULES` that applies, `seen_from_outside` does the same for whoever has only the lock and the
+record of the last run. What is not known is neither zero nor well: it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from deploy.watch.life.moment import JobState, Phase
+from joins.plan.wait_reasons import USUAL_MS
+from teacup.base.errors import ExitCode
+from teacup.base.times import iso
+
+BROKERS, EXECUTORS = "brokers", "executors"
+MISSING = frozenset({BROKERS, EXECUTORS})
+"""Reasons without which a job does not run at all: it is then neither ready nor well."""
+STARTS_WITHIN_MS = 30_000
+"""So long after its time a start counts as due: one that has not come by then does not come."""
+IDLE_MS = 30_000
+"""So long after the last record a job counts as idle."""
+
+
+SPARK_STARTS = "Spark starts, or the brokers are asked for the topics"
+
+
+class State(StrEnum):
+    """How a job is, in a word."""
+
+    NEW = "new"
+    STARTING = "starting"
+    STANDBY = "standby"
+    RUNNING = "running"
+    HELD = "held"
+    STOPPING = "stopping"
+    RESTARTING = "restarting"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Progress(StrEnum):
+    """How a job that runs gets on."""
+
+    LIVE = "live"
+    IDLE = "idle"
+    CATCHING_UP = "catching up"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How a job is.
+
+    reason    what holds it, in a word: one of `deploy.watch.measures.HELD_BY`; may be empty
+    text      what there is to say about it, for people; may be empty
+    since_ms  since when something holds it, as far as that is known
+    code      the exit code of its last run; None: it has none
+    """
+
+    state: State
+    reason: str = ""
+    text: str = ""
+    since_ms: int | None = None
+    code: int | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it does what it can: what probes ask."""
+        return self.state in _READY and self.reason not in MISSING
+
+    @property
+    def well(self) -> bool:
+        """Whether nobody has to do anything about it, as far as is known."""
+        return self.state not in _UNWELL and self.reason not in MISSING
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has claimed its output, and runs."""
+        return self.state in (State.RUNNING, State.HELD) and self.reason != EXECUTORS
+
+    @property
+    def ended(self) -> bool:
+        """Whether it stays down."""
+        return self.state in (State.DONE, State.STOPPED, State.FAILED)
+
+    @property
+    def line(self) -> str:
+        """State and text in one line; since when, unless the text says it."""
+        if not self.text:
+            return str(self.state)
+        at = "" if self.since_ms is None else iso(self.since_ms)
+        since = f"waits since {at}: " if at and at not in self.text else ""
+        return f"{self.state}; {since}{' '.join(self.text.split())}"
+
+
+_READY = frozenset({State.STANDBY, State.RUNNING, State.HELD})
+_UNWELL = frozenset({State.NEW, State.RESTARTING, State.STOPPED, State.FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """What a process knows of one of its jobs.
+
+    now          what its run told last; None: it has not told anything yet
+    unreachable  why the brokers did not answer when they were asked last, also in an earlier run; empty: they did
+    code         how its last run ended; None: it has not ended, or there was none
+    error        what it said last, as an error
+    restart_ms   when it is started again; None: it is not
+    ends         whether it ends by itself, once all is read
+    """
+
+    now_ms: int
+    now: JobState | None = None
+    unreachable: str = ""
+    code: int | None = None
+    error: str = ""
+    restart_ms: int | None = None
+    ends: bool = False
+
+
+def life(facts: JobFacts) -> Life:
+    """Returns how a job of this process is."""
+    return next(found for rule in _RULES if (found := rule(facts)) is not None)
+
+
+def _ended(facts: JobFacts) -> Life | None:
+    """First: what its run told last is over."""
+    if facts.code is None:
+        return None
+    return _after(facts.code, facts.error, facts.restart_ms, ends=facts.ends)
+
+
+def _stands_by(facts: JobFacts) -> Life | None:
+    """A standby needs no brokers as long as it waits."""
+    if facts.now is None or facts.now.phase is not Phase.STANDBY:
+        return None
+    return Life(State.STANDBY, text=f"waits for {facts.now.behind}")
+
+
+def _starts(facts: JobFacts) -> Life | None:
+    if facts.now is not None and facts.now.phase not in (Phase.STARTING, Phase.CONNECTING):
+        return None
+    return _without_brokers(facts, State.STARTING) or Life(State.STARTING, text=SPARK_STARTS)
+
+
+def _stops(facts: JobFacts) -> Life | None:
+    """Before what holds it: that it was asked to stop is why it reads nothing more."""
+    if facts.now is None or facts.now.phase is not Phase.STOPPING:
+        return None
+    return Life(State.STOPPING, text="the batch in progress is finished first")
+
+
+def _lacks_brokers(facts: JobFacts) -> Life | None:
+    """Before what its plan waits for, which is old if brokers do not answer."""
+    return _without_brokers(facts, State.HELD)
+
+
+def _lacks_executors(facts: JobFacts) -> Life | None:
+    """Before what its plan waits for, too: without executors nothing is read, whatever is there."""
+    since_ms = None if facts.now is None else facts.now.no_executor_since_ms
+    if since_ms is None:
+        return None
+    text = f"no executor since {iso(since_ms)}: Spark's master gives this job none"
+    return Life(State.HELD, EXECUTORS, text, since_ms)
+
+
+def _waits(facts: JobFacts) -> Life | None:
+    """Longer than usual: a join waits a little between batches."""
+    waiting = None if facts.now is None else facts.now.waiting
+    if waiting is None or facts.now_ms - waiting.since_ms < usual_ms(waiting.reason):
+        return None
+    return Life(State.HELD, waiting.reason, waiting.text, waiting.since_ms)
+
+
+def _runs(facts: JobFacts) -> Life:
+    now = facts.now
+    if now is not None and now.waiting is not None:
+        return Life(State.RUNNING, now.waiting.reason, now.waiting.text, now.waiting.since_ms)
+    if now is not None and now.lag is None:
+        return Life(State.RUNNING, text="how much is left to read is not known")
+    return Life(State.RUNNING)
+
+
+_RULES: tuple[Callable[[JobFacts], Life | None], ...] = (
+    *(_ended, _stands_by, _starts, _stops),
+    *(_lacks_brokers, _lacks_executors, _waits, _runs),
+)
+
+
+def _without_brokers(facts: JobFacts, state: State) -> Life | None:
+    if not facts.unreachable:
+        return None
+    return Life(state, BROKERS, f"the brokers do not answer: {facts.unreachable}")
+
+
+def usual_ms(reason: str) -> float:
+    """Returns how long a job may wait for a reason before it counts as held."""
+    causes = {str(cause).replace(" ", "_"): ms for cause, ms in USUAL_MS.items()}
+    return causes.get(reason, 0)
+
+
+def progress(left: int, allowed: float, quiet_ms: int, *, full: bool) -> Progress:
+    """Returns how a job that runs gets on.
+
+    left      how many records are left to read
+    allowed   how many may be left in a job that does not catch up
+    quiet_ms  how long ago it has read a record
+    full      whether its last batch was as large as one may be
+    """
+    if left > allowed or (left and full):
+        return Progress.CATCHING_UP
+    return Progress.IDLE if quiet_ms >= IDLE_MS else Progress.LIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """What the record of a run says (`deploy.jobs.run_record`).
+
+    life        how the run was when that changed last; None: it has not said so yet
+    code        how it ended; None: it has not
+    error       what it said last, as an error
+    restart_ms  when its process wanted to start the job again; None: it did not
+    """
+
+    life: Life | None = None
+    code: int | None = None
+    error: str = ""
+    restart_ms: int | None = None
+
+
+def seen_from_outside(
+    record: RecordedRun | None, *, held: bool | None, has_batch: bool, ends: bool, now_ms: int
+) -> Life:
+    """Returns how a job is that runs elsewhere, if at all.
+
+    record     of its last run; None: there is none
+    held       whether a process holds the lock of its checkpoint; None: that cannot be seen
+    has_batch  whether a batch was committed
+    ends       as in `JobFacts`
+    """
+    if held:
+        begun = record is not None and record.code is None  # else the record is still that of the run before
+        return record.life if record is not None and begun and record.life else Life(State.STARTING, text=SPARK_STARTS)
+    if record is None:
+        if held is None:
+            return Life(State.UNKNOWN)
+        return Life(State.STOPPED if has_batch else State.NEW)
+    if record.code is None:
+        if held is None:
+            return Life(State.UNKNOWN)
+        return Life(State.FAILED, text="it was killed, or its machine went down")
+    restart_ms = record.restart_ms
+    due = restart_ms is not None and now_ms < restart_ms + STARTS_WITHIN_MS
+    return _after(record.code, record.error, restart_ms if due else None, ends=ends)
+
+
+def _after(code: int, error: str, restart_ms: int | None, *, ends: bool) -> Life:
+    """Returns how a job is whose run has ended."""
+    if code == ExitCode.DONE:
+        return Life(State.DONE if ends else State.STOPPED, code=code)
+    if code == ExitCode.STOPPED:
+        return Life(State.STOPPED, text="before all was read: start it again", code=code)
+    meaning = next((each.meaning for each in ExitCode if each == code), "")
+    text = f"exit code {code}: {error or meaning}"
+    if restart_ms is None:
+        return Life(State.FAILED, text=text, code=code)
+    return Life(State.RESTARTING, text=f"is started again at {iso(restart_ms)}; {text}", code=code)
+
+
+def all_ready(lives: list[Life], *, was_ready: bool) -> bool:
+    """Returns whether a process with several jobs does what it can: one of them is enough, once each had its chance.
+
+    At the start of the process it is waited for each, but not for one that lacks something, or has failed.
+    """
+    starts = any(each.state is State.STARTING and not each.reason for each in lives)
+    return any(each.ready for each in lives) and (was_ready or not starts)
