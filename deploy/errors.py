@@ -5,6 +5,7 @@
       +- CheckpointUnusable       the checkpoint's folder cannot be written to
       |    +- CheckpointInUse     another process runs on it
       |    +- JobRenamed          it was written under another name of the job
+      |    +- CheckpointOfAnother  another job has written it
       +- StandbyRefused           the job cannot have a standby there
       +- LeaseLost                another process of the job has taken over
       +- CheckpointUnreadable     what the checkpoint holds is not known
@@ -53,6 +54,10 @@ class CheckpointInUse(CheckpointUnusable):
 
 class JobRenamed(CheckpointUnusable):
     """The checkpoint was written under another name, by which what is in the output is known."""
+
+
+class CheckpointOfAnother(CheckpointUnusable):
+    """Another job has written the checkpoint: one of another kind, or under another name and of other topics."""
 
 
 class StandbyRefused(DeployError, Invalid):

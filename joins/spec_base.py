@@ -119,7 +119,7 @@ def check_identity(
 ) -> None:
     """Raises `SpecChanged`, naming every value that differs.
 
-    what, name   the kind of the job ("join") and its name
+    what, name   the kind of the job ("join"), and the name of this one
     was, now     of the job that wrote the checkpoint, and of this one
     if_set       as of `identity_of`
     """
@@ -130,6 +130,6 @@ def check_identity(
             changed.append(f"{shown}: {before} -> {after}")
     if changed:
         raise SpecChanged(
-            f"the checkpoint of {name!r} belongs to another {what} ({'; '.join(changed)}): put the old values back, or "
-            f"{wording.remedy}"
+            f"the checkpoint belongs to another {what} than {name!r} ({'; '.join(changed)}): put the old values back, "
+            f"or {wording.remedy}"
         )

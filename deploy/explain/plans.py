@@ -14,7 +14,6 @@ from functools import cached_property
 from deploy.explain.model import BatchRead
 from deploy.explain.remedy import Look
 from deploy.job import JoinJob
-from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import current
 from joins.batch.state import BatchPlan, Bucket
@@ -43,7 +42,7 @@ class Plans:
         """The batch that was planned last. Raises `SpecChanged` if it is of another join."""
         newest = next(filter(None, map(self._plan, reversed(range(len(self._files))))), None)
         if newest is not None:
-            newest.check_belongs_to(self._job.spec, IN_FILE)
+            self._checkpoint.check_belongs(newest, self._job.spec)
         return newest
 
     @cached_property

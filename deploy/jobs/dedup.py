@@ -17,6 +17,7 @@ from deploy.check.checks import Checks
 from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import READ, WRITE_AND_READ, Named
 from deploy.job import DedupJob
+from deploy.jobs.join_checkpoint import DEDUP, Checkpoint
 from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
@@ -60,6 +61,8 @@ class DedupJobKind(JobKind):
         return Checks(content=self._content, records=self._of_partitions)
 
     def _content(self) -> str:
+        checkpoint = Checkpoint(self._job.checkpoint)
+        checkpoint.check_kind(checkpoint.newest_end(), DEDUP)
         replay = replay_of(self._job.checkpoint)
         return "has no unfinished batch" if replay.last_batch is None else f"has batch {replay.last_batch} to redo"
 

@@ -15,6 +15,7 @@ from deploy.check.access import check_group
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.uses import Named, side_outputs
 from deploy.job import FeederJob
+from deploy.jobs.join_checkpoint import FEEDER, Checkpoint
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
 from deploy.jobs.standing import Standing, of_feeder
@@ -80,6 +81,7 @@ class FeederJobKind(JobKind):
         data = json.loads(end) if end else None
         if not data:
             return "is new"
+        Checkpoint(checkpoint).check_kind(data, FEEDER)
         Fed.from_json(data).check_belongs_to(self._spec)
         return f"has batch {planned[-1]} of this feeder"
 

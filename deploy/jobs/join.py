@@ -28,7 +28,6 @@ from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import SIDE_TOPICS, WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
 from deploy.errors import CheckpointDriverMissing, CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
-from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
 from deploy.jobs.move import started
@@ -251,7 +250,7 @@ class JoinJobKind(JobKind):
 
     def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
         spec, done = self._job.spec, BatchPlan.from_json(end)
-        done.check_belongs_to(spec, IN_FILE)
+        Checkpoint(self._job.checkpoint).check_belongs(done, spec)
         facts = known_facts(spec.name, done, self._job.facts_folders)
         listing = Listing(now_ms, ends[spec.left.topic], ends.get(spec.right.topic, {}))
         read = positions_of(spec, done, facts)

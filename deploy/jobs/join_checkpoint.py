@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from deploy.checkpoint_lock import claimed_by, has_ended
 from deploy.errors import (
     CheckpointDriverMissing,
     CheckpointInvalid,
+    CheckpointOfAnother,
     CheckpointUnreachable,
     CheckpointUnreadable,
     JobRenamed,
@@ -39,6 +40,7 @@ from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
+from joins.errors import SpecChanged
 from joins.items import Begin
 from joins.plan.log_checks import check_not_recreated, check_topics
 from joins.plan.reader import open_log
@@ -63,6 +65,25 @@ NAME = "teacup.name"
 MOVED = "teacup.moved"
 
 Keys = tuple[bytes, bytes]
+
+
+JOIN, FEEDER, DEDUP = "join", "feeder", "deduplicator"
+
+
+def kind_of_end(end: Mapping[str, Any]) -> str | None:
+    """Returns which kind of job ends a batch like this; None: it is of another version."""
+    if "store_generation" in end:
+        return FEEDER
+    if "generation" in end:
+        return JOIN
+    return DEDUP if "ranges" in end else None
+
+
+def reads(end: Mapping[str, Any]) -> str:
+    """Returns what the job reads that ended a batch like this, for people."""
+    identity = end.get("identity", {})
+    topics = [identity[name] for name in ("left.topic", "right.topic") if name in identity] or [end.get("topic")]
+    return f"which reads {' and '.join(map(repr, topics))}"
 
 
 def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
@@ -98,18 +119,45 @@ class Checkpoint:
         """Returns the batch that was planned last; None if none was. Raises `SpecChanged` for another join."""
         batch_plan = self.newest()
         if batch_plan is not None:
-            batch_plan.check_belongs_to(spec, IN_FILE)
+            self.check_belongs(batch_plan, spec)
         return batch_plan
+
+    def check_belongs(self, batch_plan: BatchPlan, spec: JoinSpec) -> None:
+        """Checks that a join has written this plan of the checkpoint.
+
+        Raises `SpecChanged` if the join was changed since; `CheckpointOfAnother` if it cannot go on after this plan
+        (`teacup move`), as it has another name, or another left topic.
+        """
+        try:
+            batch_plan.check_belongs_to(spec, IN_FILE)
+        except SpecChanged as error:
+            owner = self.kept(NAME, "Remove it")
+            if owner in (None, spec.name) and batch_plan.identity["left.topic"] == spec.left.topic:
+                raise
+            who = "a join" if owner is None else f"the join {owner!r}"
+            raise self._of_another(f"{who}, {reads(batch_plan.to_json())}") from error
+
+    def check_kind(self, end: Mapping[str, Any], kind: str) -> None:
+        """Raises `CheckpointOfAnother` if a job of another kind has written this end of a batch."""
+        if end and (owner := kind_of_end(end)) not in (None, kind):
+            raise self._of_another(f"a {owner}, {reads(end)}")
+
+    def _of_another(self, owner: str) -> CheckpointOfAnother:
+        return CheckpointOfAnother(
+            f"checkpoint {self._location!r} belongs to another job: {owner}. Give this job a `checkpoint` of its own"
+        )
 
     def newest(self) -> BatchPlan | None:
         """Returns the batch that was planned last, whichever join's it is; None if none was."""
-        data = self.newest_end()
-        return BatchPlan.from_json(data) if data else None
+        return self._plan(self.newest_end())
 
     def committed(self) -> BatchPlan | None:
         """Returns the batch that was carried out last; None if none was."""
-        data = self.committed_end()
-        return BatchPlan.from_json(data) if data else None
+        return self._plan(self.committed_end())
+
+    def _plan(self, end: Mapping[str, Any]) -> BatchPlan | None:
+        self.check_kind(end, JOIN)
+        return BatchPlan.from_json(end) if end else None
 
     def batches(self) -> list[int]:
         """Returns the batches whose plans Spark keeps, ascending, as Spark numbers them."""
@@ -124,7 +172,7 @@ class Checkpoint:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
-        return BatchPlan.from_json(data) if data else None
+        return self._plan(data)
 
     def committed_plans(self) -> list[BatchPlan]:
         """Returns the plans of the batches that were carried out, as far as Spark still has them, in their order.

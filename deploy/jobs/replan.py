@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing
 from dedup.topic.source import Ranges, check_log
 from deploy.errors import CheckpointDriverMissing
 from deploy.job import DedupJob, FeederJob, JoinJob
-from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobs.join_checkpoint import DEDUP, FEEDER, Checkpoint
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.feed.spec import Fed
@@ -63,7 +63,8 @@ def forget_lost_plan(job: JoinJob, planned: BatchPlan) -> bool:
 def forget_lost_feed(job: FeederJob) -> bool:
     """Does the same for a feeder.
 
-    Raises `DataLoss` for a truncated topic, `SpecChanged`, `CheckpointUnreadable`, `KafkaIOError`.
+    Raises `DataLoss` for a truncated topic, `SpecChanged`, `CheckpointOfAnother`, `CheckpointUnreadable`,
+    `KafkaIOError`.
     """
     spec = job.spec
     try:
@@ -72,6 +73,7 @@ def forget_lost_feed(job: FeederJob) -> bool:
         log.warning("%s. A batch that retention has overtaken would not be planned again", error)
         return False
     end = checkpoint.newest_end()
+    checkpoint.check_kind(end, FEEDER)
     if not end or checkpoint.is_committed():
         return False
     planned = Fed.from_json(end)
@@ -93,9 +95,10 @@ def _forget(checkpoint: Checkpoint, name: str, number: int) -> bool:
 
 
 def check_ranges(job: DedupJob, ranges: Ranges) -> None:
-    """Raises `RecordsGone` if an interrupted batch of a deduplicator was truncated."""
+    """Raises `RecordsGone` if an interrupted batch of a deduplicator was truncated, `CheckpointOfAnother`."""
     checkpoint = Checkpoint(job.checkpoint)
     end = checkpoint.newest_end()
+    checkpoint.check_kind(end, DEDUP)
     if end and not checkpoint.is_committed():
         with closing(BrokerLog(job.source, job.kafka)) as source:
             check_log(end, source.topic_id(), source.ends(), source, ranges)

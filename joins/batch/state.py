@@ -250,7 +250,8 @@ class BatchPlan:
         if data.get("format") != FORMAT:
             raise SpecChanged(
                 f"the checkpoint's batch plans have format {data.get('format')!r}, this version reads {FORMAT}: "
-                "continue with the version that wrote it, or start a new checkpoint at a time (`start: TIME`)"
+                "continue with the version that wrote it, or start a new checkpoint at a time (`start: TIME`) with "
+                "`teacup run --take-over`"
             )
         return cls(
             generation=data["generation"],
@@ -271,7 +272,7 @@ class BatchPlan:
         was_path = JoinPath.SHUFFLED if self.parts else JoinPath.DIRECT
         if spec.path not in (None, was_path):
             raise SpecChanged(
-                f"the checkpoint of {spec.name!r} was written on the {was_path} path, and "
+                f"the checkpoint was written on the {was_path} path, and of {spec.name!r} "
                 f"`{wording.named('path', spec.path)[0]}` is {spec.path}: set it to {was_path}, or {wording.remedy}"
             )
         check_identity("join", spec.name, self.identity, spec.identity(), wording, IDENTITY_IF_SET)

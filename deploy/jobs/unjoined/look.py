@@ -15,7 +15,7 @@ import fsspec
 
 from datadelay.positions.checkpoint import SparkCheckpoint
 from deploy.job import JoinJob
-from deploy.jobfile.join_keys import IN_FILE
+from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.rewind.place import current
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
@@ -69,7 +69,7 @@ def committed_plan(job: JoinJob) -> BatchPlan:
     if len(ends) != 1 or not isinstance(ends[0], dict):
         raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
     batch_plan = BatchPlan.from_json(ends[0])
-    batch_plan.check_belongs_to(job.spec, IN_FILE)
+    Checkpoint(current(job).checkpoint).check_belongs(batch_plan, job.spec)
     return batch_plan
 
 

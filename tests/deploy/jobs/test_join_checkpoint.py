@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable
+from dedup.topic.source import Ranges, following
+from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointOfAnother, CheckpointUnreachable
 from deploy.job import JoinJob, Output
-from deploy.jobs.join_checkpoint import GENERATION, MOVED, Checkpoint, look_into
+from deploy.jobs.join_checkpoint import DEDUP, FEEDER, GENERATION, JOIN, MOVED, Checkpoint, look_into
 from deploy.jobs.move import started
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.errors import SpecChanged
+from joins.lookup.feed.spec import Fed, FedRange, FeedSpec, FeedStorage
 from joins.plan.start.handover import Handover
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
+from teacup.kafka.log.topic_log import Ends
 
 SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
 AFTER = Handover(
@@ -43,6 +48,55 @@ def test_the_newest_plan_is_read_from_both_versions_of_the_offset_log(tmp_path: 
     (tmp_path / "offsets" / "4").write_text(plan % json.dumps(batch_plan.to_json()))
 
     assert Checkpoint(str(tmp_path)).planned(SPEC) == batch_plan
+
+
+def kept(folder: Path, end: dict[str, Any], name: str | None = None) -> Checkpoint:
+    """A checkpoint with one batch that ends like this, of a job of this name."""
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(with_checksum(end))}")
+    checkpoint = Checkpoint(str(folder))
+    if name is not None:
+        checkpoint.keep_name(name)
+    return checkpoint
+
+
+def test_the_checkpoint_of_another_join_names_that_one(tmp_path: Path) -> None:
+    """And not `teacup move`, which takes the same left topic only; that goes for a join that was changed."""
+    other = replace(SPEC, name="orders", left=Side(topic="orders"))
+    longer = replace(SPEC, before_ms=2)
+    plans = {
+        name: BatchPlan("g", 3, 1, 0, 1, spec.identity(), {}).to_json()
+        for name, spec in (("other", other), ("longer", longer))
+    }
+
+    with pytest.raises(CheckpointOfAnother, match=r"the join 'orders', which reads 'orders' and 'impr.*of its own$"):
+        kept(tmp_path / "other", plans["other"], "orders").planned(SPEC)
+    with pytest.raises(CheckpointOfAnother, match=r"the join 'sales', which reads 'clicks' and 'impr.*of its own$"):
+        kept(tmp_path / "named", plans["longer"], "sales").planned(SPEC)
+    with pytest.raises(CheckpointOfAnother, match="another job: a join, which reads 'orders'"):
+        kept(tmp_path / "without", plans["other"]).planned(SPEC)
+    with pytest.raises(SpecChanged, match=r"another join than 'j' \(join.before: 2ms -> 1ms\).*`teacup move`"):
+        kept(tmp_path / "changed", plans["longer"], "j").planned(SPEC)
+
+
+def test_the_checkpoint_of_a_job_of_another_kind_says_whose_it_is(tmp_path: Path) -> None:
+    storage = FeedStorage(url="http://s", namespace="n")
+    spec = FeedSpec(name="f", right=Side(topic="impressions"), storage=storage)
+    fed = Fed(3, 1, spec.identity(), "id", "s", {0: FedRange(0, 5)})
+    ranges = Ranges("clicks", {}, 100, "earliest")
+    feeder = kept(tmp_path / "feeder", fed.to_json())
+    dedup = kept(tmp_path / "dedup", following({}, "id", {0: Ends(0, 5, 5)}, ranges))
+    join = kept(tmp_path / "join", BatchPlan("g", 3, 1, 0, 1, SPEC.identity(), {}).to_json())
+
+    with pytest.raises(CheckpointOfAnother, match="another job: a feeder, which reads 'impressions'"):
+        feeder.planned(SPEC)
+    with pytest.raises(CheckpointOfAnother, match="another job: a deduplicator, which reads 'clicks'"):
+        dedup.planned(SPEC)
+    for checkpoint, kind in ((join, FEEDER), (join, DEDUP), (feeder, DEDUP), (dedup, FEEDER)):
+        with pytest.raises(CheckpointOfAnother):
+            checkpoint.check_kind(checkpoint.newest_end(), kind)
+    for checkpoint, kind in ((join, JOIN), (feeder, FEEDER), (dedup, DEDUP)):
+        checkpoint.check_kind(checkpoint.newest_end(), kind)
 
 
 def test_a_flipped_bit_in_the_newest_plan_is_noticed(tmp_path: Path) -> None:

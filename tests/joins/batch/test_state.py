@@ -177,7 +177,7 @@ def test_a_message_about_another_join_has_the_words_of_whoever_described_it():
     """A program has no job file, which `teacup move` needs."""
     in_file = Wording(lambda name, value: (f"file's {name}", f"<{value}>"), "move it")
 
-    with pytest.raises(SpecChanged, match=r"before_ms: 10 -> 11.*`start`"):
+    with pytest.raises(SpecChanged, match=r"than 'table' \(before_ms: 10 -> 11.*`start`"):
         empty().check_belongs_to(join_spec(before_ms=11))
     with pytest.raises(SpecChanged, match=r"file's before_ms: <10> -> <11>.*move it$"):
         empty().check_belongs_to(join_spec(before_ms=11), in_file)
