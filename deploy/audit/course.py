@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -42,12 +43,14 @@ class Stretch:
 
     end     where the last batch ended
     before  who read what lies before: `BEFORE`, or `UNREAD` if the first of all batches is known
+    other   up to here another checkpoint has read what lies behind
     """
 
     starts: I64
     end: int
     columns: Mapping[str, I64]
     before: int = BEFORE
+    other: int = 0
 
     def at(self, offsets: I64) -> dict[str, I64]:
         """Returns the columns for these offsets; what batches before the known ones decided has no bounds."""
@@ -59,6 +62,7 @@ class Stretch:
         found = {name: np.where(known, self.columns[name][row], unknown) for name, unknown in _UNKNOWN.items()}
         found["number"][offsets < self.starts[0]] = self.before
         found["number"][offsets >= self.end] = UNREAD
+        found["number"][(offsets >= self.end) & (offsets < self.other)] = BEFORE
         return found
 
 
@@ -97,7 +101,13 @@ class Course:
 
 
 def course_of(
-    plans: Sequence[BatchPlan], after: BatchPlan, after_ms: int, *, lookup: bool = False, moved: bool = False
+    plans: Sequence[BatchPlan],
+    after: BatchPlan,
+    after_ms: int,
+    *,
+    lookup: bool = False,
+    moved: bool = False,
+    further: Mapping[int, int] = MappingProxyType({}),
 ) -> Course:
     """Returns what the plans of committed batches say.
 
@@ -106,6 +116,7 @@ def course_of(
     after_ms  the join's `after`
     lookup    a lookup join: its plans say nothing about right
     moved     another checkpoint has written the left records before the first plan
+    further   by partition, up to where another checkpoint has written those after the last one
     """
     plans = _without_gaps(plans)
     found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
@@ -129,11 +140,12 @@ def course_of(
     for (side, p), rows in found.items():
         starts, *columns = np.array(rows, np.int64).T
         before = UNREAD if first and not (moved and side == "left") else BEFORE
-        stretches[side][p] = Stretch(starts, ends[side, p], dict(zip(FIELDS, columns, strict=True)), before)
+        other = further.get(p, 0) if side == "left" else 0
+        stretches[side][p] = Stretch(starts, ends[side, p], dict(zip(FIELDS, columns, strict=True)), before, other)
     return Course(
         left=stretches["left"],
         right={} if lookup else stretches["right"],
-        done={p: end for (side, p), end in ends.items() if side == "left"},
+        done={p: max(end, further.get(p, 0)) for (side, p), end in ends.items() if side == "left"},
         over_ms={} if lookup else {p: b.expiry_ms for b in after.buckets.values() for p in b.right},
         begins=_begins(stretches["left"]) if first else None,
         right_begins=_begins(stretches["right"]) if first and not lookup else None,

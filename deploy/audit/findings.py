@@ -35,7 +35,7 @@ class Fault:
 
     topic     where it is: the output, or a side topic; at: the row or copy there, None if it is missing
     left, right   the records that it is about; expected: the right record that the join gives, if another
-    time_ms   of the record that it is about
+    time_ms   of the record that it is about; None: it has none
     key       of that record, as text
     why       for people
     """
@@ -57,7 +57,7 @@ class Fault:
         parts += [f"right {_spot(self.right)}"] if self.right else []
         parts += [f"expected right {', '.join(map(_spot, self.expected))}"] if self.expected else []
         parts += [f"key {self.key}"] if self.key is not None else []
-        parts += [f"time {iso(self.time_ms)}"] if self.time_ms is not None else []
+        parts.append(f"time {iso(self.time_ms)}" if self.time_ms is not None else "no time")
         return f"{', '.join(parts)}: {self.why}"
 
 
@@ -67,9 +67,9 @@ def _spot(spot: Spot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What was checked of the left records of one minute of event time."""
+    """What was checked of the left records of one minute of event time; start_ms None: of those without a time."""
 
-    start_ms: int
+    start_ms: int | None
     strict: int = 0
     allowed: int = 0
     faults: Mapping[str, int] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Findings:
     read      how many records were read, by topic role: left, right, rows, copies
     strict, allowed   left records
     outcomes  of the left records, as the output has them
-    side      copies that were checked, by side topic
+    side      by side topic, and by side: how many of the records that were checked have a copy there
     counts    faults by kind, all of them; faults: some of each
     repeated  rows that at-least-once output has written again
     notes     what was not checked, or only in part, and why
@@ -97,7 +97,7 @@ class Findings:
     strict: int = 0
     allowed: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    side: Mapping[str, int] = field(default_factory=dict)
+    side: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     repeated: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
@@ -117,7 +117,7 @@ class Findings:
     @property
     def empty(self) -> bool:
         """Whether nothing was there to compare, nor anything that should not be there."""
-        return self.clean and not self.checked and not any(self.side.values())
+        return self.clean and not self.checked and not any(any(of.values()) for of in self.side.values())
 
     def lines(self) -> Iterator[str]:
         """Yields it for people: one line that sums up, the faults, and what was not checked."""

@@ -74,7 +74,8 @@ def _parts(found: Findings) -> Iterator[str]:
         yield from _faults(found)
     if found.minutes:
         yield "<h2>Minute by minute</h2>"
-        yield from _chart(found.minutes, found.to_ms)
+        if any(minute.start_ms is not None for minute in found.minutes):
+            yield from _chart(found.minutes, found.to_ms)
         yield from _minutes(found.minutes)
     yield "<h2>Read and compared</h2>"
     yield from _table(
@@ -83,8 +84,9 @@ def _parts(found: Findings) -> Iterator[str]:
             *((f"{_NAMES.get(what, what)} read", f"{count:,}") for what, count in found.read.items()),
             *((f"left records: {_NAMES.get(what, what)}", f"{count:,}") for what, count in found.outcomes.items()),
             *(
-                (f"copies in the topic for {_NAMES.get(what, what)}", f"{count:,}")
-                for what, count in found.side.items()
+                (f"{side} records with a copy in the topic for {_NAMES.get(what, what)}", f"{count:,}")
+                for what, of in found.side.items()
+                for side, count in of.items()
             ),
         ],
     )
@@ -125,7 +127,7 @@ def _line(fault: Fault) -> tuple[str, ...]:
     expected = ", ".join(f"{p}:{offset}" for p, offset in fault.expected)
     return (
         *(fault.kind, where, *spots, expected, fault.key or ""),
-        *("" if fault.time_ms is None else iso(fault.time_ms), fault.why),
+        *("no time" if fault.time_ms is None else iso(fault.time_ms), fault.why),
     )
 
 
@@ -143,12 +145,16 @@ def _table(names: Sequence[str], lines: Iterator[tuple[str, ...]] | Sequence[tup
 
 
 def gathered(minutes: Sequence[Minute]) -> list[tuple[int, int, int, int]]:
-    """Returns (start, strict, allowed, faults) of at most `BARS` pieces of equal length that cover all minutes."""
-    first = minutes[0].start_ms
-    length = max(-(-(minutes[-1].start_ms - first + _MINUTE_MS) // BARS // _MINUTE_MS), 1) * _MINUTE_MS
+    """Returns (start, strict, allowed, faults) of at most `BARS` pieces of equal length that cover all minutes.
+
+    Records without a time are in none of them.
+    """
+    timed = [(minute.start_ms, minute) for minute in minutes if minute.start_ms is not None]
+    first = timed[0][0]
+    length = max(-(-(timed[-1][0] - first + _MINUTE_MS) // BARS // _MINUTE_MS), 1) * _MINUTE_MS
     pieces: dict[int, list[int]] = {}
-    for minute in minutes:
-        of = pieces.setdefault((minute.start_ms - first) // length, [0, 0, 0])
+    for start_ms, minute in timed:
+        of = pieces.setdefault((start_ms - first) // length, [0, 0, 0])
         of[0] += minute.strict
         of[1] += minute.allowed
         of[2] += sum(minute.faults.values())
@@ -157,7 +163,7 @@ def gathered(minutes: Sequence[Minute]) -> list[tuple[int, int, int, int]]:
 
 def _chart(minutes: Sequence[Minute], to_ms: int) -> Iterator[str]:
     pieces = gathered(minutes)
-    first, last = minutes[0].start_ms, max(minutes[-1].start_ms + _MINUTE_MS, to_ms)
+    first, last = pieces[0][0], max(pieces[-1][0] + _MINUTE_MS, to_ms)
     length = min((b[0] - a[0] for a, b in pairwise(pieces)), default=_MINUTE_MS)
     length = min(length, last - first)
     most = max(strict + allowed for _, strict, allowed, _ in pieces) or 1
@@ -184,13 +190,14 @@ def _chart(minutes: Sequence[Minute], to_ms: int) -> Iterator[str]:
 
 
 def _minutes(minutes: Sequence[Minute]) -> Iterator[str]:
-    """Minutes in which something is wrong, or, if nothing is, how many there are."""
+    """How many minutes there are, then those in which something is wrong; records without a time are in none."""
     wrong = [minute for minute in minutes if minute.faults]
-    yield f'<p class="soft">{len(minutes):,} minutes, {len(wrong):,} of them with differences</p>'
+    timed, of_them = ([one for one in some if one.start_ms is not None] for some in (minutes, wrong))
+    yield f'<p class="soft">{len(timed):,} minutes, {len(of_them):,} of them with differences</p>'
     if wrong:
         lines = [
             (
-                iso(minute.start_ms)[:16] + "Z",
+                "no time" if minute.start_ms is None else iso(minute.start_ms)[:16] + "Z",
                 *(f"{count:,}" for count in (minute.strict, minute.allowed)),
                 ", ".join(f"{count:,} {kind}" for kind, count in minute.faults.items()),
             )

@@ -13,7 +13,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +32,8 @@ from deploy.audit.records import SAMPLES, TABLES
 from deploy.audit.scan import Plan, Tables, Writers, plan, side_topics
 from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
-from deploy.jobfile.join_keys import IN_FILE
 from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.jobs.rewind.place import current
+from deploy.jobs.rewind.past import last_written
 from deploy.output.ours import origins_of
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
@@ -73,9 +72,8 @@ def audit(
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
     began_s, now_ms = time.monotonic(), wall_ms()
-    job = current(job)
-    checkpoint = Checkpoint(job.checkpoint)
-    course, handover, direct, generation = _course(job, checkpoint)
+    job, further = last_written(job)
+    course, handover, direct, generation = _course(job, further)
     earlier = earlier_than(job.spec, handover)
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
@@ -112,20 +110,22 @@ def audit(
     )
 
 
-def _course(job: JoinJob, checkpoint: Checkpoint) -> tuple[Course, Handover | None, bool, str]:
+def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[Course, Handover | None, bool, str]:
     """Returns what is known of the run; after which other checkpoint this one goes on, if after any; whether it took
     the direct path; its generation."""
+    checkpoint = Checkpoint(job.checkpoint)
     plans = [*checkpoint.committed_plans()]
     if not plans:
         raise CheckpointUnusable(
             f"checkpoint {job.checkpoint!r} has no completed batch of a join: nothing to audit yet"
         )
-    plans[-1].check_belongs_to(job.spec, IN_FILE)
+    checkpoint.check_belongs(plans[-1], job.spec)
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
     lookup = isinstance(job.spec, LookupSpec)
     handover = checkpoint.moved()
-    course = course_of(plans, after, job.spec.after_ms, lookup=lookup, moved=handover is not None)
+    moved = handover is not None
+    course = course_of(plans, after, job.spec.after_ms, lookup=lookup, moved=moved, further=further)
     return course, handover, not lookup and plans[-1].parts is None, plans[-1].generation
 
 
@@ -307,6 +307,11 @@ def _notes(
             f"{verdicts.elsewhere:,} unmatched left records have a right record of their key in another partition: on "
             "the direct path partition n of left meets partition n of right only. Let both topics be written by the "
             "same partitioner, or take `join.path: shuffled`"
+        )
+    if verdicts.timeless:
+        yield (
+            f"{verdicts.timeless:,} records without a time lie between those of the range in their partitions, and "
+            "were counted with them"
         )
     if left_out:
         yield f"records that lie far apart: {left_out:,} more runs of them were not read"

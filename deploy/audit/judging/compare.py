@@ -33,20 +33,23 @@ MINUTE_MS = 60_000
 class Judgement:
     """What was found; faults are at most `most` of each kind.
 
+    side     by side topic, and by side: how many of the records that were judged have a copy there
     unread   rows whose right record was not read, so that their values were not compared
+    timeless   records without a time that were counted with those of the range between which they lie
     elsewhere   direct path: unmatched left records whose key has a right record in another partition
     """
 
     strict: int
     allowed: int
     outcomes: Mapping[str, int]
-    side: Mapping[str, int]
+    side: Mapping[str, Mapping[str, int]]
     repeated: int
     counts: Mapping[str, int]
     faults: Sequence[Fault]
     minutes: Sequence[Minute]
     unread: int
     elsewhere: int = 0
+    timeless: int = 0
 
 
 def compare(db: AuditTables, terms: Terms, most: int = 20, tell: Callable[[str], None] = lambda _: None) -> Judgement:
@@ -65,9 +68,20 @@ def compare(db: AuditTables, terms: Terms, most: int = 20, tell: Callable[[str],
     return _summed(db, terms, most, repeated, unread)
 
 
-def _side_counts(db: AuditTables, terms: Terms) -> dict[str, int]:
-    inside = f"ts >= {terms.from_ms} AND ts < {terms.to_ms}"
-    return {role: db.one(f"SELECT count(*) FROM copies WHERE role = '{role}' AND {inside}") for role in terms.topics}
+def _side_counts(db: AuditTables, terms: Terms) -> dict[str, dict[str, int]]:
+    """Counts records, not copies: of the same ones the outcomes are counted, whenever a copy was written."""
+    found: dict[str, dict[str, int]] = {role: {} for role in terms.topics}
+    for name, judged, is_left in (("left", "judged", "c.is_left"), ("right", "judged_right", "NOT c.is_left")):
+        by_feeder = terms.lookup and name == "right"
+        roles = [role for role in found if not (by_feeder and role in ("dead_letter", "late"))]
+        counted = db.all(
+            f"SELECT c.role, count(DISTINCT c.pos) FROM copies c JOIN {judged} r ON r.pos = c.pos "
+            f"WHERE {is_left} GROUP BY 1"
+        )
+        for role, count in counted:
+            if role in roles:
+                found[role][name] = count
+    return found
 
 
 def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int) -> Judgement:
@@ -79,7 +93,7 @@ def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int
     found = db.all(
         f"SELECT kind, role, spot, lpos, rpos, expected, t, why FROM numbered WHERE nth <= {most} ORDER BY kind, nth"
     )
-    minutes: dict[int, dict[str, Any]] = {}
+    minutes: dict[int | None, dict[str, Any]] = {}  # None: of records without a time
     for minute, strict, more in db.all(
         f"SELECT t // {MINUTE_MS}, count(*) FILTER (strictly), count(*) FILTER (NOT strictly) "
         "FROM judgements GROUP BY 1"
@@ -87,9 +101,7 @@ def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int
         minutes[minute] = {"strict": strict, "allowed": more, "faults": {}}
     for minute, dead in db.all(f"SELECT t // {MINUTE_MS}, count(*) FROM judged WHERE dead IS NOT NULL GROUP BY 1"):
         minutes.setdefault(minute, {"strict": 0, "allowed": 0, "faults": {}})["strict"] += dead
-    for minute, kind, count in db.all(
-        f"SELECT coalesce(t, {terms.from_ms}) // {MINUTE_MS}, kind, count(*) FROM faults GROUP BY ALL"
-    ):
+    for minute, kind, count in db.all(f"SELECT t // {MINUTE_MS}, kind, count(*) FROM faults GROUP BY ALL"):
         minutes.setdefault(minute, {"strict": 0, "allowed": 0, "faults": {}})["faults"][kind] = count
     outcomes = {
         "matched": db.one("SELECT count(*) FROM judgements WHERE matched > 0"),
@@ -107,9 +119,13 @@ def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int
         repeated=repeated,
         counts={kind: counted[kind] for kind in KINDS if counted.get(kind)},
         faults=[_fault(terms, *line) for line in found],
-        minutes=[Minute(minute * MINUTE_MS, **one) for minute, one in sorted(minutes.items())],
+        minutes=[
+            Minute(None if minute is None else minute * MINUTE_MS, **one)
+            for minute, one in sorted(minutes.items(), key=lambda one: (one[0] is None, one[0]))
+        ],
         unread=unread,
         elsewhere=elsewhere(db, terms),
+        timeless=sum(db.one(f"SELECT count(*) FROM {judged} WHERE t IS NULL") for judged in ("judged", "judged_right")),
     )
 
 

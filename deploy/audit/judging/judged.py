@@ -1,6 +1,7 @@
 """Which records an audit judges, and which right records surely took part: tables that the verdicts start from. Pure.
 
 judged     left records of the time range that the run has written, dead letters among them
+judged_right   right records of the time range that the run has read
 taking     right records that take part; `sure` ones were there for each left record that waited
 doubtful   the others: late, or perhaps late
 """
@@ -17,7 +18,9 @@ def judge_what(db: AuditTables, terms: Terms) -> None:
     """Makes the tables."""
     db.run(FAULTS)
     _spans(db, terms)
+    _dead_then(db)
     _judged(db, terms)
+    _judged_right(db, terms)
     _rights(db, terms)
 
 
@@ -45,33 +48,59 @@ def _first(db: AuditTables, named: str) -> dict[int, int]:
     return dict(db.all(f"SELECT pos >> {SHIFT}, min(pos & {OFFSET}) FROM ({named}) WHERE pos >= 0 GROUP BY 1"))
 
 
-def _judged(db: AuditTables, terms: Terms) -> None:
-    """Left records of the range. Records without a time count if they lie between those of the range."""
-    in_range = f"l.t >= {terms.from_ms} AND l.t < {terms.to_ms}"
-    # What depends on the clock, or on what the registry knew then, is known from the copy if the batch is not.
+def _dead_then(db: AuditTables) -> None:
+    """What depends on the clock, or on what the registry knew then, is known from the copy if the batch is not."""
     db.run(
         "CREATE OR REPLACE TABLE dead_then AS SELECT is_left, pos, min(reason) AS reason FROM copies "
         "WHERE role = 'dead_letter' AND reason IN ('future_time', 'unknown_schema') GROUP BY ALL"
     )
+
+
+def _of_range(db: AuditTables, terms: Terms, records: str) -> str:
+    """Returns, in SQL, which records `r` of a table are of the range.
+
+    Records without a time count if they lie between two of the range in their partition: then `i` is there, of
+    `inside_{records}`.
+    """
+    in_range = f"r.t >= {terms.from_ms} AND r.t < {terms.to_ms}"
     db.run(
-        f"CREATE OR REPLACE TABLE inside AS SELECT pos >> {SHIFT} AS p, min(pos) AS a, max(pos) AS z "
-        f"FROM lefts l WHERE {in_range} GROUP BY 1"
+        f"CREATE OR REPLACE TABLE inside_{records} AS SELECT pos >> {SHIFT} AS p, min(pos) AS a, max(pos) AS z "
+        f"FROM {records} r WHERE {in_range} GROUP BY 1"
     )
+    return f"({in_range} OR (r.t IS NULL AND r.pos BETWEEN i.a AND i.z))"
+
+
+def _judged(db: AuditTables, terms: Terms) -> None:
+    of_range = _of_range(db, terms, "lefts")
     db.run("CREATE OR REPLACE TABLE earlier AS SELECT DISTINCT lpos FROM rows WHERE before")
     db.run(
         f"""
         CREATE OR REPLACE TABLE judged AS
-        SELECT l.pos, coalesce(l.t, {terms.from_ms}) AS t, l.kh, {terms.meets("l")} AS meets,
-            CASE WHEN e.lpos IS NULL THEN l.number ELSE {BEFORE} END AS number, l.late AND e.lpos IS NULL AS late,
-            l.expiry, l.stalled, l.h, l.len, coalesce(l.dead, d.reason) AS dead, l.vh, l.okh,
-            (l.pos & {OFFSET}) < s.moved OR e.lpos IS NOT NULL AS older,
-            (l.pos & {OFFSET}) >= s.again AND (l.pos & {OFFSET}) < s.until AS twice
-        FROM lefts l JOIN left_spans s ON s.p = l.pos >> {SHIFT}
-            LEFT JOIN inside i ON i.p = s.p LEFT JOIN earlier e ON e.lpos = l.pos
-            LEFT JOIN dead_then d ON d.is_left AND d.pos = l.pos AND l.number = {BEFORE}
-        WHERE l.kept AND (l.pos & {OFFSET}) >= s.due AND (l.pos & {OFFSET}) < s.done
-            AND ({in_range} OR (l.t IS NULL AND l.pos BETWEEN i.a AND i.z))
-            AND (l.t IS NULL OR l.t >= {terms.from_due_ms})
+        SELECT r.pos, r.t, r.kh, {terms.meets("r")} AS meets,
+            CASE WHEN e.lpos IS NULL THEN r.number ELSE {BEFORE} END AS number, r.late AND e.lpos IS NULL AS late,
+            r.expiry, r.stalled, r.h, r.len, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
+            (r.pos & {OFFSET}) < s.moved OR e.lpos IS NOT NULL AS older,
+            (r.pos & {OFFSET}) >= s.again AND (r.pos & {OFFSET}) < s.until AS twice
+        FROM lefts r JOIN left_spans s ON s.p = r.pos >> {SHIFT}
+            LEFT JOIN inside_lefts i ON i.p = s.p LEFT JOIN earlier e ON e.lpos = r.pos
+            LEFT JOIN dead_then d ON d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
+        WHERE r.kept AND (r.pos & {OFFSET}) >= s.due AND (r.pos & {OFFSET}) < s.done
+            AND {of_range} AND (r.t IS NULL OR r.t >= {terms.from_due_ms})
+        """
+    )
+
+
+def _judged_right(db: AuditTables, terms: Terms) -> None:
+    of_range = _of_range(db, terms, "rights")
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE judged_right AS
+        SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
+            s.over_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt,
+            (r.pos & {OFFSET}) >= s.again AND (r.pos & {OFFSET}) < s.until AS twice
+        FROM rights r JOIN right_spans s ON s.p = r.pos >> {SHIFT} LEFT JOIN inside_rights i ON i.p = s.p
+            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number IN ({BEFORE}, {UNREAD})
+        WHERE r.kept AND (r.pos & {OFFSET}) < s.done AND {of_range}
         """
     )
 

@@ -11,17 +11,6 @@ from teacup.kafka.headers import TOMBSTONE
 
 def judge_copies(db: AuditTables, terms: Terms) -> None:
     """Judges the copies of each side topic that there is."""
-    db.run(
-        f"""
-        CREATE OR REPLACE TABLE judged_right AS
-        SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
-            s.over_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt,
-            (r.pos & {OFFSET}) >= s.again AND (r.pos & {OFFSET}) < s.until AS twice
-        FROM rights r JOIN right_spans s ON s.p = r.pos >> {SHIFT}
-            LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number IN ({BEFORE}, {UNREAD})
-        WHERE r.kept AND (r.pos & {OFFSET}) < s.done AND r.t >= {terms.from_ms} AND r.t < {terms.to_ms}
-        """
-    )
     _copies_about_nothing(db, terms)
     _copies_of_the_other_side(db, terms)
     if "dead_letter" in terms.topics:

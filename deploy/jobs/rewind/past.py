@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from deploy.errors import CheckpointUnusable
 from deploy.job import JoinJob
 from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.jobs.rewind.place import at
+from deploy.jobs.rewind.place import at, current
 from deploy.output.kept import rows_that_stay
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
@@ -89,6 +89,27 @@ def past_of(job: JoinJob, number: int) -> Past:
         generations=(*(() if note is None else note.generations), plan.generation),
         before=None if rewound is None else rewound.before,
     )
+
+
+def last_written(job: JoinJob) -> tuple[JoinJob, Mapping[int, int]]:
+    """Returns the job with the folder whose batches were the last to write, and up to where left is written if further.
+
+    A folder that a rewind or an undo has made has no batch until the next start. After a rewind nothing has happened
+    yet; an undo says where left goes on, which may be where an earlier folder had got.
+
+    Raises `CheckpointUnreadable`, `SpecChanged`.
+    """
+    here, further = current(job), None
+    while True:
+        checkpoint = Checkpoint(here.checkpoint)
+        note = None if checkpoint.newest_end() else checkpoint.moved()
+        rewound = None if note is None else note.rewound
+        if note is None or rewound is None:
+            return here, further or {}
+        if rewound.to_ms is not None and rewound.before is not None:
+            here = at(job, rewound.before)
+        else:
+            here, further = at(job, rewound.after), further or note.left
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,19 @@ def test_a_fault_is_shown_with_its_record():
     assert "<script" not in text
 
 
+def test_a_record_without_a_time_has_none():
+    """Neither in its fault nor in the minutes, and it is in no bar."""
+    fault = Fault("missing", "out", "its copy is missing", None, None, (1, 42))
+    minutes = [Minute(5 * MINUTE_MS, 10), Minute(None, 3, 0, {"missing": 1})]
+
+    text = page(Findings("clicks", 0, 10 * MINUTE_MS, counts={"missing": 1}, faults=[fault], minutes=minutes))
+
+    assert "no time" in str(fault)
+    assert re.findall(r'data-name="(?:time|minute)">([^<]*)', text) == ["no time", "no time"]
+    assert "1 minutes, 0 of them with differences" in text
+    assert gathered(minutes) == [(5 * MINUTE_MS, 10, 0, 0)]
+
+
 def test_it_needs_nothing_else():
     """No script, no address: a content security policy of `default-src 'none'` with inline styles is enough."""
     text = page(findings())

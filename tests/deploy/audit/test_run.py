@@ -44,8 +44,8 @@ def test_a_job_is_clean_and_each_injected_fault_is_found_and_named(kafka, job, h
     assert found.clean, [*found.lines()]
     assert found.checked == found.strict == 203
     assert found.outcomes["dead_letter"] == 1
-    assert found.side["late"] >= 1
-    assert found.side["unjoined"] >= 2
+    assert found.side["late"]["left"] >= 1
+    assert found.side["unjoined"]["right"] >= 2
     assert f"{found.read['rows']:,} rows read: no differences" in found.summary()
 
     faulty = topic_factory(1, prefix="faulty")
