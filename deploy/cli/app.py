@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Assignments, Commands, again, log_job, offsets_text
+from deploy.cli.commands import Assignments, Commands, again, log_job, log_look, offsets_text
 from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
@@ -187,7 +187,7 @@ def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) ->
     typer.echo(f"{job_file} is valid; records are read and written in {path_in_use()}")
     if not connect:
         return ExitCode.DONE
-    logging.basicConfig(level=logging.ERROR)  # a warning on the way to a finding would be reported twice
+    log_look(logging.ERROR)  # a warning on the way to a finding would be reported twice
     from deploy.check.connect import look_at
     from deploy.check.findings import exit_code, lines
     from deploy.kinds import kind_of
@@ -317,6 +317,7 @@ def explain(
     """Explain why a record of a join was matched, or not, and where its row is. It only reads; the job may run."""
     from deploy.explain.command import Question, explain_of
 
+    log_look(logging.ERROR)  # what cannot be known is part of the answer
     question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
     raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
 
@@ -475,7 +476,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, job=job.job_name)
+    log_job(as_json=job.json_log, job=job.job_name, runs=False)
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError

@@ -70,7 +70,7 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
     asked.check_folders()
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, progress=False)
+    log_job(as_json=job.json_log, progress=False, runs=False)
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from teacup.base.errors import ExitCode
-from teacup.base.logs import Sparse, formatter, mention
+from teacup.base.logs import LIBRDKAFKA, Sparse, formatter, mention
 from teacup.base.times import millis_of
 from teacup.base.version import DISTRIBUTION
 
@@ -88,9 +88,30 @@ def extra_of(module: str) -> str | None:
     return None
 
 
-def log_job(*, as_json: bool, job: str = "", progress: bool = True) -> None:
-    """Logs what needs a look, and of our own code also progress; job: its name, for JSON lines."""
+def log_look(level: int) -> None:
+    """Logs from this level on, of a command that looks at a job: nothing of what librdkafka says of its attempts.
+
+    What comes of them is in the command's own answer or error.
+    """
     handler = StandardError()
+    handler.setFormatter(formatter(as_json=False))
+    handler.addFilter(_not_librdkafka)
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def _not_librdkafka(record: logging.LogRecord) -> bool:
+    return record.name != LIBRDKAFKA
+
+
+def log_job(*, as_json: bool, job: str = "", progress: bool = True, runs: bool = True) -> None:
+    """Logs what needs a look, and of our own code also progress.
+
+    job    its name, for JSON lines
+    runs   whether the command runs the job; else what librdkafka says is left out, as in `log_look`
+    """
+    handler = StandardError()
+    if not runs:
+        handler.addFilter(_not_librdkafka)
     if job:
         mention(job=job)
     handler.setFormatter(formatter(as_json=as_json, width=_columns if sys.stderr.isatty() else None))

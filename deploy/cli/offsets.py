@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from deploy.cli.commands import log_each_line_once
+from deploy.cli.commands import log_look
 from teacup.base.config.document import Document
 from teacup.base.config.keys import Properties
 from teacup.base.errors import ExitCode, SettingsInvalid
@@ -66,7 +66,7 @@ def at_command(
     from deploy.check.access import explained
     from deploy.check.uses import to_set_offsets
 
-    log_each_line_once(logging.WARNING)
+    log_look(logging.WARNING)
     try:
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
         with explained(lambda: to_set_offsets(topic, search.kafka)):
@@ -115,7 +115,7 @@ def set_command(
     from deploy.check.access import explained
     from deploy.check.uses import to_set_offsets
 
-    log_each_line_once(logging.WARNING)
+    log_look(logging.WARNING)
     goal = Goal(topic, time_text, undo_path, past_end)
     consumer = PositionsOwner(group, zookeeper, root, consumer_id, topic_folders)
     try:

@@ -84,7 +84,7 @@ def rewind_of(
     asked.check()
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, job=job.job_name)
+    log_job(as_json=job.json_log, job=job.job_name, runs=asked.into is not None)
     from deploy.check.access import explained
     from deploy.check.uses import to_look_back, to_rewind
     from deploy.job import JoinJob

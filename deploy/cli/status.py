@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Assignments
+from deploy.cli.commands import Assignments, log_look
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.times import duration_ms
 
@@ -63,7 +63,7 @@ def status_of(
     places: Sequence[Path], assignments: Sequence[str] = (), *, as_json: bool, watch: bool, limit_ms: int | None
 ) -> ExitCode:
     """Prints how the jobs are; returns the exit code of the first that is not well."""
-    logging.basicConfig(level=logging.CRITICAL)  # what goes wrong is in the rows
+    log_look(logging.CRITICAL)  # what goes wrong is in the rows
     from deploy.status.look import look_at_all
     from deploy.status.table import exit_code
 

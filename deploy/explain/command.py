@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shlex
 import sys
@@ -84,10 +83,8 @@ def explain_of(
         return _failed(str(error), ExitCode.BAD_JOB_FILE)
     if not isinstance(job, JoinJob):
         return _failed(f"{job_file}: kind: only records of joins can be explained", ExitCode.BAD_JOB_FILE)
-    logging.basicConfig(level=logging.ERROR)  # what cannot be known is part of the answer
     given = [part for assignment in assignments for part in ("--set", assignment)]
     command = shlex.join(["teacup", "explain", str(job_file), *given])
-    logging.getLogger("teacup.kafka.librdkafka").setLevel(logging.CRITICAL)  # its errors become ours
     try:
         wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
         with explained(lambda: to_explain(job)), Explainer.opened(job, _progress, question.most) as explainer:

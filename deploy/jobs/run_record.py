@@ -26,14 +26,13 @@ from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import JobFacts, Life, RecordedRun, State, life
 from deploy.watch.listener import Quiet
 from teacup.base.errors import ExitCode
-from teacup.base.logs import job_here, without_numbers
+from teacup.base.logs import LIBRDKAFKA, job_here, without_numbers
 from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup.deploy.jobs.run_record")
 
 FILE = "teacup.run"
 KEPT = 10
-LIBRDKAFKA = "teacup.kafka.librdkafka"
 EVERY_S = 30.0
 CHANGES_S = 1.0
 _WRITTEN_WITHIN_S = 5.0

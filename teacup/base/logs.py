@@ -27,6 +27,8 @@ from teacup.base.times import iso
 AS_JSON = "TEACUP_LOG_JSON"
 """Set in the environment of workers that log JSON: to the name of the job, or to `NO_JOB` where there are several."""
 NO_JOB = "1"
+LIBRDKAFKA = "teacup.kafka.librdkafka"
+"""The logger of what librdkafka says (`teacup.kafka.client`); by name, as that takes long to import."""
 
 _mentioned: dict[str, str] = {}
 _here = threading.local()

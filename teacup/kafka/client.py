@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from teacup.base.config.secret_files import read_now
 from teacup.base.fields import MASK, is_secret
-from teacup.base.logs import sparse
+from teacup.base.logs import LIBRDKAFKA, sparse
 from teacup.base.now import wall_ms
 from teacup.kafka.errors import AccessRefused, ConfigError, KafkaIOError, KafkaUnavailable, NotLetIn, TopicMissing
 from teacup.kafka.rotation import TOKEN, follow, rotates, token_now, watch_certificate
@@ -32,7 +32,7 @@ from teacup.kafka.rotation import TOKEN, follow, rotates, token_now, watch_certi
 T = TypeVar("T")
 
 log = sparse("teacup.kafka.client")
-librdkafka = sparse("teacup.kafka.librdkafka")
+librdkafka = sparse(LIBRDKAFKA)
 """What librdkafka says. Its INFO is not progress: it names each connection that is closed."""
 librdkafka.setLevel(logging.WARNING)
 librdkafka.addFilter(lambda record: not is_usual(record.getMessage()))
