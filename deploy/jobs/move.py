@@ -22,6 +22,7 @@ from deploy.jobs.rewind.place import folder, newest_folder
 from deploy.output.kept import rows_that_stay
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
+from joins.plan.log_checks import REMEDY
 from joins.plan.reader import open_log, state_after
 from joins.plan.start.handover import Handover, as_it_was
 from joins.spec import JoinSpec
@@ -77,7 +78,7 @@ def started(job: JoinJob, moved: Handover | None) -> Iterator[JoinSpec]:
         if topic_id != moved.topic_id:
             raise DataLoss(
                 f"left topic {job.spec.left.topic!r} was deleted and recreated (id {moved.topic_id} -> {topic_id}) "
-                "since the other checkpoint read it: give a new checkpoint and a `start`"
+                f"since the other checkpoint read it: {REMEDY}"
             )
         yield spec
 

@@ -18,11 +18,11 @@ from teacup.kafka.log.losses import CONTINUE, Losses
 from teacup.kafka.log.topic_log import TopicLog
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
-REMEDY = "start a new checkpoint at a time (`start: TIME`)"
+REMEDY = "start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`"
+"""Both steps: the output has receipts of the old checkpoint, which keep another one out."""
 WAY_OUT = (
     "With `on_data_loss: continue` the next `teacup run` plans it again from what is left, if no row of it is in the "
-    "output. Otherwise start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`: rows from that "
-    "time on are then written again"
+    f"output. Otherwise {REMEDY}: rows from that time on are then written again"
 )
 
 

@@ -35,6 +35,7 @@ from deploy.jobs.rewind.place import Place, folder, go_on_in, place_of
 from deploy.output.kept import KeptRows
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecError
+from joins.plan.log_checks import REMEDY
 from joins.plan.start.handover import Handover, Rewound, as_it_was
 from joins.spec import Policy
 from teacup.base.times import iso
@@ -86,9 +87,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
         past = past_of(job, place.number)
         begins = begins_at(job, time_ms, past.left)
         if begins.topic_id != past.plan.topics["left"][0]:
-            raise DataLoss(
-                f"left topic {job.spec.left.topic!r} was deleted and recreated: give the job a new checkpoint"
-            )
+            raise DataLoss(f"left topic {job.spec.left.topic!r} was deleted and recreated: {REMEDY}")
         if past.settled and not any(begins.left[p] < offset for p, offset in past.left.items()):
             raise CheckpointUnusable(f"the job has read nothing from {iso(time_ms)} on: there is nothing to go back to")
         here = replace(job, spec=begins.spec)

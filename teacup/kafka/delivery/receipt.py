@@ -162,7 +162,8 @@ class WrittenSoFar:
         raise ReceiptRefused(
             f"{who}: {self.rows} rows of this batch are in the output, {now} {reached}. The batch no longer gives the "
             "same rows: run it with the version and the job file that began it, and with the schemas that the registry "
-            "had then, and change these after its end; or start a new checkpoint at a time (`start: TIME`)"
+            "had then, and change these after its end; or start a new checkpoint at a time (`start: TIME`) with "
+            "`teacup run --take-over`"
         )
 
 

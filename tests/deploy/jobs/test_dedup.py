@@ -20,6 +20,7 @@ from teacup.base.errors import ExitCode
 from teacup.kafka.log.topic_log import Ends
 from teacup.kafka.write.writer import TopicWriter
 from tests.support.jobprocess import JobProcess, forget_last_commit, records, uncommitted
+from tests.support.recreating import recreate
 
 ROOT = Path(__file__).parents[3]
 START_MS = 1_700_000_000_000
@@ -240,3 +241,19 @@ def test_a_partition_that_was_truncated_and_has_grown_again_is_an_error():
         with pytest.raises(RecordsGone, match=r" in-0 .* offset 7"):
             check_log(begun, "t", ends, CutOff(6), ranges)
     assert following(begun, "t", ends, RANGES)["epochs"] == [4]
+
+
+@pytest.mark.slow
+def test_a_recreated_source_is_read_with_a_new_checkpoint_as_the_message_says(kafka, job, here, tmp_path, caplog):
+    """And nothing else."""
+    content = job()
+    put(kafka, content["source"]["topic"], range(30))
+    assert here.run(content).code == ExitCode.DONE
+    recreate(kafka, content["source"]["topic"], 2)
+    put(kafka, content["source"]["topic"], range(20, 40))
+    assert here.run(content).code == ExitCode.DATA_LOSS
+    assert "start a new checkpoint" in caplog.text
+
+    assert here.run({**content, "checkpoint": str(tmp_path / "new")}).code == ExitCode.DONE
+
+    assert sorted(number for _, number in ids_of(kafka, content["output"]["topic"])) == sorted(map(str, range(40)))

@@ -130,6 +130,7 @@ def test_a_job_goes_on_from_a_time_on_topics_that_were_mirrored_with_other_offse
 
     assert here.run(content).code == ExitCode.DATA_LOSS
     assert "was deleted and recreated" in caplog.text
+    assert "`start: TIME`) with `teacup run --take-over`" in caplog.messages[-1]
     new = {**content, "checkpoint": str(tmp_path / "new"), "start": at(90)}
     assert here.run(new, take_over=True).code == ExitCode.DONE
 

@@ -21,6 +21,7 @@ from teacup.base.now import wall_ms
 from teacup.kafka.log.groups import GroupOffsets
 from teacup.storage.api.config import READ_TOKEN_VARIABLE
 from tests.support.jobhere import JobsHere
+from tests.support.recreating import recreate
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_process
 
@@ -128,3 +129,23 @@ def test_a_token_that_may_only_read_ends_the_feeder_without_a_retry(
 
     assert "CallRefused: the storage API refuses" in caplog.text
     assert failed == [], "it was retried"
+
+
+@pytest.mark.slow
+def test_a_recreated_topic_is_fed_again_as_the_message_says(
+    job: dict[str, Any], here: JobsHere, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a new checkpoint, and nothing else."""
+    produce(job["kafka"], job["right"]["topic"], [Put(0, b"k%d" % i, wall_ms()) for i in range(30)])
+    with store(tmp_path / "store") as storage:
+        content = {**job, "storage": storage, "trigger": "available_now"}
+        assert here.run(content).code == ExitCode.DONE
+        recreate(job["kafka"], job["right"]["topic"])
+        produce(job["kafka"], job["right"]["topic"], [Put(0, b"n%d" % i, wall_ms()) for i in range(10)])
+        assert here.run(content).code == ExitCode.DATA_LOSS
+        assert "feed again with a new checkpoint" in caplog.text
+
+        again = here.run({**content, "checkpoint": str(tmp_path / "new")})
+
+    assert again.code == ExitCode.DONE
+    assert sum(line["stored"] for line in again.lines) == 10
