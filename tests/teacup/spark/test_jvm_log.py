@@ -30,6 +30,18 @@ session.close()
 
 
 @pytest.mark.slow
+def test_an_exception_is_one_line_of_text(plain_java: None) -> None:
+    """Its message: a stack looks like a failure, also where the run goes on."""
+    program = LOGS.replace('**worker_environment(as_json=True, job="clicks")', "")
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=480)
+
+    lines = [line.partition(" test: ")[2] or line for line in done.stderr.splitlines()]
+    assert lines[:2] == ['a "word"', "failed: broken"]
+    assert len(lines) == 3
+
+
+@pytest.mark.slow
 def test_lines_of_the_jvm_are_json_with_the_members_of_our_own(plain_java: None) -> None:
     """The last words of a failed task alone; an exception with its stack."""
     done = subprocess.run([sys.executable, "-c", LOGS], capture_output=True, text=True, check=True, timeout=480)
