@@ -7,8 +7,10 @@ knows. Another query of the same session would wait, too, so all jobs of a proce
 
 from __future__ import annotations
 
+import json
 import logging
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -18,13 +20,14 @@ from pyspark.errors.exceptions.captured import CapturedException
 from deploy.output.accounts import check_whole
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
+from teacup.spark.checkpoint import ends_in
 from teacup.spark.cluster.executors import Executors
 from teacup.spark.crossing import Failure, crossed, summaries_in
 from teacup.spark.errors import NoExecutor
 from teacup.spark.java import CONTINUES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("teacup")
@@ -36,16 +39,25 @@ SAID_AFTER_S = 15.0
 _TOO_SLOW = "Python worker failed to connect back"
 
 
-def summaries_of(frame: DataFrame, kind: type[S]) -> list[S]:
+def summaries_of(frame: DataFrame, kind: type[S], nothing_planned: Callable[[], bool]) -> list[S]:
     """Returns what the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, and none reported.
 
-    Each summary says how many there must be; without any, only Spark's plan knows. Raises `TaskEnded` if a task reports
-    why the job must end.
+    Each summary says how many there must be; without any, only Spark's plan knows. Behind a shuffle there are tasks
+    even if nothing was planned. Raises `TaskEnded` if a task reports why the job must end.
     """
     summaries = summaries_in(((row.summary, row.failure) for row in frame.collect()), kind)
-    if not summaries:
-        check_whole([], frame.rdd.getNumPartitions(), "tasks")
+    if not summaries and (tasks := frame.rdd.getNumPartitions()) and not nothing_planned():
+        check_whole([], tasks, "tasks")
     return summaries
+
+
+def nothing_planned(spark: SparkSession, checkpoint: str, batch: int) -> bool:
+    """Returns whether a batch ends at `{}`, as the first one does if the job is stopped before anything is planned.
+
+    Spark reads its own log here, wherever it is.
+    """
+    (row,) = spark.read.text(f"{checkpoint}/offsets/{batch}", wholetext=True).collect()
+    return all(end is None or not json.loads(end) for end in ends_in(row.value))
 
 
 def in_progress(query: StreamingQuery) -> bool:

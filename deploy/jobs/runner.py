@@ -36,7 +36,7 @@ from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
-from deploy.jobs.query import Starved, failed, in_progress, planner_was_too_slow, summaries_of
+from deploy.jobs.query import Starved, failed, in_progress, nothing_planned, planner_was_too_slow, summaries_of
 from deploy.jobs.run_record import Recording, RunRecord, recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
@@ -421,7 +421,8 @@ class _RunOfJob:
             began = time.monotonic()
             with of_job(job), crossing():
                 sync_plan(kind.common.checkpoint, batch_id)
-                summaries = summaries_of(frame, kind.summary)
+                nothing = partial(nothing_planned, frame.sparkSession, kind.common.checkpoint, batch_id)
+                summaries = summaries_of(frame, kind.summary, nothing)
                 if summaries:  # there are none if the job was stopped before anything was planned
                     report = kind.report(summaries, time.monotonic() - began, wall_ms())
                     kind.keep(summaries)

@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import StreamingQueryException as Captur
 from pyspark.sql import DataFrame, SparkSession
 
 from deploy.errors import AccountsDiffer
-from deploy.jobs.query import failed, in_progress, planner_was_too_slow, summaries_of
+from deploy.jobs.query import failed, in_progress, nothing_planned, planner_was_too_slow, summaries_of
 from joins.errors import DelayUnreachable
 from teacup.base.errors import ExitCode
 from teacup.kafka.errors import OffsetOutOfRange
@@ -143,13 +143,26 @@ def test_each_of_sparks_messages_is_known(message: str, expected: bool) -> None:
     assert in_progress(Mock(status={"message": message})) == expected
 
 
-def test_a_batch_is_without_summaries_only_where_it_has_no_tasks(spark: SparkSession) -> None:
-    """If there were tasks and none reports anything, their results are lost; an empty batch has no tasks."""
+def test_a_batch_is_without_summaries_only_where_nothing_was_planned(spark: SparkSession) -> None:
+    """If there were tasks and none reports anything, their results are lost; but behind a shuffle there are always."""
     lost = spark.range(0, 3, 1, 3).mapInArrow(lambda batches: (), SUMMARY_SCHEMA)
     frame = spark.range(0, 3, 1, 3).selectExpr("concat('{\"bucket\": ', id, '}') as summary", "null as failure")
     nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), SUMMARY_SCHEMA)
 
     with pytest.raises(AccountsDiffer, match=r"\[\], and 3 were expected"):
-        summaries_of(lost, dict[str, int])
-    assert summaries_of(frame, dict[str, int]) == [{"bucket": i} for i in range(3)]
-    assert summaries_of(nothing, dict[str, int]) == []
+        summaries_of(lost, dict[str, int], lambda: False)
+    assert summaries_of(lost, dict[str, int], lambda: True) == []
+    assert summaries_of(frame, dict[str, int], lambda: False) == [{"bucket": i} for i in range(3)]
+    assert summaries_of(nothing, dict[str, int], lambda: False) == []
+
+
+@pytest.mark.parametrize(("end", "expected"), [("{}", True), ('{"number": 1}', False)])
+def test_that_nothing_was_planned_is_in_sparks_log(
+    spark: SparkSession, tmp_path: Path, end: str, expected: bool
+) -> None:
+    """Whatever the tasks behind a shuffle say: a batch that reads something has summaries."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs": 0}}\n{end}')
+
+    assert nothing_planned(spark, str(tmp_path), 0) is expected
+    assert nothing_planned(spark, tmp_path.as_uri(), 0) is expected

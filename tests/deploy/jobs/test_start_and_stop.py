@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from teacup.base.errors import ExitCode
+from tests.deploy.jobs.filling import fill
+from tests.support.jobprocess import records
 from tests.support.leftovers import kill_session, kill_session_with_us, of_session
 from tests.support.signals import catches
 from tests.support.waiting import wait_until
@@ -94,6 +96,26 @@ def test_a_signal_while_the_query_runs_ends_it_cleanly(plain_java, job_file, tmp
     metadata = tmp_path / "checkpoint" / "metadata"
 
     stopped(job_file, partial(wait_until, metadata.exists, within_s=WITHIN_S), signal.SIGTERM, group=True)
+
+
+def test_a_stop_before_anything_is_planned_is_no_dead_end(here, window_job, kafka, tmp_path):
+    """Spark runs a batch that reads nothing, in which there are tasks behind the shuffle. Also one that an earlier
+    version has left uncommitted is carried out."""
+    content = window_job(join={"before": "2s", "path": "shuffled", "buckets": 3})
+    left, _ = fill(kafka, content)
+    offsets, commits = tmp_path / "checkpoint" / "offsets", tmp_path / "checkpoint" / "commits"
+
+    with here.running(content) as running:
+        running.until((tmp_path / "checkpoint" / "metadata").exists, "the query")
+        assert running.stop() == ExitCode.DONE
+    assert (offsets / "0").read_text().splitlines()[-1] == "{}"
+    assert (commits / "0").exists()
+    for path in commits.glob("*0*"):
+        path.unlink()
+
+    assert here.run(content).code == ExitCode.DONE
+    rows = [record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"])]
+    assert len(rows) == len(set(rows)) == len(left)
 
 
 @pytest.mark.slow
