@@ -38,7 +38,7 @@ def part_of(process: psutil.Process) -> str:
     line = " ".join(process.cmdline())
     for part, sign in {
         "JVM": "org.apache.spark",
-        "planners": "planner_forks",
+        "planners": "planner.forks",
         "planners of their own": "python_streaming_source_runner",
         "workers": "worker_daemon",
         "start": "pyspark.daemon",

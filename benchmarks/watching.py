@@ -45,7 +45,7 @@ from deploy.watch.server import Asked
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 from teacup.base.now import wall_ms
-from teacup.spark.planner_notes import PlannerNotes, ReadNotes, notes_file
+from teacup.spark.planner.notes import PlannerNotes, ReadNotes, notes_file
 
 SCRAPED_EVERY_S = 5.0
 AT_MOST = 1.02

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-
-from deploy.jobs.stopping import Stop
 
 
 def main() -> None:
@@ -14,11 +13,16 @@ def main() -> None:
 
         app()
         return
+    caught = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, caught)  # they wait for their handlers
+    from deploy.jobs.stopping import Stop
+
     try:
         stopping = Stop()
     except FileNotFoundError as error:
         sys.exit(_without_folder(error))
     with stopping as stop:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
         from deploy.cli.app import app
 
         app(obj=stop)

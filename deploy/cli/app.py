@@ -20,7 +20,7 @@ from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
 from deploy.errors import DeployError, StandbyRefused
-from deploy.jobs.stopping import Stop
+from deploy.jobs.stopping import Stop, say
 from deploy.kinds import KINDS
 from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, listed
 from teacup.spark.errors import SparkError
@@ -58,6 +58,7 @@ def teacup(
     """Joins of two Kafka streams on Spark."""
 
 
+_HANGUP = "SIGHUP: %s goes on; its file is read when it starts, so that a change needs another start"
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
 _CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
@@ -425,6 +426,7 @@ def run_job(
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched
 
+    stop.on_hangup(lambda: say(_HANGUP, job.job_name))
     kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
     with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
         if not standby:
@@ -467,6 +469,7 @@ def unjoined_of(
     from deploy.jobs.unjoined.run import run_unjoined
     from deploy.watch.lines import Lines
 
+    stop.on_hangup(lambda: say(_HANGUP, job.job_name))
     with closing(Lines(as_json=job.json_log)) as lines:
         return run_unjoined(job, lines, stop, begin)
 

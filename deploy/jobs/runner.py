@@ -59,7 +59,7 @@ from teacup.spark.conf import of_checkpoint
 from teacup.spark.crossing import crossing
 from teacup.spark.errors import NoExecutor
 from teacup.spark.java import check_java
-from teacup.spark.planner_notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
+from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
 from teacup.spark.session import Session
 
 if TYPE_CHECKING:

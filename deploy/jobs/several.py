@@ -3,9 +3,10 @@
     each     its own lock, run record, listeners, settings of the session, and fair share of the workers
     fails    the others go on. After an exit code that another try may help (`TRIED_AGAIN`) it is started again, after
              2 s, 4 s, ... a minute; one that has run for longer than a minute begins with 2 s. Else it stays down
-    reload   SIGHUP, unless a terminal is there: files are read again. What is new is started, what is gone is stopped,
-             what has changed is restarted, and what is down is started. If a file is wrong nothing changes. A job
-             whose file was renamed is new, and waits until it has stopped: it has one name and one checkpoint
+    reload   SIGHUP, unless a terminal is there (`deploy.jobs.stopping`): files are read again. What is new is started,
+             what is gone is stopped, what has changed is restarted, and what is down is started. If a file is wrong
+             nothing changes. A job whose file was renamed is new, and waits until it has stopped: it has one name and
+             one checkpoint
     stop     the first signal stops all cleanly, a second one at once
     ends     once all have ended. If Spark's JVM ends, or there are no executors for too long, all do: starting Spark
              again is for the process' supervisor
@@ -16,8 +17,6 @@ A job is the same as alone (`deploy.jobs.runner.run`), but for its host.
 from __future__ import annotations
 
 import logging
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -249,8 +248,7 @@ class Several:
         self._runs: dict[Path, _Run] = {}
         self._new: dict[Path, CommonJob] = {}
         self._started = 0
-        self._reload = threading.Event()
-        self._stopping = self._is_ready = False
+        self._reload = self._stopping = self._is_ready = False
         self._hurried_s: float | None = None
 
     def run(self) -> ExitCode:
@@ -261,11 +259,11 @@ class Several:
         for file, job in self.jobs.items():
             self._start(file, job)
         self.stop.at_once(self._hurry)
+        self.stop.on_hangup(self._hung_up)
         try:
-            with _hangups(self._reload):
-                while not self._over():
-                    time.sleep(TURN_S)
-                    self._turn()
+            while not self._over():
+                time.sleep(TURN_S)
+                self._turn()
         finally:
             self.stop.at_once(None)
         codes = [run.job.stopped if run.code is None else run.code for run in self._runs.values() if not run.gone]
@@ -284,8 +282,8 @@ class Several:
             for run in self._runs.values():
                 run.further = run.share.due_s = None
                 run.request.ask()
-        if self._reload.is_set():
-            self._reload.clear()
+        if self._reload:
+            self._reload = False
             if not self._stopping:
                 self._read_again()
         for file, run in list(self._runs.items()):
@@ -372,6 +370,9 @@ class Several:
         for job in self._new.values():
             _say(job, "is new")
 
+    def _hung_up(self) -> None:
+        self._reload = True
+
     def _hurry(self) -> None:
         self._hurried_s = time.monotonic()
         for run in self._runs.values():
@@ -381,16 +382,3 @@ class Several:
 def _say(job: CommonJob, line: str) -> None:
     with of_job(job.job_name):
         log.info("%s", line)
-
-
-@contextmanager
-def _hangups(asked: threading.Event) -> Iterator[None]:
-    """Sets the event at each SIGHUP meanwhile. If a terminal is there, it is the terminal that hangs up."""
-    if threading.current_thread() is not threading.main_thread() or sys.stdout.isatty():
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, lambda _number, _frame: asked.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)

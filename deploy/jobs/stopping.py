@@ -1,8 +1,11 @@
-"""How a job is asked to stop: SIGINT or SIGTERM, from its first moment on.
+"""How a job is asked to stop: SIGINT or SIGTERM, from its first moment on; and what SIGHUP asks for.
 
     first signal     a clean stop: nothing more is planned, the batch in progress is finished and committed, exit code
                      0. While Spark starts there is no batch: the job ends as soon as Spark has started
     second signal    stops at once: the batch in progress runs again at the next start
+    SIGHUP           of a terminal that hangs up: a clean stop, and what is printed from then on goes nowhere. Without a
+                     terminal it never ends a job: several jobs read their files again, a single one only says a line.
+                     With `nohup` it does nothing at all
 
 A terminal, `timeout` and service managers signal a process and its group, so that one request arrives several times:
 signals within a second of the first count as the same request. Standard library only, so that handlers are in place
@@ -12,18 +15,22 @@ before anything slow is imported.
 from __future__ import annotations
 
 import logging
+import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from teacup.base.scratch import ScratchFolder
+
 log = logging.getLogger("teacup")
 
 SAME_REQUEST_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STANDARD = (0, 1, 2)
+"""Input, output and error."""
 
 
 class StopRequest:
@@ -61,10 +68,13 @@ class Stop(StopRequest):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._folder = tempfile.TemporaryDirectory(prefix="teacup-")
-        super().__init__(Path(self._folder.name) / "stop")
+        self._folder = ScratchFolder("job")
+        super().__init__(self._folder.path / "stop")
         self._asked_at = 0.0
         self._before: dict[signal.Signals, object] = {}
+        self._terminals = [number for number in STANDARD if os.isatty(number)]
+        self._hung_up = False
+        self._react: Callable[[], None] | None = None
 
     def of_one(self, number: int) -> StopRequest:
         """Returns a request of its own for one of several jobs."""
@@ -72,9 +82,17 @@ class Stop(StopRequest):
         folder.mkdir()
         return StopRequest(folder / self.file.name)
 
+    def on_hangup(self, react: Callable[[], None]) -> None:
+        """Sets what SIGHUP does without a terminal, within the handler; called at once if there was one already."""
+        self._react = react
+        if self._hung_up:
+            react()
+
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # only there can handlers be set
             self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` sets it
+                self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hangs_up)
         return self
 
     def __exit__(
@@ -82,20 +100,31 @@ class Stop(StopRequest):
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what it was before
-        self._folder.cleanup()
+        self._folder.close()
+
+    def _hangs_up(self, number: int, frame: FrameType | None) -> None:
+        self._hung_up = True
+        if self._terminals:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for terminal in self._terminals:
+                os.dup2(nowhere, terminal)  # a line that nobody sees must not end a batch
+            os.close(nowhere)
+            self._signalled(number, frame)
+        elif self._react is not None:
+            self._react()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         now_s = self._clock()
         if not self.asked:
             self._asked_at = now_s
             self.ask()
-            _say("%s: finishes the batch and stops", signal.Signals(number).name)
+            say("%s: finishes the batch and stops", signal.Signals(number).name)
         elif now_s - self._asked_at > SAME_REQUEST_S:
-            _say("stops at once; the batch in progress runs again at the next start")
+            say("stops at once; the batch in progress runs again at the next start")
             if not self.hurry():
                 raise KeyboardInterrupt
 
 
-def _say(line: str, *values: str) -> None:
+def say(line: str, *values: str) -> None:
     """Logs from a thread: the signal may have interrupted a log line that is being written."""
     threading.Thread(target=log.info, args=(line, *values), daemon=True).start()

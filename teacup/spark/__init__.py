@@ -8,8 +8,7 @@ conf.py           Spark properties of a job (pure)
 crossing.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
 errors.py         what starting or keeping Spark refuses or gives up (pure)
 java.py           this machine's Java, and Spark's JVM as a process of ours
-planner_forks.py  planners of several queries, forked from one process
-planner_notes.py  what the process that plans tells the driver beside plans: what it waits for
+planner/          the process that plans the batches of a query
 session.py        the Spark session of a job
 stream_reader.py  `StreamReader`: what every streaming reader does, whatever it plans, and its data source class
 task.py           which attempt of which task of which batch a worker carries out

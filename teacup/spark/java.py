@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING
 
 from teacup.base.cache import cache_folders, cached
 from teacup.base.logs import logs_json
+from teacup.base.scratch import ScratchFolder
 from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, MissingTool
 
@@ -211,8 +212,8 @@ class Jvm:
         """Starts a JVM with these Spark properties."""
         from pyspark.find_spark_home import _find_spark_home
 
-        self._folder = tempfile.TemporaryDirectory(prefix="teacup-jvm-")
-        self._address = Path(self._folder.name) / "address"
+        self._folder = ScratchFolder("jvm")
+        self._address = self._folder.path / "address"
         command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
         for key, value in properties.items():
             command += ["--conf", f"{key}={value}"]
@@ -288,7 +289,7 @@ class Jvm:
         if self._shown.is_alive():
             self._shown.join(within_s)
         self._process.stderr.close()
-        self._folder.cleanup()
+        self._folder.close()
 
     def _kill(self) -> None:
         """Kills it, with the programs that `spark-submit` runs first."""

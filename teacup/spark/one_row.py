@@ -7,7 +7,6 @@ For the archive of its classes (`teacup.spark.class_archive`), and for a process
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
+
+from teacup.base.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,10 +30,10 @@ def carry_out(spark: SparkSession, stopped: Callable[[], bool] = lambda: False) 
     """Carries the stream out, with a checkpoint that is removed again; ends before that if it is to stop."""
     spark.dataSource.register(_OneRow)
     rows = spark.readStream.format(_OneRow.name()).load().mapInArrow(lambda batches: batches, "value bigint")
-    with tempfile.TemporaryDirectory(prefix="teacup-one-row-") as checkpoint:
+    with ScratchFolder("one-row") as checkpoint:
         query = (
             rows.writeStream.foreachBatch(_collect)
-            .option("checkpointLocation", checkpoint)
+            .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()
         )

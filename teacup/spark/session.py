@@ -26,7 +26,7 @@ from teacup.spark.cluster.executors import Executors, ExecutorWatch
 from teacup.spark.cluster.master import check_master
 from teacup.spark.errors import JvmEnded, MasterUnreachable, SessionRefused, StartFailed
 from teacup.spark.java import Jvm, archive_options, temporary_folder, use_spark_home
-from teacup.spark.planner_forks import PlannerForks
+from teacup.spark.planner.forks import PlannerForks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

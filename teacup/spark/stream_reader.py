@@ -10,6 +10,8 @@
     read            on an executor: what the stage makes of them
     stop            closes connections
 
+Whatever it does, its process ends once its connection to the JVM is closed (`teacup.spark.planner.connection`).
+
 Errors of ours leave it with their mark (`teacup.spark.crossing`).
 
 A planning error that may pass *holds* the reader: it plans again every second, says why every ten, with for how long
@@ -28,14 +30,12 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +52,8 @@ from teacup.base.process import jobs_together, use_arrow_without_pandas
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
 from teacup.spark.crossing import crossing, crossing_rows
-from teacup.spark.planner_notes import BROKERS, AllRead, PlannerNotes, notes_file
+from teacup.spark.planner.connection import end_with_connection
+from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNotes, notes_file
 from teacup.spark.task import batch_of_task
 from teacup.spark.turns import turns
 
@@ -261,16 +262,6 @@ class SparkTask(InputPartition):
         self.whole = whole
 
 
-def end_quietly_when_cut_off() -> None:
-    """Makes an uncaught error of a closed connection end this process without a line; others are reported as before."""
-    sys.excepthook = _report
-
-
-def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if not isinstance(error, ConnectionError | EOFError):
-        sys.__excepthook__(kind, error, trace)
-
-
 def pickled(stage: PartitionStage) -> bytes:
     """Pickles a stage: only the executors' workers need what it imports, not the processes in which Spark plans."""
     return bytes(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
@@ -295,7 +286,7 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], Stream
             return columns
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            end_quietly_when_cut_off()
+            end_with_connection()
             log_like_the_driver()
             use_arrow_without_pandas()
             return MadeWhenAsked(makes_reader)

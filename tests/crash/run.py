@@ -73,12 +73,15 @@ class Run:
         self._reader = CommittedReader(self.broker.bootstrap, self._read, PARTITIONS)
         self._process: JobProcess | None = None
         try:
-            self._process = self._start()
-            self.job.feed()
-            self._await_all()
+            self._begin()
         except BaseException:
             self.close()
             raise
+
+    def _begin(self) -> None:
+        self._process = self._start()
+        self.job.feed()
+        self._await_all()
 
     def run(self, scenario: Scenario) -> None:
         """One fault, and everything after it: all rows of the chunk are written. Whatever fails closes the run."""
@@ -130,13 +133,20 @@ class Run:
         return self._process
 
     def _start(self) -> JobProcess:
+        with environment(self.surroundings()):
+            return JobProcess(self.folder, self.content())
+
+    def content(self) -> dict[str, Any]:
+        """Of the job file."""
         job = {**self.job.document(), "spark": {"master": self.master}}
         for key, value in self.changes.items():
             inner = job.get(key)
             job[key] = {**inner, **value} if isinstance(inner, dict) else value
-        more = {**self.job.environment(), "TEACUP_FAILPOINTS": str(self.points), **self.environment}
-        with environment(more):
-            return JobProcess(self.folder, job)
+        return job
+
+    def surroundings(self) -> dict[str, str]:
+        """Of the job's process: environment variables."""
+        return {**self.job.environment(), "TEACUP_FAILPOINTS": str(self.points), **self.environment}
 
     def _reached(self) -> int:
         """The pid of the process that is halted at the point."""

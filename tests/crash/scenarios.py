@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from teacup.kafka.delivery.failpoints import FAILPOINTS
 from tests.crash.places import PLACES
@@ -83,11 +84,14 @@ def every_with_standby() -> list[Scenario]:
     ]
 
 
-def drawn(seed: int, count: int, among: Sequence[Scenario] | None = None) -> Iterator[Scenario]:
+T = TypeVar("T")
+
+
+def drawn(seed: int, count: int, among: Sequence[T]) -> Iterator[T]:
     """`count` scenarios: the whole matrix in an order of the seed's, again and again."""
     numbers = random.Random(seed)
     while count > 0:
-        order = every() if among is None else [*among]
+        order = [*among]
         numbers.shuffle(order)
         yield from order[:count]
         count -= len(order)

@@ -90,7 +90,7 @@ def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceS
 
     found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
     rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, SUMMARY_SCHEMA)
-    return summaries_of(rows, DeliveredBatch[SliceSummary])
+    return summaries_of(rows, DeliveredBatch[SliceSummary], nothing_planned=lambda: False)
 
 
 def pieces_of(output: Mapping[int, tuple[int, int]]) -> list[Piece]:

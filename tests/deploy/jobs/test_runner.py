@@ -20,7 +20,7 @@ from teacup.base.errors import ExitCode
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.spark.cluster.executors import Executors
-from teacup.spark.planner_notes import BROKERS, PlannerNote
+from teacup.spark.planner.notes import BROKERS, PlannerNote
 
 
 def progress(batch_id: int, end: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -99,8 +99,8 @@ class Process:
         return self.code
 
     def reload(self) -> None:
-        self.several._reload.set()
-        self.until(lambda: not self.several._reload.is_set())
+        self.several._hung_up()
+        self.until(lambda: not self.several._reload)
 
 
 @pytest.fixture(autouse=True)

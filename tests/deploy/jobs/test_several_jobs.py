@@ -86,7 +86,7 @@ def jobs(tmp_path: Path, kafka: dict[str, str], topic_factory: TopicFactory) -> 
 def planners(process: JobProcess) -> list[psutil.Process]:
     """The processes that plan batches, one for each query: forks of one server."""
     children = psutil.Process(process.process.pid).children()
-    (server,) = [one for one in children if any("planner_forks" in part for part in one.cmdline())]
+    (server,) = [one for one in children if any("planner.forks" in part for part in one.cmdline())]
     return server.children()
 
 

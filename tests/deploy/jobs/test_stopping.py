@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -49,6 +52,57 @@ def test_a_second_signal_later_stops_at_once() -> None:
         stop.at_once(None)
         with pytest.raises(KeyboardInterrupt):
             send(signal.SIGINT)
+
+
+def test_without_a_terminal_a_hangup_is_a_request_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that comes before anybody knows what it asks for; it stops nothing."""
+    monkeypatch.setattr(os, "isatty", lambda number: False)
+    calls: list[int] = []
+    with Stop() as stop:
+        send(signal.SIGHUP)
+        stop.on_hangup(lambda: calls.append(1))
+        assert calls == [1]
+
+        send(signal.SIGHUP)
+
+        assert calls == [1, 1]
+        assert not stop.asked
+
+
+ON_A_TERMINAL = """
+import signal
+from deploy.jobs.stopping import Stop
+with Stop() as stop:
+    stop.on_hangup(lambda: exit(3))
+    print("ready", flush=True)
+    while not stop.asked:
+        signal.pause()
+    print("nobody reads this", flush=True)
+"""
+
+
+def test_a_terminal_that_hangs_up_stops_a_job_cleanly() -> None:
+    """What it prints then is no error: a batch ends with a line."""
+    terminal, job_side = pty.openpty()
+    job = subprocess.Popen(
+        [sys.executable, "-c", ON_A_TERMINAL], stdout=job_side, stderr=job_side, start_new_session=True
+    )
+    os.close(job_side)
+    assert os.read(terminal, 5) == b"ready"
+    os.close(terminal)
+    job.send_signal(signal.SIGHUP)
+
+    assert job.wait(30) == 0
+
+
+def test_with_nohup_a_hangup_does_nothing() -> None:
+    """It is ignored, as before."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stop():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_handlers_are_put_back() -> None:

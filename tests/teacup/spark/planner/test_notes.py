@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from teacup.spark.crossing import TaskRun, restarts, retries
-from teacup.spark.planner_notes import WRITE_EVERY_S, PlannerNote, PlannerNotes, ReadNotes, notes_file
+from teacup.spark.planner.notes import WRITE_EVERY_S, PlannerNote, PlannerNotes, ReadNotes, notes_file
 
 
 class Ticking:

@@ -7,8 +7,8 @@ Arrow and of our code, take 3 GB. So the program is a script, which passes the s
     JVM --starts--> script --the environment, standard output and error--> server --fork--> planner --connects--> JVM
 
 The script ends at once. Spark's own daemons, which look at each new query, it starts with what their forks need already
-imported; any other module as Python would. The planner is what Spark would have started: it
-ends when its connection to the JVM does. The server ends when its standard input does.
+imported; any other module as Python would. The planner is what Spark would have started: it ends when its connection to
+the JVM does. The server ends when its standard input does.
 
 Only for a session with several queries, on one machine: a planner of its own starts no slower.
 """
@@ -26,7 +26,7 @@ _NEEDED = (
     *("joins.plan.source", "joins.streaming", "dedup.topic.source", "joins.lookup.feed.source"),
 )
 _SCRIPT = """#!/bin/sh
-# Starts what Spark asks Python for; planners are forked: see teacup/spark/planner_forks.py
+# Starts what Spark asks Python for; planners are forked: see teacup/spark/planner/forks.py
 case "$2" in
 {runner}) exec "{python}" -I -S "{file}" "{address}" ;;
 pyspark.daemon) exec "{python}" -m {module} "$2" "$3" ;;
@@ -42,11 +42,11 @@ class PlannerForks:
         """Starts it."""
         # Not at the top: the script's own process imports as little as possible.
         import subprocess
-        import tempfile
-        from pathlib import Path
 
-        self._folder = tempfile.TemporaryDirectory(prefix="teacup-planners-")
-        address, script = Path(self._folder.name) / "socket", Path(self._folder.name) / "python"
+        from teacup.base.scratch import ScratchFolder
+
+        self._folder = ScratchFolder("planners")
+        address, script = self._folder.path / "socket", self._folder.path / "python"
         places = {"python": sys.executable, "file": __file__, "module": __name__, "address": address, "runner": _RUNNER}
         script.write_text(_SCRIPT.format(**places))
         script.chmod(0o700)
@@ -60,7 +60,7 @@ class PlannerForks:
         assert self._server.stdin is not None
         self._server.stdin.close()
         self._server.wait()
-        self._folder.cleanup()
+        self._folder.close()
 
 
 def ask(address: str) -> None:
