@@ -73,6 +73,7 @@ class StoppedRun:
         self._temporary = self.folder / "tmp"
         self._temporary.mkdir(parents=True)
         self._process: JobProcess | None = None
+        self._said_before = 0  # the length of its log when the signal came
         self._members: list[Member] = []
         try:
             for number, kind in enumerate(KINDS[self.kind]):
@@ -218,6 +219,7 @@ class StoppedRun:
     def _signal(self, process: JobProcess, name: str) -> None:
         """A terminal signals the process and its group; an operator the process."""
         number, pid = getattr(signal, f"SIG{name}"), process.process.pid
+        self._said_before = len(process.errors.read_text())
         with suppress(ProcessLookupError):
             (os.killpg if name in ("INT", "HUP") else os.kill)(pid, number)
 
@@ -225,8 +227,8 @@ class StoppedRun:
         code = process.ended()
         if code != expected and not (may_be_late and code == ExitCode.DONE):
             raise self._violation(f"exit code {code}, and not {expected}: {process.logged()}")
-        if code == ExitCode.DONE and "Traceback" in process.logged():
-            raise self._violation(f"there is a traceback: {process.logged()}")
+        if code == ExitCode.DONE and "Traceback" in (after := process.errors.read_text()[self._said_before :]):
+            raise self._violation(f"there is a traceback after the signal: {after}")
         deadline = time.monotonic() + GONE_WITHIN_S
         while left := self._left():
             if time.monotonic() > deadline:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -105,6 +107,7 @@ def test_a_stop_before_anything_is_planned_is_no_dead_end(here, window_job, kafk
     left, _ = fill(kafka, content)
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
+    (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     (offsets / "0").write_text('v1\n{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}\n{}')
 
     assert here.run(content).code == ExitCode.DONE
