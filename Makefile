@@ -52,7 +52,7 @@ test: broker-jars browser redis prometheus ## all tests but the slow ones, on a 
 mutations: broker-jars redis prometheus ## takes safeguards out one at a time: a test must fail each time (ONLY=expiry)
 	@$(BIN)/python -m tests.mutations $(if $(ONLY),--only "$(ONLY)")
 
-crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder, STANDBY=1): 15 s a fault
+crash: broker-jars ## the long crash matrix (RUNS=200, SEED=7 repeats a run, JOBS=2 side by side, KIND=feeder, KIND=stops, STANDBY=1): 15 s a fault
 	@$(BIN)/python -m tests.crash.matrix --runs $(or $(RUNS),200) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(KIND),--kind $(KIND)) $(if $(STANDBY),--standby)
 
 clocks: broker-jars redis ## each clock of a lookup join's chain takes each step: two hours (`make soak` takes one step of each)

@@ -68,11 +68,9 @@ def histories(stops: Iterable[Stop], length: int) -> list[tuple[Stop, ...]]:
     ]
 
 
-SHORT = (
-    Stop("shuffled-join", "planning", "TERM"),
-    Stop("shuffled-join", "holds", "KILL"),
-)
-"""What once ended a checkpoint, and what left a process behind."""
+ENDED_ITS_CHECKPOINT = Stop("shuffled-join", "planning", "TERM")
+LEFT_A_PROCESS = Stop("shuffled-join", "holds", "KILL")
+"""As it once was."""
 
 
 def moment(seed: int, number: int, most_s: float) -> float:

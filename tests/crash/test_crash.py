@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from deploy.dev.broker.broker import Broker
+from tests.crash import stops
 from tests.crash.run import Run, Violation, receipts_ignored
 from tests.crash.scenarios import KILLS, SHORT, SHORT_OF_OTHERS, SHORT_ON_A_CLUSTER, Scenario, drawn, every
+from tests.crash.stopped import StoppedRun
 
 AFTER_COMMIT = Scenario("worker", "kill", "after_commit")
 
@@ -50,6 +53,26 @@ def test_the_other_jobs_lose_and_duplicate_nothing(own_broker: Broker, tmp_path:
     for scenario in SHORT_OF_OTHERS[kind]:
         run.run(scenario)
     run.finish()
+
+
+@pytest.mark.parametrize(
+    "stop", [stops.SHORT[0], *(pytest.param(one, marks=pytest.mark.slow) for one in stops.SHORT[1:])]
+)
+def test_a_job_is_stopped_in_any_phase_and_goes_on(own_broker: Broker, tmp_path: Path, stop: stops.Stop) -> None:
+    """What once ended the checkpoint, and what once left a process behind."""
+    run = StoppedRun(own_broker, tmp_path, seed=6, kind=stop.kind)
+    run.run(stop)
+    run.finish()
+
+
+def test_every_stop_is_drawn_once_before_any_comes_twice() -> None:
+    """By kind of job, as they are carried out."""
+    every_stop = stops.every_stop()
+
+    found = stops.histories(drawn(5, len(every_stop), every_stop), 6)
+
+    assert sorted(map(str, chain.from_iterable(found))) == sorted(map(str, every_stop))
+    assert all(len(history) <= 6 and len({stop.kind for stop in history}) == 1 for history in found)
 
 
 DOUBLED = r"[1-9]\d* rows too many|too many \[\(|twice \['"
