@@ -12,7 +12,7 @@
 Spark commits a batch only after all its summaries have arrived. Every error becomes one line and an exit code.
 
 A stop ends a job that runs for ever with 0. One that is to read all (`trigger: available_now`) is done only if its
-planner has said so (`teacup.spark.planner_notes.AllRead`); otherwise it ends as stopped, and says what is left.
+planner has said so (`teacup.spark.planner.notes.AllRead`); otherwise it ends as stopped, and says what is left.
 """
 
 from __future__ import annotations
