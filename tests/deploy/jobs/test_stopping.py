@@ -8,11 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop
 from tests.support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _not_ignored() -> Iterator[None]:
+    """Also if the tests are run with `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def send(number: int) -> None:
@@ -97,12 +106,10 @@ def test_a_terminal_that_hangs_up_stops_a_job_cleanly() -> None:
 
 def test_with_nohup_a_hangup_does_nothing() -> None:
     """It is ignored, as before."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with Stop():
-            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with Stop():
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def test_handlers_are_put_back() -> None:
