@@ -15,7 +15,7 @@ from teacup.spark.planner.connection import to_jvm
 
 PLANNER = """
 import os, socket, sys, time
-from teacup.spark import connection
+from teacup.spark.planner import connection
 connection.ENDS_WITHIN_S = 0.2
 port, path = os.environ.get(connection._PORT), os.environ.get(connection._PATH)
 family, address = (socket.AF_INET, ("127.0.0.1", int(port))) if port else (socket.AF_UNIX, path)
@@ -38,6 +38,7 @@ def test_a_planner_that_waits_within_a_call_ends_with_its_connection(
     with socket.socket(family) as jvm:
         jvm.bind(address)
         jvm.listen()
+        jvm.settimeout(60)
         at = jvm.getsockname()
         named = {"PYTHON_WORKER_FACTORY_PORT": str(at[1])} if isinstance(at, tuple) else {_PATH: at}
         planner = subprocess.Popen([sys.executable, "-c", PLANNER], env={**os.environ, **named})
