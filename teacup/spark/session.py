@@ -151,7 +151,7 @@ class Session:
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
         """Stops Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
         if self._warming is not None and self._warming.is_alive():
-            if self.executors().count == 0:
+            if (self._jvm is None or self._jvm.runs) and self.executors().count == 0:
                 self.spark.sparkContext.cancelAllJobs()  # they would wait for ever
             self._warming.join(within_s)  # its tasks would report the end of Spark as errors
         if self._spark is not None and (self._jvm is None or self._jvm.runs):

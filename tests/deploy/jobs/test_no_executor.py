@@ -103,7 +103,7 @@ def test_a_job_goes_on_with_cores_that_come_and_ends_when_a_new_master_does_not_
             spark=of_cluster(cluster),
             trigger={"every": "0s"},
             metrics={"port": 0},
-            wait_for_executors="40s",
+            wait_for_executors="90s",
         )
         fill(kafka, content, 10)
         process = JobProcess(tmp_path, content)
