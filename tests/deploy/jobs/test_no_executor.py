@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import sys
 import time
 import urllib.request
 from http import HTTPStatus
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from deploy.check.findings import Level
 from deploy.check.machine import of_cores
@@ -23,10 +21,9 @@ from teacup.spark.cluster.executors import Executors, Missing
 from teacup.spark.errors import NoExecutor
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.deploy.jobs.processes import ready
-from tests.support.jobprocess import JobProcess, records, uncommitted
+from tests.support.jobprocess import JobProcess, uncommitted
 from tests.support.standalone import Standalone
 
-TEACUP_RUN = (sys.executable, "-m", "deploy.cli", "run")
 STOPS_WITHIN_S = 15.0  # on a machine with other work; without a fix it is for ever
 
 
@@ -46,11 +43,6 @@ def shown(process: JobProcess, what: str) -> str:
     assert found is not None
     with urllib.request.urlopen(f"{found[1]}/{what}", timeout=30) as answer:
         return str(answer.read().decode())
-
-
-def logged(process: JobProcess) -> list[dict[str, Any]]:
-    """The lines of its log."""
-    return [json.loads(line) for line in process.logged().splitlines() if line.startswith("{")]
 
 
 def unexpected(process: JobProcess) -> list[str]:
@@ -93,39 +85,6 @@ def test_a_job_without_free_cores_says_so_stops_at_once_and_ends_after_its_limit
 
 
 @pytest.mark.slow
-def test_a_job_goes_on_with_cores_that_come_and_ends_when_a_new_master_does_not_know_it(
-    kafka: dict[str, str], window_job: Any, tmp_path: Path
-) -> None:
-    """The new master kills its executors, and the application never registers again: a new start does."""
-    with Standalone(tmp_path, cores=1) as cluster:
-        content = window_job(
-            2,
-            spark=of_cluster(cluster),
-            trigger={"every": "0s"},
-            metrics={"port": 0},
-            wait_for_executors="90s",
-        )
-        fill(kafka, content, 10)
-        process = JobProcess(tmp_path, content)
-        process.until(lambda: lacks(process), "/readyz says that there is no executor")
-        process.until(lambda: "no executor since" in process.logged(), "the log says so")
-        cluster.add(2)
-        process.until(lambda: process.lines, "a batch")
-        process.until(lambda: ready(process)[0] == HTTPStatus.OK, "/readyz is 200")
-        assert "there again" in process.logged()
-        cluster.restart_master()
-        process.until(lambda: lacks(process), "/readyz says that there is no executor again")
-        fill(kafka, content, 10, START_MS + 3_600_000)
-
-        assert process.ended() == ExitCode.UNREACHABLE, process.logged()
-        assert "no executor since" in process.error()
-        assert "StackOverflowError" not in process.logged()
-        again = JobProcess(tmp_path, {**content, "trigger": "available_now"})
-        assert again.ended() == ExitCode.DONE, again.logged()
-    assert len(records(kafka, content["output"]["topic"])) == 2 * 10
-
-
-@pytest.mark.slow
 def test_a_job_that_lost_its_master_in_a_batch_stops_at_the_first_signal(
     kafka: dict[str, str], window_job: Any, tmp_path: Path
 ) -> None:
@@ -143,30 +102,6 @@ def test_a_job_that_lost_its_master_in_a_batch_stops_at_the_first_signal(
         code, took_s = process.stop(), time.monotonic() - began_s
 
     assert (code, took_s < STOPS_WITHIN_S) == (ExitCode.DONE, True), (took_s, process.logged())
-    assert "StackOverflowError" not in process.logged()
-
-
-@pytest.mark.slow
-def test_several_jobs_without_executors_each_say_so_and_their_process_ends(
-    kafka: dict[str, str], window_job: Any, tmp_path: Path
-) -> None:
-    """Another try in the same session would have no executors, either."""
-    folder = tmp_path / "jobs"
-    folder.mkdir()
-    with Standalone(tmp_path, cores=1) as cluster:
-        names = []
-        for limit_s in (25, 60):
-            content = window_job(
-                2, spark=of_cluster(cluster), trigger={"every": "0s"}, wait_for_executors=f"{limit_s}s"
-            )
-            content["checkpoint"] = str(tmp_path / content["name"])
-            (folder / f"{content['name']}.yaml").write_text(yaml.safe_dump({**content, "log": "json"}))
-            names.append(content["name"])
-        process = JobProcess(tmp_path, {}, [*TEACUP_RUN, str(folder), "--set", "metrics=null"])
-        assert process.ended() == ExitCode.UNREACHABLE, process.logged()
-
-    said_by = {line["job"] for line in logged(process) if line["message"].startswith("no executor since")}
-    assert said_by == {*names}
 
 
 def test_a_job_that_would_take_all_cores_of_a_cluster_is_warned_of() -> None:
