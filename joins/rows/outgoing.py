@@ -19,7 +19,7 @@ import polars as pl
 
 from joins.rows.frames import I64, column_bytes
 from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT, TIME, TOPIC
-from teacup.kafka.records.limits import Headers, TopicLimits, shortened
+from teacup.kafka.records.limits import FIRST_STAMP_MS, Headers, TopicLimits, shortened
 from teacup.kafka.write.templates import (
     Form,
     HeaderPlan,
@@ -99,14 +99,15 @@ class Outgoing:
     def restamped(self, limits: TopicLimits, now_ms: int) -> Outgoing:
         """Returns the records with times that the topic accepts; other times go into a header."""
         earliest, latest = limits.span(now_ms)
-        fits = (self.times >= earliest) & (self.times <= latest)
-        if fits.sum() == len(self):
+        near = self.times
+        if ((near >= earliest) & (near <= latest)).sum() == len(self):
             return self
-        fits = fits.fill_null(value=False)
+        near = near.set(near == 0, FIRST_STAMP_MS)
+        fits = ((near >= earliest) & (near <= latest)).fill_null(value=False)
         stamp, moved = f"{self.time} or now", f"{self.time} is moved"
         rows = self.rows.with_columns(
-            pl.when(fits).then(self.times).otherwise(now_ms).cast(pl.Int64).alias(stamp),
-            (~fits & self.times.is_not_null()).alias(moved),
+            pl.when(fits).then(near).otherwise(now_ms).cast(pl.Int64).alias(stamp),
+            ((~fits | (near != self.times)) & near.is_not_null()).alias(moved),
         )
         own_time = TextHeader(TIME, (TextPiece(column=self.time, form=Form.NUMBER),), where=moved)
         return replace(self, rows=rows, plan=(*self.plan, own_time), time=stamp)

@@ -1,12 +1,13 @@
 """What a topic accepts, and what happens to a record that it would refuse. Pure.
 
     a timestamp outside the topic's limits       replaced by now; the header `teacup.time` holds the record's own time
+    the time 0                                   replaced by 1 ms, with the header: librdkafka takes 0 for now
     a copy larger than the topic's limit         sent without its value, then its own headers, then its key, until it
                                                  fits; `teacup.omitted` names what is missing, the position where it is
 
 The brokers compare a timestamp with their own clock when the record arrives, which is later than here, and their clock
 may differ: a time within a minute of a limit counts as outside. Time limits do not apply to a topic that its brokers
-stamp (`LogAppendTime`). A time of 0 cannot be produced, because librdkafka takes it for now.
+stamp (`LogAppendTime`).
 
 The size limit is one of record batches. A record is compared with it as a batch of its own, and the producer's
 `batch.size` keeps larger batches below it (`teacup.kafka.write.topic_limits`). A compressed batch counts with its
@@ -30,6 +31,8 @@ from teacup.kafka.errors import RecordTooLarge
 from teacup.kafka.headers import OMITTED, PREFIX, TIME
 
 MARGIN_MS = 60_000
+FIRST_STAMP_MS = 1
+"""The smallest timestamp that can be produced."""
 BATCH_OVERHEAD = 61
 OURS_AT_MOST = 1_024
 """The most that our own headers, and the framing of a record and its batch, ever take."""
@@ -90,7 +93,7 @@ class TopicLimits:
             UNLIMITED_MS if limit is None else limit - min(MARGIN_MS, limit // 2)
             for limit in (self.before_ms, self.after_ms)
         )
-        return max(now_ms - before, 1), now_ms + after
+        return max(now_ms - before, FIRST_STAMP_MS), now_ms + after
 
     def _compressed(self, key: Any, value: Any, headers: Headers | None) -> int:
         if self.codec is None:
@@ -132,11 +135,9 @@ def restamped(
     """Returns timestamps that the topic accepts, and headers with the times that were replaced; None: no time."""
     kept, annotated = [], list(headers)
     for i, time in enumerate(times):
-        if time is not None and limits.keeps(time, time, now_ms):
-            kept.append(time)
-            continue
-        kept.append(now_ms)
-        if time is not None:
+        near = FIRST_STAMP_MS if time == 0 else time
+        kept.append(near if near is not None and limits.keeps(near, near, now_ms) else now_ms)
+        if time is not None and kept[i] != time:
             annotated[i] = [*(headers[i] or ()), (TIME, str(time))]
     return kept, annotated
 

@@ -126,7 +126,7 @@ class TopicWriter:
 
             keys, values   binary or strings
             headers        list<struct<key, value>> as from `RangeReader`, or lists of (key, value); null: no headers
-            timestamps     int64 milliseconds; null: now
+            timestamps     int64 milliseconds; null, and 0: now (`teacup.kafka.records.limits`)
             partitions     int32; null: chosen by the partitioner (murmur2 of the key, as in the Java client)
 
         Values and headers may also be made of texts (`teacup.kafka.write.templates`).

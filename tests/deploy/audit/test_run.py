@@ -82,6 +82,23 @@ def test_a_job_is_clean_and_each_injected_fault_is_found_and_named(kafka, job, h
     assert "wrong side topic" in (tmp_path / "report.html").read_text()
 
 
+def test_a_record_of_the_time_0_has_a_row_of_that_time_and_not_of_now(kafka, job, here, audited):
+    """As near as Kafka's clients can write it: a job that reads the output by Kafka's time joins it as it should."""
+    content = job(1)
+    content["left"] |= {"time": "$.at"}
+    produce(kafka, content["left"]["topic"], [Put(0, b"k", START_MS, b'{"at": %d}' % at) for at in (0, 1)])
+
+    assert here.run(content).code == ExitCode.DONE
+
+    out = records(kafka, content["output"]["topic"])
+    assert [json.loads(row["value"])["left"]["time"] for row in out] == [0, 1]
+    assert [row["time"] for row in out] == [1, 1]
+    assert [row["headers"].get("teacup.time") for row in out] == ["0", None]
+    assert [copy["time"] for copy in records(kafka, content["topics"]["unmatched"])] == [1, 1]
+    found = audited(content, 0, END_MS)
+    assert found.clean, [*found.lines()]
+
+
 def one_of_each(number, record):
     match number:
         case 3:

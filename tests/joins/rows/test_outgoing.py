@@ -11,7 +11,7 @@ from teacup.kafka.records.limits import TopicLimits, limits_from, record_bytes, 
 from teacup.kafka.write.templates import Form, ListedHeaders, TextHeader, TextPiece, listed
 
 NOW_MS = 1_700_000_000_000
-TIMES = st.lists(st.none() | st.integers(NOW_MS - 200_000, NOW_MS + 200_000), min_size=1, max_size=8)
+TIMES = st.lists(st.none() | st.just(0) | st.integers(NOW_MS - 200_000, NOW_MS + 200_000), min_size=1, max_size=8)
 
 
 def outgoing(times: list[int | None], values: list[str]) -> Outgoing:
@@ -24,17 +24,18 @@ def outgoing(times: list[int | None], values: list[str]) -> Outgoing:
     return Outgoing(rows, "key", value, (ListedHeaders("own"), TextHeader("teacup.left", (TextPiece("0:1"),))), "at")
 
 
-def limits(size: int = 1_000_000) -> TopicLimits:
-    return TopicLimits("out", size, 1_000_000, before_ms=100_000, after_ms=100_000)
+def limits(size: int = 1_000_000, before_ms: int | None = 100_000) -> TopicLimits:
+    return TopicLimits("out", size, 1_000_000, before_ms=before_ms, after_ms=100_000)
 
 
-@given(TIMES)
-def test_times_are_those_that_the_topic_accepts(times: list[int | None]) -> None:
+@given(TIMES, st.sampled_from([100_000, None]))
+def test_times_are_those_that_the_topic_accepts(times: list[int | None], before_ms: int | None) -> None:
     """The same as one by one, and again for the next topic."""
     out = outgoing(times, ["v"] * len(times))
-    kept, headers = restamped(times, out.headers.to_list(), limits(), NOW_MS)
+    topic = limits(before_ms=before_ms)
+    kept, headers = restamped(times, out.headers.to_list(), topic, NOW_MS)
 
-    changed = out.restamped(limits(), NOW_MS)
+    changed = out.restamped(topic, NOW_MS)
     later = changed.restamped(limits(), NOW_MS + 500_000)
 
     assert (changed.times.to_list(), changed.headers.to_list()) == (kept, headers)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from teacup.base.now import wall_ms
@@ -157,13 +157,33 @@ def test_whatever_the_time_of_a_record_a_broker_takes_what_was_restamped(
         assert [row["timestamp"] for row in rows] == [now_ms] * len(times)
 
 
+def test_the_time_0_is_written_as_the_nearest_one_and_not_as_now(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """As librdkafka would, so that a job which joins by Kafka's time would take the record for new."""
+    topic = topic_factory()
+    stamps, own = restamped([0, 1], [None, None], limits_of(kafka, [topic])[topic], wall_ms())
+    writer = TopicWriter(kafka)
+
+    writer.write(topic, None, [b"v", b"v"], own, stamps)
+    writer.flush()
+
+    rows = next(RangeReader(topic, kafka).read(0, 0, 2)).to_pylist()
+    assert [row["timestamp"] for row in rows] == [1, 1]
+    assert own == [[(TIME, "0")], None]
+
+
+@example(0, UNLIMITED_MS, 0)
+@example(0, NOW_MS, 0)
 @given(st.integers(EARLIEST_MS, LATEST_MS), st.integers(0, UNLIMITED_MS), st.integers(0, UNLIMITED_MS))
 def test_a_time_that_is_kept_lies_within_the_limits(time_ms: int, before: int, after: int) -> None:
     """If it is not kept, the header has it."""
-    (stamp,), (own,) = restamped([time_ms], [None], limits(before_ms=before, after_ms=after), NOW_MS)
+    found = limits(before_ms=before, after_ms=after)
+    (stamp,), (own,) = restamped([time_ms], [None], found, NOW_MS)
 
+    instead = 1 if time_ms == 0 and found.keeps(1, 1, NOW_MS) else NOW_MS
     assert NOW_MS - before <= stamp <= NOW_MS + after
-    assert stamp == time_ms or (stamp, own) == (NOW_MS, [(TIME, str(time_ms))])
+    assert stamp == time_ms or (stamp, own) == (instead, [(TIME, str(time_ms))])
 
 
 @given(records, st.integers(200, 1_000))
