@@ -42,6 +42,7 @@ from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.listener import About
 from deploy.watch.metrics import Metrics, metrics_routes
 from deploy.watch.server import Asked
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 from teacup.base.now import wall_ms
@@ -169,7 +170,8 @@ def by_parts(every_ms: int) -> None:
     summaries = []
     for number in range(PARTITIONS):
         summary = BucketSummary(number, 7, PARTITIONS, watermark_ms=times, newest_ms=times, restored="memory")
-        summary.slowest, summary.rows = {"left": 0, "right": 0}, {"matched": 75, "unmatched": 25, "unjoined": 20}
+        of = {number: RangeFacts(100, at_ms)}
+        summary.facts, summary.rows = BucketFacts(of, of), {"matched": 75, "unmatched": 25, "unjoined": 20}
         summary.reasons = {"no_candidate": 25, "expired": 20}
         summary.seconds = dict.fromkeys(("fetch", "index", "match"), 0.01)
         summaries.append(DeliveredBatch(summary, {"live": 100}, (), 0, seconds={"produce": 0.01, "commit": 0.01}))

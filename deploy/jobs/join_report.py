@@ -15,6 +15,7 @@ from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, Refused, check_whole
 from deploy.watch import measures
 from deploy.watch.measures import Effort, Measured
+from joins.batch.stragglers import holders, stragglers
 from joins.batch.waits import BatchWaits
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
@@ -27,6 +28,8 @@ T = TypeVar("T")
 SIDES = ("left", "right")
 RANGES = 3
 """How many deleted ranges a warning names."""
+NO_ONE = -1
+"""In place of a partition, as a metric cannot be taken back."""
 ENOUGH = 1_000
 """How many left records without a match, and none with one, are worth a warning."""
 REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
@@ -41,7 +44,8 @@ class BatchReport:
     refused           these rows, by why
     joined            the rows as the join made them, matched or not, whatever became of them
     right_is_stored   a lookup join: right is neither read nor kept in a window
-    newest_ms         the watermark of each side's fastest partition; slowest: the partition that has the smallest
+    newest_ms         the watermark of each side's fastest partition
+    slowest           by side: the partition that stands out as the slowest, `NO_ONE` if all are alike
     replayed          rows that receipts named, so that they were not written again
     presumed          right records in the window that count as joined because nobody knows
     late_by           by side: late records by how far they were below the watermark (`joins.batch.waits`)
@@ -213,9 +217,10 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     """Adds up one batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     summaries = [batch.summary for batch in batches]
     check_whole([summary.bucket for summary in summaries], summaries[0].buckets if summaries else 1, "buckets")
-    slowest = min(summaries, key=lambda summary: summary.watermark_ms["right"])
     joined = _total(summary.rows for summary in summaries)
     refused = [of for batch in batches for of in batch.refused]
+    watermarks_ms = {side: _by_partition(summaries, side) for side in SIDES}
+    bounded = min(summaries, key=lambda summary: summary.watermark_ms["right"])
     report = BatchReport(
         job=spec.name,
         number=summaries[0].number,
@@ -228,7 +233,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         late=_total(summary.late for summary in summaries),
         disorder_ms={side: max(summary.disorder_ms[side] for summary in summaries) for side in SIDES},
         watermark_ms={side: _known(min(summary.watermark_ms[side] for summary in summaries)) for side in SIDES},
-        held_by=slowest.held_by or f"{spec.right.topic}-{slowest.slowest['right']}",
+        held_by=bounded.held_by or holders(spec.right.topic, watermarks_ms["right"]),
         window_records=sum(summary.window_records for summary in summaries),
         window_bytes=sum(summary.window_bytes for summary in summaries),
         restored=dict(Counter(summary.restored for summary in summaries)),
@@ -236,7 +241,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         sent=_total(batch.sent for batch in batches),
         generation=summaries[0].generation,
         newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
-        slowest=_slowest(summaries, SIDES[:1] if isinstance(spec, LookupSpec) else SIDES),
+        slowest={side: next(iter(stragglers(known)), NO_ONE) for side, known in watermarks_ms.items() if known},
         replayed=sum(batch.delivered_before for batch in batches),
         presumed=sum(summary.presumed for summary in summaries),
         effort=Effort.of(
@@ -353,10 +358,9 @@ def _out_of_order(side: str, of: Side, disorder_ms: int, late: int) -> str:
     )
 
 
-def _slowest(summaries: Sequence[BucketSummary], sides: Iterable[str]) -> dict[str, int]:
-    """Returns by side the partition of the smallest watermark, where it is known."""
-    found = {side: min(summaries, key=lambda of: of.watermark_ms.get(side, UNKNOWN)) for side in sides}
-    return {side: summary.slowest[side] for side, summary in found.items() if side in summary.slowest}
+def _by_partition(summaries: Sequence[BucketSummary], side: str) -> dict[int, int]:
+    """Returns the watermarks of a topic's partitions."""
+    return {p: facts.watermark_ms for summary in summaries for p, facts in summary.facts.side(side).items()}
 
 
 def _known(time_ms: int) -> int | None:

@@ -7,6 +7,7 @@ least at the clock less `producer_delay`, as for the planner (`idle: hold` switc
     behind   how old, in event time, the first unread left records are; 0 if there is none
     held     why left waits, by bucket, the slowest right partition first; empty where nothing is in the way: the next
              batch takes it, or would if the job ran
+    alike    no right partition stands out as the slowest (`joins.batch.stragglers`)
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import latest_right, right_watermark
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.batch.stragglers import ALIKE, stragglers
 from joins.lookup.feed.spec import Fed
 from joins.lookup.spec import LookupSpec
 from joins.plan.readable import Listing
@@ -30,7 +32,7 @@ from teacup.kafka.log.topic_log import Ends
 class HeldBy:
     """What holds the left of a bucket. cause: one of `joins.plan.wait_reasons.Cause`; text: the same for people.
 
-    partition   as `topic-number`; None where no partition of right does
+    partition   as `topic-number`; None where no partition of right does, or none alone
     """
 
     cause: str
@@ -56,7 +58,18 @@ class Standing:
     behind_ms: int | None = None
     watermark_ms: Mapping[str, int] | None = None
     held: tuple[HeldBy, ...] = ()
+    alike: bool = False
     exact: bool = True
+
+    @property
+    def held_by(self) -> str:
+        """Returns in a few words what left waits for; empty: for nothing."""
+        if not self.held:
+            return ""
+        if self.alike:
+            return f"{ALIKE} ({', '.join(dict.fromkeys(held.cause for held in self.held))})"
+        more = f" and {len(self.held) - 1} more" if len(self.held) > 1 else ""
+        return f"{self.held[0].short}{more}"
 
 
 def of_join(
@@ -80,10 +93,12 @@ def of_join(
     left_ms = min((bucket.left_ms for bucket in seen), default=UNKNOWN)
     right_ms = min((bucket.right_ms for bucket in seen), default=UNKNOWN)
     waiting = sorted((bucket for bucket in seen if bucket.unread), key=lambda bucket: bucket.right_ms)
+    right = {p: at_ms for bucket in seen for p, at_ms in bucket.right.items()}
     return Standing(
         behind_ms=_behind_ms((bucket.next_ms for bucket in waiting), listing.listed_ms),
         watermark_ms={side: at for side, at in (("left", left_ms), ("right", right_ms)) if at > UNKNOWN},
         held=tuple(_unique(held for bucket in waiting for held in bucket.held_by(spec, listing))),
+        alike=bool(right) and not stragglers(right),
         exact=len(facts) == len(batch_plan.buckets),
     )
 
@@ -144,7 +159,7 @@ class _Seen:
 def _held(spec: JoinSpec, waits: LeftWaits) -> HeldBy:
     if isinstance(spec, LookupSpec):
         waits = replace(waits, detail=spec.delay.consumer)
-    partition = None if waits.partition is None else f"{spec.right.topic}-{waits.partition}"
+    partition = None if waits.partition is None or waits.alike else f"{spec.right.topic}-{waits.partition}"
     return HeldBy(waits.cause.value, partition, reason(spec, waits))
 
 

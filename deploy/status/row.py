@@ -159,6 +159,7 @@ class Row:
             "held_by": [
                 {"cause": held.cause, "partition": held.partition, "text": held.text} for held in standing.held
             ],
+            "alike": standing.alike,
             "lag": None if self.lag is None else dict(self.lag),
             "lost": dict(self.lost),
             "exact": standing.exact,

@@ -53,15 +53,13 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
     behind = "-" if standing.behind_ms is None else f"{at_most}{shown_s(standing.behind_ms / 1000)}"
     late = row.exit_code(limit_ms) is ExitCode.BEHIND
     lag = "-" if row.lag is None else "  ".join(f"{side} {at_most}{count:,}" for side, count in row.lag.items())
-    more = f" and {len(standing.held) - 1} more" if len(standing.held) > 1 else ""
-    held = f"{standing.held[0].short}{more}" if standing.held else "-"
     return [
         Text(row.name or row.file),
         Text(_state(row), "red" if row.exit_code() is not ExitCode.DONE else _COLOURS.get(row.state, "yellow")),
         Text(_batch(row)),
         Text(behind, "red" if late else ""),
         Text(lag),
-        Text(held),
+        Text(standing.held_by or "-"),
     ]
 
 

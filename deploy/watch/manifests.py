@@ -101,7 +101,12 @@ PANELS = (
         },
         "Everything below a watermark is read. If the slowest and the fastest partition part, look at the slowest",
     ),
-    Panel("Slowest partition", "none", {"{{teacup_job}} {{side}}": _of(measures.SLOWEST)}),
+    Panel(
+        "Slowest partition",
+        "none",
+        {"{{teacup_job}} {{side}}": _of(measures.SLOWEST)},
+        "The partition that stands out; -1: all are alike",
+    ),
     Panel(
         "Waiting, by what is missing",
         "percentunit",

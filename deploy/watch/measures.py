@@ -180,7 +180,9 @@ WATERMARK = _gauge(
     "watermark_timestamp_seconds", "Every unread record has at least this time: of the slowest partition", "side"
 )
 FASTEST = _gauge("fastest_watermark_timestamp_seconds", "The watermark of the fastest partition", "side")
-SLOWEST = _gauge("slowest_partition", "Number of the partition that holds the watermark back", "side")
+SLOWEST = _gauge(
+    "slowest_partition", "Number of the partition that stands out as the slowest; -1: all are alike", "side"
+)
 RIGHT_LAG = _declared(
     Metric(
         "right_lag_seconds",

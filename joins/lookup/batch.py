@@ -120,7 +120,7 @@ class LookupBatch:
             yield from self._matched(under_way.popleft(), stalled_from_ms)
         self.facts = reader.facts(None)
         self.summary.note(self.facts)
-        self.summary.watermark_ms["right"], self.summary.slowest["right"] = reader.watermark_ms, 0
+        self.summary.watermark_ms["right"] = reader.watermark_ms
 
     def _parts(self, reader: BatchReader) -> Iterator[list[ParsedBatch] | pl.DataFrame]:
         """Yields left in parts that are looked up together, with rows of dead letters in between."""

@@ -23,6 +23,7 @@ from typing import TypeVar
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts
 from joins.batch.state import Bucket
+from joins.batch.stragglers import stragglers
 from joins.plan.readable import Listing
 from joins.spec import JoinSpec
 from teacup.base.times import iso
@@ -60,6 +61,7 @@ class LeftWaits:
     """Says what the left of one bucket waits for. Equal values name the same thing.
 
     partition, offset  the right partition that is waited for, and up to where it is read
+    alike              how many right partitions the bucket has, if none of them stands out; otherwise 0
     stored_ms          data delay: every right record below it is stored
     waiting            how many left records wait, by partition
     end                the right partition's last stable offset
@@ -71,6 +73,7 @@ class LeftWaits:
     partition: int | None = None
     offset: int | None = None
     stored_ms: int | None = None
+    alike: int = field(default=0, compare=False)
     waiting: Mapping[int, int] = field(default_factory=dict, compare=False)
     end: int | None = field(default=None, compare=False)
     detail: str = field(default="", compare=False)
@@ -117,7 +120,8 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
         return None
     if bucket.outside_ms is not None:
         return LeftWaits(Cause.DATA_DELAY, bucket.number, stored_ms=expected.watermark_ms, waiting=waiting)
-    p, _ = min(expected.right.items(), key=lambda item: item[1].watermark_ms)
+    watermarks_ms = {p: facts.watermark_ms for p, facts in expected.right.items()}
+    p, alike = min(watermarks_ms, key=watermarks_ms.__getitem__), 0 if stragglers(watermarks_ms) else len(watermarks_ms)
     ends, offset = listing.right[p], bucket.right[p].end
     if offset < ends.stable:
         cause = Cause.UNREAD
@@ -127,7 +131,7 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
         cause = Cause.IDLE_HOLD
     else:
         cause = Cause.CLOCK
-    return LeftWaits(cause, bucket.number, p, offset, waiting=waiting, end=ends.stable)
+    return LeftWaits(cause, bucket.number, p, offset, alike=alike, waiting=waiting, end=ends.stable)
 
 
 class Waited:
@@ -182,6 +186,8 @@ def _few(things: list[T]) -> tuple[list[T], str]:
 def reason(spec: JoinSpec, waits: LeftWaits) -> str:
     """Says what the left of one bucket waits for."""
     right = f"{spec.right.topic}-{waits.partition}"
+    if waits.alike:
+        right += f", like all of {waits.alike}"
     match waits.cause:
         case Cause.UNREAD:
             return f"{right}: it is read to offset {waits.offset} of {waits.end}"

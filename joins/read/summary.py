@@ -30,9 +30,9 @@ class BucketSummary:
 
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
-    watermark_ms  by side: every record still unread has at least this time; slowest: the partition that holds it back
+    watermark_ms  by side: every record still unread has at least this time
     newest_ms   by side: the watermark of the fastest partition
-    held_by     what bounds left, if it is not right's slowest partition
+    held_by     what bounds left, if it is not right's watermark
     late_by     by side: late records by how far they were below the partition's watermark (`BOUNDS_MS`)
     window_*    of the window after the batch
     buckets     how many summaries the batch has
@@ -56,7 +56,6 @@ class BucketSummary:
     reasons: dict[str, int] = field(default_factory=dict)
     watermark_ms: dict[str, int] = field(default_factory=dict)
     newest_ms: dict[str, int] = field(default_factory=dict)
-    slowest: dict[str, int] = field(default_factory=dict)
     held_by: str = ""
     window_records: int = 0
     window_bytes: int = 0
@@ -111,10 +110,9 @@ class BucketSummary:
         self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
 
     def note(self, facts: BucketFacts) -> None:
-        """Takes watermarks and slowest partitions from the facts of the batch, and keeps these."""
+        """Takes watermarks from the facts of the batch, and keeps these."""
         for side, partitions in (("left", facts.left), ("right", facts.right)):
             if partitions:
-                self.slowest[side] = min(partitions, key=lambda p: partitions[p].watermark_ms)
-                self.watermark_ms[side] = partitions[self.slowest[side]].watermark_ms
+                self.watermark_ms[side] = min(of.watermark_ms for of in partitions.values())
                 self.newest_ms[side] = max(of.watermark_ms for of in partitions.values())
         self.facts = BucketFacts(oldest_ms=facts.oldest_ms) if self.is_part and self.bucket else facts

@@ -8,6 +8,7 @@ import { bytes, clock, count, duration, share } from "./shapes.js";
 const REFRESH_MS = 2000;
 const LATELY_MS = 30000; // what the numbers in the flow are about
 const LEAST_MS = 300000; // what a chart shows at least
+const ALIKE = "all alike"; // in place of a partition
 const MARKS = { live: "●", running: "●", held: "‖", idle: "○", "catching up": "»", starting: "…", standby: "…", stopping: "…", restarting: "…", done: "■", stopped: "■", failed: "■", unreachable: "?" };
 const ENDED = ["done", "stopped", "failed"];
 const at = id => document.getElementById(id);
@@ -210,7 +211,7 @@ function showHolders({ held, now_ms: nowMs, job }, fromMs) {
   const most = [...lasted].sort((a, b) => b[1] - a[1]);
   const isTopic = who => Object.keys(job.sides).some(topic => who.includes(topic));
   const topics = most.filter(([who]) => isTopic(who));
-  const tones = new Map(most.map(([who]) => [who, isTopic(who) ? `holder-${Math.min(topics.findIndex(([each]) => each === who), 3)}` : "holder-held"]));
+  const tones = new Map(most.map(([who]) => [who, isTopic(who) ? `holder-${Math.min(topics.findIndex(([each]) => each === who), 3)}` : who === ALIKE ? "holder-3" : "holder-held"]));
   const whole = Math.max(1, most.reduce((total, [, ms]) => total + ms, 0));
   drawStrip(at("watermarks").querySelector(".strip"), { held, tones, fromMs, nowMs,
     label: `Held by ${most.slice(0, 5).map(([who, ms]) => `${who} ${share(ms / whole)}`).join(", ") || "nobody"}` });

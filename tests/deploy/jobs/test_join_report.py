@@ -8,9 +8,10 @@ import pytest
 
 from datadelay.watermark import UNKNOWN
 from dedup.restart.deduplicator import FilterChange, FilterReport, FilterState, Reason
-from deploy.jobs.join_report import BatchReport, NothingMatched, gather
+from deploy.jobs.join_report import NO_ONE, BatchReport, NothingMatched, gather
 from deploy.output.accounts import DeliveredBatch
 from joins import DelayApi, LookupSpec, StorageApi
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 
@@ -25,7 +26,7 @@ def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
     both = {"left": 0, "right": 0}
     batches = []
     for number, deduplicator in enumerate(deduplicators):
-        summary = BucketSummary(number, 7, len(deduplicators), watermark_ms=both, slowest=both, rows={"matched": 1})
+        summary = BucketSummary(number, 7, len(deduplicators), watermark_ms=both, rows={"matched": 1})
         batches.append(DeliveredBatch(summary, {}, (), 0, deduplicator))
     return gather(SPEC, batches, 0.5, 1_000)
 
@@ -70,7 +71,6 @@ def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what
         7,
         1,
         watermark_ms=both,
-        slowest=both,
         late={"left": 0, "right": late},
         disorder_ms={"left": 9, "right": 5_000},
     )
@@ -85,14 +85,31 @@ def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what
 def test_a_time_that_is_years_off_is_called_wrong() -> None:
     """Seconds in place of milliseconds: no disorder would be large enough."""
     both = {"left": 0, "right": 0}
-    off = BucketSummary(
-        0, 7, 1, watermark_ms=both, slowest=both, disorder_ms={"left": 0, "right": 50 * 365 * 86_400_000}
-    )
+    off = BucketSummary(0, 7, 1, watermark_ms=both, disorder_ms={"left": 0, "right": 50 * 365 * 86_400_000})
 
     (warning,) = gather(SPEC, [DeliveredBatch(off, {}, (), 0, None)], 0.5, 1_000).warnings
 
     assert "right.time_unit" in warning
     assert "producer_delay" not in warning
+
+
+@pytest.mark.parametrize(
+    ("watermarks_ms", "held_by"), [((5_000,) * 4, "all alike"), ((5_000, 5_100, 1_000, 5_200), "r-2")]
+)
+def test_a_partition_holds_the_join_only_if_it_stands_out(watermarks_ms: tuple[int, ...], held_by: str) -> None:
+    """The line, and the metric."""
+    summaries = [
+        BucketSummary(
+            n, 7, 4, watermark_ms={"left": 0, "right": at_ms}, facts=BucketFacts({}, {n: RangeFacts(1, at_ms)})
+        )
+        for n, at_ms in enumerate(watermarks_ms)
+    ]
+
+    batch = gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None) for summary in summaries], 0.5, 1_000)
+
+    assert f"held by {held_by}" in batch.usual()
+    assert batch.for_machines()["held_by"] == held_by
+    assert batch.slowest == {"right": 2 if held_by == "r-2" else NO_ONE}
 
 
 def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
@@ -138,9 +155,7 @@ def test_right_records_that_count_as_joined_because_retention_was_too_short_are_
     both = {"left": 0, "right": 0}
     gone = [("left", 0, 769, 1009)], [("left", p, 0, 5) for p in range(1, 5)]
     batches = [
-        DeliveredBatch(
-            BucketSummary(n, 7, 2, watermark_ms=both, slowest=both, deleted=deleted, presumed=3), {}, (), 0, None
-        )
+        DeliveredBatch(BucketSummary(n, 7, 2, watermark_ms=both, deleted=deleted, presumed=3), {}, (), 0, None)
         for n, deleted in enumerate(gone)
     ]
 
@@ -153,7 +168,7 @@ def test_right_records_that_count_as_joined_because_retention_was_too_short_are_
 def test_deleted_records_that_leave_no_right_record_in_doubt_are_no_warning() -> None:
     """Everything in the window is known."""
     both = {"left": 0, "right": 0}
-    summary = BucketSummary(0, 7, 1, watermark_ms=both, slowest=both, deleted=[("left", 0, 769, 1009)], presumed=0)
+    summary = BucketSummary(0, 7, 1, watermark_ms=both, deleted=[("left", 0, 769, 1009)], presumed=0)
 
     assert gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000).warnings == []
 

@@ -71,6 +71,17 @@ def test_left_waits_for_right_or_for_nothing(
     assert [(held.cause, held.partition) for held in found.held] == ([(cause, "r-0")] if cause else [])
 
 
+@pytest.mark.parametrize(("other_ms", "shown"), [(600, "all alike (unread)"), (-9_000, "r-1 (unread) and 1 more")])
+def test_a_partition_is_named_only_if_it_is_slower_than_the_others(other_ms: int, shown: str) -> None:
+    """All buckets' left waits; which comes first says nothing."""
+    seen = Listing(NOW, {p: Ends(0, 12, 12) for p in range(3)}, {p: Ends(0, 20, 20) for p in range(3)})
+    known = {0: facts(500, 600), 1: facts(500, other_ms, 1), 2: facts(500, 600, 2)}
+
+    found = of_join(SPEC, planned(*map(bucket, known)), known, seen, {0: 900, 1: 900})
+
+    assert found.held_by == shown
+
+
 def test_a_lookup_join_waits_for_what_is_stored() -> None:
     """As the last batch knew it."""
     plan = planned(bucket(0, right=False))

@@ -85,7 +85,7 @@ class MadeUp:
                         "left": self.now_ms - behind_ms - spread_ms,
                         "right": self.now_ms - behind_ms + 9_000 - spread_ms // 2,
                     },
-                    held_by=f"impressions-{0 if rng.random() < 0.7 else rng.randrange(4)}",
+                    held_by="all alike" if rng.random() < 0.7 else f"impressions-{rng.randrange(4)}",
                     window_records=3_100_000 + 4 * left * 10,
                     window_bytes=690_000_000 + 4 * left * 2_200,
                     sent={"clicks-joined": left},

@@ -25,6 +25,7 @@ from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, anchor, expressions, texts
 from deploy.watch.metrics import metrics_routes
 from deploy.watch.server import JobServer
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
@@ -73,7 +74,8 @@ def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
     metrics.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7, "right-topic": 0})))
     summary = BucketSummary(0, 7, 1, read={"left": 100, "right": 50}, rows={"matched": 90, "unmatched": 10})
     summary.watermark_ms = summary.newest_ms = {"left": 1_000, "right": 2_000}
-    summary.slowest, summary.restored = {"left": 0, "right": 0}, "memory"
+    summary.facts = BucketFacts({0: RangeFacts(10, 1_000)}, {0: RangeFacts(10, 2_000)})
+    summary.restored = "memory"
     summary.seconds = {"match": 0.1}
     report = gather(spec, [DeliveredBatch(summary, {"out": 100}, (), 0)], 0.5, 3_000)
     with closing(JobServer("127.0.0.1", 0, metrics_routes(lambda: [metrics.metrics]))) as job_server:

@@ -10,7 +10,7 @@ import pytest
 
 from deploy.jobs.dedup import DedupReport
 from deploy.jobs.feeder import FeedReport
-from deploy.jobs.join_report import BatchReport, gather, zeros
+from deploy.jobs.join_report import NO_ONE, BatchReport, gather, zeros
 from deploy.jobs.runner import about
 from deploy.kinds import kind_of
 from deploy.load import load_job
@@ -19,6 +19,7 @@ from deploy.watch import measures
 from deploy.watch.lines import Lines
 from deploy.watch.listener import Listeners, Quiet, Report
 from deploy.watch.measures import REASONS_TO_WAIT, STAGES, Measured, Metric, Type
+from joins.batch.facts import BucketFacts, RangeFacts
 from joins.plan.wait_reasons import Cause
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
@@ -31,7 +32,8 @@ SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), befo
 def bucket(number: int, **values: object) -> BucketSummary:
     """One of two buckets."""
     summary = BucketSummary(number, 7, 2, watermark_ms={"left": 5_000, "right": 9_000 + number})
-    summary.slowest, summary.newest_ms = {"left": 4, "right": number}, {"left": 6_000, "right": 9_500}
+    left, right = {4: RangeFacts(1, 5_000), 6: RangeFacts(1, 6_500)}, {number: RangeFacts(1, 9_000 + number)}
+    summary.facts, summary.newest_ms = BucketFacts(left, right), {"left": 6_000, "right": 9_500}
     for name, value in values.items():
         setattr(summary, name, value)
     return summary
@@ -98,7 +100,7 @@ def test_a_join_says_who_holds_it_and_what_it_took() -> None:
 
     assert values(samples, measures.WATERMARK) == {("left",): 5.0, ("right",): 9.0}
     assert values(samples, measures.FASTEST) == {("left",): 6.0, ("right",): 9.5}
-    assert values(samples, measures.SLOWEST) == {("left",): 4}
+    assert values(samples, measures.SLOWEST) == {("left",): 4, ("right",): NO_ONE}
     assert values(samples, measures.STAGE_SECONDS) == {("fetch",): 0.3, ("match",): 0.5, ("commit",): 0.2}
     assert values(samples, measures.DEAD) == {
         ("no_time",): 1,
