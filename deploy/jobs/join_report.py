@@ -48,6 +48,7 @@ class BatchReport:
     slowest           by side: the partition that stands out as the slowest, `NO_ONE` if all are alike
     replayed          rows that receipts named, so that they were not written again
     presumed          right records in the window that count as joined because nobody knows
+    before_start      by side, of the first batch: offsets before where the join begins, which no batch reads
     late_by           by side: late records by how far they were below the watermark (`joins.batch.waits`)
     waits             what the wait curve learns from it; None in a lookup join
     """
@@ -78,6 +79,7 @@ class BatchReport:
     presumed: int = 0
     effort: Effort = field(default_factory=Effort)
     warnings: list[str] = field(default_factory=list)
+    before_start: dict[str, int] = field(default_factory=dict)
     late_by: dict[str, dict[int, int]] = field(default_factory=dict)
     waits: BatchWaits | None = None
 
@@ -123,6 +125,9 @@ class BatchReport:
         parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
         dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == "dead_letter"]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in sorted(dead) if count]
+        if self.before_start:
+            of = ", ".join(f"{side} {count:,}" for side, count in self.before_start.items())
+            parts.append(f"before the start, at most: {of}")
         if self.deduplicator != FilterReport():
             parts.append(f"duplicates dropped {self.deduplicator.dropped:,}")
             changes = {f"{change.state} ({change.reason})": None for change in self.deduplicator.changes}
@@ -137,6 +142,7 @@ class BatchReport:
             "generation": self.generation,
             "at_ms": self.at_ms,
             "seconds": round(self.seconds, 6),
+            "before_start": self.before_start,
             "read": self.read,
             "rows": self.rows,
             "reasons": self.reasons,
@@ -250,6 +256,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         ),
         refused=_total({of.why: of.rows} for of in refused),
         deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
+        before_start=_total(summary.before_start for summary in summaries),
         late_by={side: _total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
     )
     report.waits = _waits(spec, summaries, report.watermark_ms["left"])

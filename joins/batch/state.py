@@ -96,6 +96,7 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
     outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
     give_up_ms     left records below it are written, with or without right: right stalled for `max_wait`
     since          the number of its first batch: more than 1 if its partition was added later
+    before_start   of the first batch, by side: how many offsets lie before where the join begins; no batch reads them
     """
 
     number: int
@@ -108,11 +109,13 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
     outside_ms: int | None = None
     give_up_ms: int | None = None
     since: int = 1
+    before_start: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the bucket as a batch plan and a ticket hold it."""
         return {
             **({"since": self.since} if self.since > 1 else {}),
+            **({"before_start": dict(sorted(self.before_start.items()))} if self.before_start else {}),
             "bucket": self.number,
             "expiry": self.expiry_ms,
             "watermark": self.watermark_ms,
@@ -138,6 +141,7 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
             outside_ms=data["outside"],
             give_up_ms=data["give_up"],
             since=data.get("since", 1),
+            before_start=data.get("before_start", {}),
         )
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:

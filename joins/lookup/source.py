@@ -34,7 +34,7 @@ from joins.lookup.spec import CONSUMER, STORE, LookupSpec, Verdict, clock_ahead,
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import Listing
 from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
-from joins.plan.start.positions import Beginning, Say, first_plan, left_start, nobody
+from joins.plan.start.positions import Beginning, Say, counting_before, first_plan, left_start, nobody
 from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import Cause, Held, LeftWaits, unread_left
 from teacup.kafka.log.broker_log import BrokerLog
@@ -49,6 +49,7 @@ def begin(
     """Returns the batch plan before the first batch; its identity holds the generations that it is pinned to."""
     start = left_start(Beginning(spec, listing, say), left)
     first = first_plan(spec, listing, {"left": left}, start.offsets, right_from={})
+    first = counting_before(spec, first, listing)
     return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)
 
 

@@ -36,6 +36,7 @@ class BucketSummary:
     late_by     by side: late records by how far they were below the partition's watermark (`BOUNDS_MS`)
     window_*    of the window after the batch
     buckets     how many summaries the batch has
+    before_start  by side, of the first batch: how many offsets lie before where the join begins
     deleted     what the marks of a restored window needed, and retention has deleted
     presumed    how many right records of that window count as joined for that reason
     facts       what the next batch plan starts from; ticket: the digest of the ticket that they belong to
@@ -67,6 +68,7 @@ class BucketSummary:
     is_part: bool = False
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     late_by: dict[str, dict[int, int]] = field(default_factory=dict)
+    before_start: dict[str, int] = field(default_factory=dict)
     waits: WaitSample | None = None
 
     @classmethod
@@ -74,6 +76,8 @@ class BucketSummary:
         """Returns an empty summary of a ticket."""
         summary = cls(ticket.number_of_part, ticket.number, ticket.buckets, ticket.generation)
         summary.ticket, summary.is_part = ticket.digest, ticket.part is not None
+        if not ticket.part:
+            summary.before_start = dict(ticket.bucket.before_start)
         return summary
 
     @property

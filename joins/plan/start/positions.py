@@ -11,6 +11,10 @@ Here a block's typical time counts, because a single wrong record must not stop 
 
 Records further out of order than the configured disorder may lie before a start that was found by a time, though they
 have reached it. Nothing reads them, so there is a warning (`Beginning.warn`, `teacup.kafka.log.time_search`).
+
+What lies before a start is counted in offsets, which are at least as many as records: the first batch reports them
+(`counting_before`). On the direct path each right partition begins by its own left one. Where that is empty, only
+records still to come need right, so right begins near the clock.
 """
 
 from __future__ import annotations
@@ -80,7 +84,23 @@ def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say
     right_from = _right_start(beginning, right, start)
     skipped = _never_readable(beginning, left, right, start, right_from)
     first = first_plan(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
-    return replace(first, skipped={**start.skipped, **skipped})
+    return replace(counting_before(spec, first, listing), skipped={**start.skipped, **skipped})
+
+
+def counting_before(spec: JoinSpec, first: BatchPlan, listing: Listing) -> BatchPlan:
+    """Returns the first plan with the offsets that lie before where each bucket begins: their records get no outcome.
+
+    Not if left starts at offsets: then another checkpoint has accounted for what is before them.
+    """
+    if isinstance(spec.start, Mapping):
+        return first
+
+    def before(bucket: Bucket) -> dict[str, int]:
+        ranges = ((side, bucket.side(side), listing.side(side)) for side in ("left", "right"))
+        offsets = {side: sum(r.start - ends[p].start for p, r in of.items()) for side, of, ends in ranges}
+        return {side: count for side, count in offsets.items() if count}
+
+    return replace(first, buckets={n: replace(b, before_start=before(b)) for n, b in first.buckets.items()})
 
 
 def first_plan(

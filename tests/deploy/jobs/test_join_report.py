@@ -112,6 +112,17 @@ def test_a_partition_holds_the_join_only_if_it_stands_out(watermarks_ms: tuple[i
     assert batch.slowest == {"right": 2 if held_by == "r-2" else NO_ONE}
 
 
+def test_what_lies_before_the_start_is_in_the_line_of_the_first_batch() -> None:
+    """Over all buckets. Offsets may hold no record."""
+    both = {"left": 0, "right": 0}
+    summaries = [BucketSummary(n, 1, 2, watermark_ms=both, before_start={"right": 600 + n}) for n in range(2)]
+
+    batch = gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None) for summary in summaries], 0.5, 1_000)
+
+    assert batch.rare() == ["before the start, at most: right 1,201"]
+    assert batch.for_machines()["before_start"] == {"right": 1_201}
+
+
 def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
     """With the counts of all buckets; they are not warnings."""
     filtering = FilterReport(filtering=1, loads=1, filter_calls=3, loaded=10, dropped=4, changes=(CHANGE,))

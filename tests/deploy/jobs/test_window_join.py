@@ -55,6 +55,26 @@ def test_every_record_ends_where_the_documents_say(kafka, job, here):
     }
 
 
+def test_every_right_record_has_an_outcome_or_lies_before_the_start(kafka, job, here):
+    """Also in a partition in which left has no records yet: there right begins at about now."""
+    content = job(join={"before": "0s", "after": "1s"}, producer_delay="0s")
+    old = [Put(p, b"o%d" % i, START_MS - 60_000 + i, b"old") for p in (0, 1) for i in range(10)]
+    new = [Put(0, b"n%d" % i, START_MS + i, b"new") for i in range(10)]
+    produce(kafka, content["right"]["topic"], [*old, *new])
+    produce(kafka, content["left"]["topic"], [Put(0, b"n%d" % i, START_MS + i, b"{}") for i in range(6)])
+
+    ran = here.run(content)
+
+    assert ran.code == ExitCode.DONE
+    outcomes = Counter()
+    for line in ran.lines:
+        outcomes.update({"before_start": line["before_start"].get("right", 0), **line["rows"]})
+    assert ran.lines[0]["before_start"] == {"right": 20}
+    assert not any(line["before_start"] for line in ran.lines[1:])
+    assert outcomes["matched"] == 6
+    assert outcomes["matched"] + outcomes["unjoined"] + outcomes["before_start"] == len(old) + len(new)
+
+
 def test_a_join_by_a_field_of_the_value(kafka, job, here):
     """Clicks are keyed by their user, and name the impression that is Kafka's key on the right."""
     content = job(1)

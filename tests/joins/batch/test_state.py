@@ -55,6 +55,7 @@ def batch_plans(draw: st.DrawFn):
             moved_ms=draw(TIMES),
             outside_ms=draw(st.none() | TIMES),
             give_up_ms=draw(st.none() | TIMES),
+            before_start=draw(st.sampled_from([{}, {"right": 3, "left": 1}])),
         )
 
     numbers = draw(st.permutations(range(draw(st.integers(1, 3)))))

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
+from joins.batch.state import Bucket
+from joins.batch.ticket import Ticket
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.plan.readable import list_ends
 from joins.plan.start.positions import begin
-from joins.spec import Format, Side
+from joins.read.summary import BucketSummary
+from joins.spec import Format, JoinPath, Side
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 from teacup.kafka.log import time_search
@@ -173,6 +176,36 @@ def test_the_state_before_the_first_batch():
     assert state.buckets[0].moved_ms == 10_000
     state.check_belongs_to(join_spec())
     assert state.generation != other.generation
+
+
+@pytest.mark.parametrize(
+    ("path", "start", "before"),
+    [
+        (
+            None,
+            "earliest",
+            [{"right": 3}, {"right": 2}],
+        ),  # no left in the second: near now
+        (JoinPath.SHUFFLED, "earliest", [{"right": 3}]),
+        (None, 200, [{"left": 1, "right": 5}, {"right": 2}]),
+        (None, {0: 1, 1: 0}, [{}, {}]),  # another checkpoint has accounted for what lies before
+    ],
+)
+def test_what_lies_before_the_start_is_counted(path, start, before):
+    """For each bucket; on the direct path each right partition begins by its own left one."""
+    right_times = steps(10, 50, 89, 90, 150, 190, 220, 290, 300)
+    left, right = logs(
+        topic("left", steps(100, 200, 300), []), topic("right", right_times, steps(9_000, 9_100)), now_ms=100_000
+    )
+    spec = join_spec(start=start, path=path)
+
+    state = begin(spec, list_ends(left, right, 100_000), left, right)
+
+    assert [bucket.before_start for bucket in state.buckets.values()] == before
+    for ticket in Ticket.all_of(state):
+        first, *others = (BucketSummary.of(part).before_start for part in ticket.divided())
+        assert first == ticket.bucket.before_start == Bucket.from_json(ticket.bucket.to_json()).before_start
+        assert not any(others)
 
 
 def test_other_numbers_of_partitions_are_refused():
