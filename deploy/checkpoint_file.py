@@ -39,9 +39,9 @@ class CheckpointFile:
             log.debug("%s is damaged: %s", self._where, error)
             return None
 
-    def write(self, value: Any) -> None:
-        """Replaces the content."""
-        data = f"{files.checked_text(value)}\n".encode()
+    def write(self, value: Any, room: int = 0) -> None:
+        """Replaces the content. room: bytes that the file has at least, for `overwrite`."""
+        data = _line(value).ljust(room, b"\n")
         if self._folder is None:
             storage, path = fsspec.core.url_to_fs(self._where)
             storage.pipe_file(path, data)
@@ -49,6 +49,21 @@ class CheckpointFile:
         new = self._folder / f"{self._name}.{os.getpid()}.new"
         new.write_bytes(data)
         new.replace(self._folder / self._name)
+
+    def overwrite(self, value: Any) -> bool:
+        """Writes over the content, with the blocks that the file has: a full disk takes that, too.
+
+        Returns False, and writes nothing, if it is too long for them, or the file is not of this machine. A reader may
+        find half of it, and takes that for a damaged file.
+        """
+        data = _line(value)
+        if self._folder is None or len(data) > (self._folder / self._name).stat().st_size:
+            return False
+        with (self._folder / self._name).open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            file.write(data.ljust(size, b"\n"))
+        return True
 
     def remove(self) -> None:
         """Removes the file, if it is there."""
@@ -64,3 +79,7 @@ class CheckpointFile:
             return (self._folder / self._name).read_bytes()
         storage, path = fsspec.core.url_to_fs(self._where)
         return bytes(storage.cat_file(path))
+
+
+def _line(value: Any) -> bytes:
+    return f"{files.checked_text(value)}\n".encode()

@@ -29,7 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from deploy.errors import CheckpointInUse, CheckpointUnusable
+from deploy.errors import CheckpointInUse, CheckpointUnusable, DiskFull
+from teacup.base.disks import name_the_disks, refusal_in
 from teacup.base.fields import local_folder
 
 LOCK_FILE = "teacup.lock"
@@ -52,6 +53,8 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
     try:
         found = take_lock(folder)
     except OSError as error:
+        if refusal_in(str(error)):
+            raise DiskFull(name_the_disks(str(error), {"the checkpoint": folder})) from error
         raise CheckpointUnusable(
             f"checkpoint {checkpoint!r} cannot be written to ({error.strerror}: {error.filename}); give the job a "
             "folder that its user may write to"

@@ -4,6 +4,7 @@
       +- TopicsMissing            topics that the job file names do not exist
       +- CheckpointUnusable       the checkpoint's folder cannot be written to
       |    +- CheckpointInUse     another process runs on it
+      |    +- DiskFull            a disk that the job writes to is full or read-only
       |    +- JobRenamed          it was written under another name of the job
       |    +- CheckpointOfAnother  another job has written it
       +- StandbyRefused           the job cannot have a standby there
@@ -50,6 +51,10 @@ class CheckpointUnusable(DeployError):
 
 class CheckpointInUse(CheckpointUnusable):
     """Another process runs on the same checkpoint."""
+
+
+class DiskFull(CheckpointUnusable):
+    """A disk of this machine that the job writes to is full or read-only, or the user's quota there is used up."""
 
 
 class JobRenamed(CheckpointUnusable):

@@ -6,10 +6,7 @@ reported at once. A kind of job says what there is (`Checkable`). Nothing is cha
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from confluent_kafka import KafkaError
 
@@ -39,7 +36,7 @@ from deploy.check.findings import (
     ok,
     warning,
 )
-from deploy.check.machine import of_machine
+from deploy.check.machine import folder_facts, of_machine
 from deploy.check.uses import Use
 from deploy.checkpoint_lock import holder_of
 from joins.errors import JoinError
@@ -151,12 +148,3 @@ def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
     if (holder := holder_of(folder)) is not None:
         content += f"; a job runs on it now (process {holder})"
     return folder_facts("checkpoint", folder, content)
-
-
-def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
-    """Looks at a folder of this machine, which is created if it is missing when the job runs."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        problem = f"{folder} cannot be written to; give the job a folder that its user may write to"
-        return PlaceFacts(key=key, location=str(folder), problem=problem)
-    return PlaceFacts(key=key, location=str(folder), content=content, free_bytes=shutil.disk_usage(there).free)

@@ -5,17 +5,41 @@ A cache is not needed: without one Spark's home is made at each start, and its c
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 
-from deploy.check.findings import LITTLE_SPACE, Finding, error, ok, warning
+from deploy.check.findings import Finding, PlaceFacts, error, of_place, ok, warning
+from deploy.job import CommonJob
 from teacup.base.cache import cache_folder, cache_folders, cached
+from teacup.base.disks import disk_of, existing, room_for
 from teacup.base.errors import ExitCode
+from teacup.base.fields import local_folder
 from teacup.spark.cluster.master import addresses_of, check_master
 from teacup.spark.conf import master_of
 from teacup.spark.errors import MasterUnreachable, MissingTool
 from teacup.spark.java import archive_name, check_java, java_of
+
+
+def written_folders(job: CommonJob) -> dict[str, Path]:
+    """Returns the folders of this machine that a job of any kind writes to, by what they are for."""
+    found = {} if (checkpoint := local_folder(job.checkpoint)) is None else {"checkpoint": checkpoint}
+    with suppress(FileNotFoundError):
+        found["TMPDIR"] = Path(tempfile.gettempdir())
+    return {**found, **spark_folders(job.spark)}
+
+
+def spark_folders(given: Mapping[str, str]) -> dict[str, Path]:
+    """Returns the folders that Spark writes to on this machine, where these are not the temporary one."""
+    named = {"SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS"), "spark.local.dir": given.get("spark.local.dir")}
+    return {
+        key if at == 0 else f"{key}, {at + 1}": Path(folder)
+        for key, listed in named.items()
+        for at, folder in enumerate((listed or "").split(","))
+        if folder
+    }
 
 
 def of_machine(spark: Mapping[str, str]) -> Iterator[Finding]:
@@ -35,9 +59,8 @@ def of_machine(spark: Mapping[str, str]) -> Iterator[Finding]:
     except FileNotFoundError as error_:
         yield error("TMPDIR", f"{error_.strerror}: name a folder that can be written to", ExitCode.BAD_JOB_FILE)
         return
-    free = shutil.disk_usage(temporary).free
-    text = f"{temporary}, for temporary files, {free / 1e9:,.1f} GB free"
-    yield ok("TMPDIR", text) if free >= LITTLE_SPACE else warning("TMPDIR", f"{text}: little")
+    for key, folder in {"TMPDIR": Path(temporary), **spark_folders(spark)}.items():
+        yield of_place(folder_facts(key, folder, "is for temporary files"))
     cache = cache_folder()
     prepared = [str(folder) for folder in cache_folders() if folder.is_dir()]
     read_only = f"{prepared[0]}, read only" if prepared else "no folder can be written to: nothing is cached"
@@ -60,3 +83,21 @@ def of_cores(spark: Mapping[str, str]) -> Iterator[Finding]:
             "not set: the job takes all free cores (unless the master has `spark.deploy.defaultCores`), and the next "
             "job on this cluster has no executor: give each job its share",
         )
+
+
+def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
+    """Looks at a folder of this machine, which is created if it is missing when the job runs.
+
+    Whether it takes a file is tried, with one that has no name.
+    """
+    there = existing(folder)
+    disk = disk_of(there)
+    if disk.problem:
+        problem = f"the disk of {folder} {disk.problem}: make room there, or make it writable"
+    elif not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        problem = f"{folder} cannot be written to; give the job a folder that its user may write to"
+    elif refusal := room_for(there):
+        problem = f"{folder} takes no file ({refusal}): make room there, or raise the quota"
+    else:
+        return PlaceFacts(key=key, location=str(folder), content=content, free_bytes=disk.free_bytes)
+    return PlaceFacts(key=key, location=str(folder), problem=problem)

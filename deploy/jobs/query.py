@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.captured import CapturedException
 
+from deploy.errors import DiskFull
 from deploy.output.accounts import check_whole
+from teacup.base.disks import name_the_disks, refusal_in
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
 from teacup.spark.checkpoint import ends_in
@@ -104,13 +108,19 @@ class Starved:
         )
 
 
-def failed(error: Exception) -> ExitCode:
+def failed(error: Exception, folders: Mapping[str, Path] = MappingProxyType({})) -> ExitCode:
     """Logs why a job failed, and returns its exit code.
+
+    folders   of this machine that the job writes to, by what they are for: one of their disks may be full
 
     What failed in a source or a task is in the text of Spark's error, with its mark (`teacup.spark.crossing`).
     """
     failure = Failure.of(error) or crossed(_text(error))
     if failure is not None:
+        log.error("%s", failure.text)
+        return failure.exit_code
+    if folders and refusal_in(text := f"{type(error).__name__}: {_text(error)}"):
+        failure = Failure.of_ours(DiskFull(name_the_disks(text, folders)))
         log.error("%s", failure.text)
         return failure.exit_code
     if planner_was_too_slow(error):

@@ -25,6 +25,7 @@ from deploy.checkpoint_file import CheckpointFile
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import JobFacts, Life, RecordedRun, State, life
 from deploy.watch.listener import Quiet
+from teacup.base.disks import refusal_in
 from teacup.base.errors import ExitCode
 from teacup.base.logs import LIBRDKAFKA, job_here, without_numbers
 from teacup.base.now import wall_ms
@@ -35,6 +36,8 @@ FILE = "teacup.run"
 KEPT = 10
 EVERY_S = 30.0
 CHANGES_S = 1.0
+ROOM = 8_192
+"""Bytes that the file takes from the start: on a disk that has become full, the end of the run is written over them."""
 _WRITTEN_WITHIN_S = 5.0
 _LONGEST = 2_000
 
@@ -175,7 +178,14 @@ class RunRecord(logging.Handler):
             self._hurry.wait(EVERY_S - CHANGES_S)
 
     def _write(self) -> None:
-        self._file.write(self.run.to_json())
+        try:
+            self._file.write(self.run.to_json(), ROOM)
+        except OSError as error:
+            if not refusal_in(str(error)):
+                raise
+            run = self.run
+            while not self._file.overwrite(run.to_json()) and run.notes:
+                run = replace(run, notes=run.notes[1:])  # the oldest
 
 
 @contextmanager

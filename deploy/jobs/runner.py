@@ -32,6 +32,7 @@ from py4j.protocol import Py4JError
 
 from deploy.check.access import check_topics, explained, to_run
 from deploy.check.checks import Checks
+from deploy.check.machine import written_folders
 from deploy.check.uses import Named
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
@@ -239,16 +240,22 @@ def run(
     turn   None: this process alone runs the job, and must get the lock of the checkpoint at once
     """
 
+    def whole(run_of_job: _RunOfJob) -> ExitCode:
+        try:
+            return run_of_job.whole(turn)
+        except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
+            return failed(error, written_folders(kind.common))
+
     of_process, stopped = host or Alone(), kind.common.stopped
     this = _RunOfJob(kind, listener, stop, of_process)
     if turn is None:
 
         def work(record: RunRecord) -> ExitCode:
-            return this.noted_in(record).whole()
+            return whole(this.noted_in(record))
 
         code = with_lock(kind.common.checkpoint, work, stopped, of_process.restart_ms)
     else:
-        code = ended(lambda: this.whole(turn), stopped)
+        code = ended(lambda: whole(this), stopped)
     listener.ended(code)
     return code
 
@@ -402,7 +409,7 @@ class _RunOfJob:
                 return failed(error)
             except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
                 if not again or not planner_was_too_slow(error):
-                    return failed(session.ended() or error)
+                    return failed(session.ended() or error, written_folders(self.kind.common))
                 log.warning("the process that plans batches was not there within 10 s: it is started again")
             else:
                 break

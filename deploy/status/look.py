@@ -33,6 +33,7 @@ from deploy.standby.lease_file import LEASE, SHOWN_S, found_lease, standby_of
 from deploy.status.row import LastBatch, Row
 from joins.errors import JoinError
 from joins.lookup.spec import LookupSpec
+from teacup.base.disks import disk_of
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.fields import local_folder
 from teacup.base.now import wall_ms
@@ -106,7 +107,9 @@ def _lock(checkpoint: str) -> Lock:
 
 def _with_files(row: Row, checkpoint: str) -> Row:
     """Returns the row with what files of the checkpoint say: last run, standby, and where no lock shows, a lease."""
-    row = replace(row, run=last_run(checkpoint), standby=standby_of(checkpoint, row.looked_ms))
+    folder = local_folder(checkpoint)
+    disk = None if folder is None else disk_of(folder)
+    row = replace(row, run=last_run(checkpoint), disk=disk, standby=standby_of(checkpoint, row.looked_ms))
     lease = found_lease(CheckpointFile(checkpoint, LEASE)) if row.lock.held is None else None
     if lease is None or lease.released or abs(row.looked_ms - lease.at_ms) > SHOWN_S * 1000:
         return row

@@ -16,6 +16,7 @@ from deploy.jobs.run_record import LastRun
 from deploy.jobs.standing import Standing
 from deploy.standby.lease_file import Mark
 from deploy.watch.life.rule import Life, State, seen_from_outside
+from teacup.base.disks import Disk
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 
@@ -36,6 +37,7 @@ class Row:
 
     looked_ms       wall clock
     standby         a process that waits to take over (of several, one)
+    disk            of the checkpoint; None also where that is remote
     ends_by_itself  with `trigger: available_now`, and of `teacup unjoined`: that it does not run is as it should be
     lag             unread offsets, by side
     lost            offsets that retention has deleted before they were read, by side
@@ -50,6 +52,7 @@ class Row:
     lock: Lock = field(default_factory=lambda: Lock(held=None))
     standby: Mark | None = None
     run: LastRun | None = None
+    disk: Disk | None = None
     batch: LastBatch | None = None
     lag: Mapping[str, int] | None = None
     lost: Mapping[str, int] = field(default_factory=dict)
@@ -93,8 +96,12 @@ class Row:
         if self.lock.held is None and self.lock.unknown:
             last = "" if run is None else f"; last started {iso(run.started_ms)} by process {run.process} on {run.host}"
             yield f"{self.lock.unknown}{last}"
+        if self.disk is not None and self.disk.problem:
+            yield f"the checkpoint's disk {self.disk.problem}: make room"
         if run is not None and life.state is State.FAILED and run.code is None:
-            yield f"started {iso(run.started_ms)}, and has no end: {life.text}"
+            unwritten = self.disk is not None and self.disk.problem
+            or_not_written = ", or its end could not be written" if unwritten else ""
+            yield f"started {iso(run.started_ms)}, and has no end: {life.text}{or_not_written}"
         elif run is not None and life.code and life.state is not State.STOPPED:
             again = (
                 f"; started again {iso(run.restart_ms)}" if life.state is State.RESTARTING and run.restart_ms else ""
@@ -152,6 +159,7 @@ class Row:
                 "process": run.process,
                 "host": run.host,
             },
+            "disk_free_bytes": None if self.disk is None else self.disk.free_bytes,
             "batch": None if batch is None else batch.number,
             "batch_ms": None if batch is None else batch.at_ms,
             "behind_ms": standing.behind_ms,

@@ -3,6 +3,7 @@
 config/         configuration files: reading, `${NAME}`, validation, durations
 cache.py        where caches go, for a user with and without a home
 clock.py        a wall clock that is trusted only while something else agrees with it (pure)
+disks.py        the disk of a folder: whether it takes what is written, and how much more
 errors.py       how a command ends, and what is raised for a configuration that cannot work (pure)
 fields.py       the fields of a description, coerced or refused by their declared types; which values are secret (pure)
 files.py        small files that a job reads again later: JSON with a checksum, durable after a power failure

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from datadelay.watermark import UNKNOWN
 from deploy.check.access import explained
+from deploy.check.machine import written_folders
 from deploy.check.uses import Use, to_judge
 from deploy.job import JoinJob
 from deploy.jobs.query import failed
@@ -146,7 +147,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
             if not left_behind and state.under_way.had_room(reached, at_once):
                 return ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-        return failed((session and session.ended()) or error)
+        return failed((session and session.ended()) or error, written_folders(job))
     finally:
         if session is not None:
             session.close()

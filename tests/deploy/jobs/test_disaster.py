@@ -149,14 +149,23 @@ FULL = """
 mount -t tmpfs -o size=128k tmpfs "$0" || exit 99
 "$@"
 echo "ended with $? on a full disk" >&2
-mount -o remount,size=64m "$0"
+"$1" -m deploy.cli status "$5" >&2
+cat /dev/zero > "$0/filler"
+"$1" -m deploy.cli check --connect "$5" >&2
+rm "$0/filler"
+mount -o remount,ro "$0"
+"$@"
+echo "ended with $? on a read-only disk" >&2
+mount -o remount,rw,size=64m "$0"
 exec "$@"
 """
-"""In a mount namespace of its own: the job on a disk that fills up, and again once there is room."""
+"""In a mount namespace of its own: the job on a disk that fills up, on one that is read-only, and once there is room."""
 
 
 def test_a_job_whose_checkpoint_is_on_a_full_disk_goes_on_once_there_is_room(kafka, window_job, tmp_path):
-    """Nothing is lost, and nothing is written twice."""
+    """Nothing is lost, and nothing is written twice. The job names the folder and what is left there; `status` knows
+    how it ended, as the record of the run has its room; `check` tries the disk.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
     content = window_job(records_per_batch=20, checkpoint=str(disk / "checkpoint"))
@@ -166,7 +175,14 @@ def test_a_job_whose_checkpoint_is_on_a_full_disk_goes_on_once_there_is_room(kaf
     job = JobProcess(tmp_path, content, ("unshare", "--map-root-user", "--mount", "sh", "-c", FULL, str(disk), *run))
 
     assert job.ended() == ExitCode.DONE, job.logged()
-    (code,) = re.findall(r"ended with (\d+) on a full disk", job.logged())
-    assert int(code) == ExitCode.FAILED
-    assert "No space left on device" in job.logged()
+    said = job.logged()
+    assert [int(code) for code in re.findall(r"ended with (\d+) on a", said)] == [ExitCode.CHECKPOINT] * 2
+    assert f"DiskFull: the disk of checkpoint {disk}/checkpoint took nothing more: No space left on device" in said
+    assert "bytes free)" in said
+    assert re.search(r"failed \(5\)", said)
+    assert re.search(rf"error +checkpoint +the disk of {disk}/checkpoint is full \(0 bytes free\)", said)
+    assert (
+        f"the disk of the checkpoint {disk}/checkpoint took nothing more: Read-only file system; it is read-only"
+        in said
+    )
     assert rows(kafka, content) == positions(0, 400)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import fsspec
 
-from deploy.jobs.run_record import FILE, KEPT, LastRun, Note, last_run, recorded
+from deploy.checkpoint_file import CheckpointFile
+from deploy.jobs.run_record import FILE, KEPT, ROOM, LastRun, Note, last_run, recorded
 from teacup.base.errors import ExitCode
 from teacup.base.logs import of_job
 
@@ -71,3 +72,17 @@ def test_a_warning_of_another_job_in_the_process_is_not_this_ones(tmp_path: Path
 def _say(log: logging.Logger, job: str, text: str) -> None:
     with of_job(job):
         log.warning(text)
+
+
+def test_the_end_is_written_over_what_the_file_has(tmp_path: Path) -> None:
+    """A full disk takes that as well; notes that do not fit are left out, the oldest first."""
+    file = CheckpointFile(str(tmp_path), FILE)
+    file.write(LastRun(0, 1, "host").to_json(), ROOM)
+    assert (tmp_path / FILE).stat().st_size == ROOM
+
+    assert not file.overwrite(LastRun(0, 1, "host", notes=(Note(0, "warning", "x" * ROOM),)).to_json())
+    assert last_run(str(tmp_path)) == LastRun(0, 1, "host")
+    assert file.overwrite(LastRun(0, 1, "host", 5, 3).to_json())
+
+    assert last_run(str(tmp_path)) == LastRun(0, 1, "host", 5, 3)
+    assert (tmp_path / FILE).stat().st_size == ROOM
