@@ -159,7 +159,7 @@ echo "ended with $? on a read-only disk" >&2
 mount -o remount,rw,size=64m "$0"
 exec "$@"
 """
-"""In a mount namespace of its own: the job on a disk that fills up, on one that is read-only, and once there is room."""
+"""In a mount namespace of its own: the job on a disk that fills up, is read-only, and has room again."""
 
 
 def test_a_job_whose_checkpoint_is_on_a_full_disk_goes_on_once_there_is_room(kafka, window_job, tmp_path):
