@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -27,8 +28,14 @@ POM = _PARTS / "pom.xml"
 LOG_CONFIG = _PARTS / "log4j2.properties"
 
 
+VERSION = "TEACUP_KAFKA_VERSION"
+"""An environment variable: another version of the development broker than the pom's, to try that."""
+
+
 def kafka_version(pom: Path = POM) -> str:
-    """Returns the version in the pom. Raises ValueError if it names none."""
+    """Returns the version in the pom, or the one that is asked for. Raises ValueError if the pom names none."""
+    if pom == POM and (asked := os.environ.get(VERSION)):
+        return asked
     found = re.search(r"<kafka\.version>([^<]+)<", pom.read_text())
     if found is None:
         raise ValueError(f"{pom} names no kafka.version")
@@ -65,6 +72,7 @@ def _copy_dependencies(pom: Path, target: Path) -> None:
             "Debian, Ubuntu: apt-get install maven; macOS: brew install maven."
         )
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    command += [f"-Dkafka.version={kafka_version(pom)}"]
     command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wanted = re.findall(r"<artifactId>(kafka[^<]*)<", pom.read_text())
