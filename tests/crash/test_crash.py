@@ -56,7 +56,7 @@ def test_the_other_jobs_lose_and_duplicate_nothing(own_broker: Broker, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "stop", [stops.SHORT[0], *(pytest.param(one, marks=pytest.mark.slow) for one in stops.SHORT[1:])]
+    "stop", [stops.ENDED_ITS_CHECKPOINT, pytest.param(stops.LEFT_A_PROCESS, marks=pytest.mark.slow)], ids=str
 )
 def test_a_job_is_stopped_in_any_phase_and_goes_on(own_broker: Broker, tmp_path: Path, stop: stops.Stop) -> None:
     """What once ended the checkpoint, and what once left a process behind."""
