@@ -245,6 +245,8 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
                      record; the rest is left to the next batch. On the shuffled path the same holds for left, which
                      a task has to hold as well
+    complete         under `availableNow`: nothing follows the records that are there when a run begins, on either side.
+                     What is read to its end is finished, whatever `idle` and the clock say
     max_wait_ms      how long left waits for a right topic whose watermark does not advance; None: for ever
     on_data_loss     "stop", or "continue" with what is left of the log, with the loss counted
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike
@@ -271,6 +273,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     max_future_skew_ms: Millis = MAX_FUTURE_SKEW_MS
     max_future_skew: InitVar[str | None] = None
     idle: Idle = Idle.ADVANCE
+    complete: bool = False
     max_wait_ms: Wait | None = None
     max_wait: InitVar[str | None] = None
     max_records: Count | None = None

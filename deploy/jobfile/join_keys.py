@@ -282,6 +282,22 @@ class WindowJoinKeys(JoinKeys):
 
     kind: Literal["window-join"] = Field(description="what the job is")
     join: WindowMatchKeys = Field(description="which right records match")
+    complete: bool = from_spec(
+        JoinSpec,
+        "complete",
+        description="with `trigger: available_now`, for topics that nothing more comes to, on either side: a run does "
+        "not wait for `after` and `producer_delay` to pass. Each partition is finished where it ends when the run "
+        "begins, all of left is written, and all of right that is in no row is unjoined. A record that comes later "
+        "nevertheless is late if it could match one of those: it is flagged and counted, and may be without its match",
+    )
+
+    @model_validator(mode="after")
+    def _ends_by_itself(self) -> WindowJoinKeys:
+        if self.complete and self.trigger != "available_now":
+            raise at_keys(
+                [(("complete",), "is for `trigger: available_now`: a job that runs on would see more records")]
+            )
+        return self
 
 
 class LookupStorageKeys(StorageKeys):

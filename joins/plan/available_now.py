@@ -8,10 +8,14 @@ It reads, and ends when it has read:
            look, so that retention does not overtake a right topic whose left is silent. Not if it was told where left
            ends: nothing follows then
 
+If both topics are complete (`JoinSpec.complete`), it reads both up to their ends of the first look, and there both are
+finished: no clock is waited for, all of left goes, and all of right expires, in a batch of its own if need be. An open
+transaction at the end of a partition is waited for first.
+
 With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
 a line (`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. No batch is
-made that reads nothing and only expires the window. Right records that have not expired when the run ends stay in the
-window, and the next run matches them or reports them unjoined.
+made otherwise that reads nothing and only expires the window. Right records that have not expired when the run ends
+stay in the window, and the next run matches them or reports them unjoined.
 """
 
 from __future__ import annotations
@@ -24,20 +28,44 @@ from joins.plan.readable import Listing
 from joins.plan.wait_reasons import unread_left
 from joins.spec import JoinSpec
 from teacup.base.times import LONGEST_MS
-from teacup.kafka.log.topic_log import ListedEnds
+from teacup.kafka.log.topic_log import Ends, ListedEnds
+
+
+class SettledEnds:
+    """The ends of a complete topic: of each partition, at the first look that finds no open transaction there."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}
+
+    def cut(self, ends: Mapping[int, Ends]) -> dict[int, Ends]:
+        """Returns these ends, without what is added after that."""
+        for p, now in ends.items():
+            if now.settled:
+                self._first.setdefault(p, now.stable)
+        known = {p: self._first.get(p) for p in ends}
+        return {p: now if (end := known[p]) is None else replace(now, stable=end, high=end) for p, now in ends.items()}
 
 
 class AvailableNow:
-    """Remembers the ends of both topics at the first look. until: where left ends for good, by partition."""
+    """Remembers the ends of both topics at the first look.
 
-    def __init__(self, until: Mapping[int, int] | None = None) -> None:
-        self._left, self._right, self._until = ListedEnds(), ListedEnds(), until
+    until      where left ends for good, by partition
+    complete   nothing follows these ends (`JoinSpec.complete`)
+    """
+
+    def __init__(self, until: Mapping[int, int] | None = None, *, complete: bool = False) -> None:
+        self._until, self._complete = until, complete
+        of_topic = SettledEnds if complete else ListedEnds
+        self._left: SettledEnds | ListedEnds = of_topic()
+        self._right: SettledEnds | ListedEnds = of_topic()
 
     def cut(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
         """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
         left, right, until = self._left.cut(listing.left), self._right.cut(listing.right), self._until
         if until is not None:
             left = {p: replace(now, stable=max(min(now.stable, until.get(p, 0)), now.start)) for p, now in left.items()}
+        if self._complete:
+            return replace(listing, left=left, right=right)
         cut = replace(listing, left=left)
         buckets = () if state is None else state.buckets.values()
         if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
@@ -52,5 +80,5 @@ class AvailableNow:
 
 
 def of_available_now(spec: JoinSpec) -> JoinSpec:
-    """Returns the join without batches that only expire the window."""
-    return replace(spec, watermark_every_ms=LONGEST_MS)
+    """Returns the join without batches that only expire the window, unless its topics are complete."""
+    return replace(spec, watermark_every_ms=0 if spec.complete else LONGEST_MS)

@@ -120,7 +120,8 @@ class BucketPlanner:
         held (an open transaction, `idle: hold`) would let the window grow without limit.
         """
         ranges = self.bucket.left
-        if self.spec.idle is Idle.ADVANCE and any(self.listing.left[p].settled for p in ranges):
+        follows = self.spec.complete or self.spec.idle is Idle.ADVANCE
+        if follows and any(self.listing.left[p].settled for p in ranges):
             return LATEST_MS
         newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
         held = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
 from datadelay.watermark import UNKNOWN, Idle, caught_up
@@ -27,15 +28,17 @@ class Ask:
     """Look-ups in both topics that can be made at once; each maps a partition to its query."""
 
     newest: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    last: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     estimate: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     find: Mapping[str, Mapping[int, TimeQuery]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers to an `Ask`, by topic and partition: newest times, estimated offsets, found offsets."""
+    """The answers to an `Ask`, by topic and partition: newest times, last blocks, estimated offsets, found offsets."""
 
     newest: Mapping[str, Mapping[int, int | None]]
+    last: Mapping[str, Mapping[int, list[tuple[int, int]]]]
     estimate: Mapping[str, Mapping[int, int]]
     find: Mapping[str, Mapping[int, TimeAnswer]]
 
@@ -54,7 +57,7 @@ def with_batched_lookups(plans: Mapping[int, Asking[T]], logs: Mapping[str, Topi
 
 def _look_up(asks: Iterable[Ask], logs: Mapping[str, TopicLog], ceiling_ms: int) -> Answers:
     merged: dict[str, dict[str, dict[int, Any]]] = {
-        kind: {"left": {}, "right": {}} for kind in ("newest", "estimate", "find")
+        kind: {"left": {}, "right": {}} for kind in ("newest", "last", "estimate", "find")
     }
     for ask in asks:
         for kind, of_kind in merged.items():
@@ -62,6 +65,10 @@ def _look_up(asks: Iterable[Ask], logs: Mapping[str, TopicLog], ceiling_ms: int)
                 of_kind[side].update(wanted)
     return Answers(
         newest={s: logs[s].newest(w, ceiling_ms) if w else {} for s, w in merged["newest"].items()},
+        last={
+            s: logs[s].last_times(w, ceiling_ms, block_size(logs[s].outliers)) if w else {}
+            for s, w in merged["last"].items()
+        },
         estimate={s: logs[s].estimate(w) if w else {} for s, w in merged["estimate"].items()},
         find={s: logs[s].first_at_or_after(w, ceiling_ms) if w else {} for s, w in merged["find"].items()},
     )
@@ -141,14 +148,15 @@ class Expected:
 def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Asking[list[Readable]]:
     """Finds what can be read of these sides of a bucket, in one round of look-ups."""
     ends = {side: {p: listing.side(side)[p].stable for p in bucket.side(side)} for side in sides}
-    newest = (yield Ask(newest=ends)).newest
+    answers = yield Ask(newest=ends, last=ends if spec.complete else {})
+    newest, finished_ms = answers.newest, _finished(spec, bucket, answers) if spec.complete else None
     return [
         Readable(
             side=side,
             disorder_ms=spec.side(side).disorder_ms,
             ends=ends[side],
             newest={p: newest[side][p] for p in ends[side]},
-            claims={p: _claim(spec, side, p, listing) for p in ends[side]},
+            claims={p: _claim(spec, side, p, listing, finished_ms) for p in ends[side]},
             look_ahead=BLOCKS_AHEAD * block_size(spec.outliers),
         )
         for side in sides
@@ -249,8 +257,26 @@ def _claim_at(side: Readable, p: int, end: int) -> int:
     return side.claims[p] if end >= side.ends[p] else UNKNOWN
 
 
-def _claim(spec: JoinSpec, side: str, p: int, listing: Listing) -> int:
-    """Returns a time that no record is below that becomes readable after the listing; `UNKNOWN` if nothing says so."""
+def _claim(spec: JoinSpec, side: str, p: int, listing: Listing, finished_ms: int | None) -> int:
+    """Returns a time that no record is below that becomes readable after the listing; `UNKNOWN` if nothing says so.
+
+    finished_ms   of a complete topic (`_finished`): nothing becomes readable any more, so that this holds as well
+    """
     ends = listing.side(side)[p]
-    follows = spec.idle is Idle.ADVANCE and caught_up(ends.stable, ends.stable, ends.high)
-    return listing.listed_ms - spec.producer_delay_ms if follows else UNKNOWN
+    if not caught_up(ends.stable, ends.stable, ends.high):
+        return UNKNOWN
+    if finished_ms is not None:
+        return finished_ms
+    return listing.listed_ms - spec.producer_delay_ms if spec.idle is Idle.ADVANCE else UNKNOWN
+
+
+def _finished(spec: JoinSpec, bucket: Bucket, answers: Answers) -> int:
+    """Returns a time so far beyond the records of a bucket that all of left may go, and all of right expires.
+
+    It is a time of theirs, not of the clock: what follows after all is late only if it could match one of them. No
+    timely record is above the last block of its partition by more than the disorder. A left record that is far ahead
+    is held back by the first batch, and is known then.
+    """
+    newest = (at for side, blocks in answers.last.items() for p in bucket.side(side) for _, at in blocks[p])
+    held = (r.held_ms for r in bucket.left.values() if r.held_ms is not None)
+    return min(max(chain(newest, held), default=0) + spec.span_ms + 1, LATEST_MS)

@@ -28,7 +28,7 @@ import pyarrow as pa
 from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.errors import ClockBehind, DataLoss
+from joins.errors import ClockBehind, DataLoss, SpecError
 from joins.plan.available_now import AvailableNow, of_available_now
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.log_checks import REMEDY, check_compaction
@@ -114,6 +114,8 @@ class JoinReader(StreamReader):
         """Called when a batch plan is handed to Spark."""
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        if self._spec.complete and self._run is None:
+            raise SpecError("complete: what comes after a run has begun would be late: use the trigger `availableNow`")
         found = self.next_plan(start)
         if isinstance(found, Held):
             self._held = found
@@ -198,7 +200,7 @@ class JoinReader(StreamReader):
 
     def prepareForTriggerAvailableNow(self) -> None:
         super().prepareForTriggerAvailableNow()
-        self._run, self._spec = AvailableNow(self._until), of_available_now(self._spec)
+        self._run, self._spec = AvailableNow(self._until, complete=self._spec.complete), of_available_now(self._spec)
 
     def readable(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
         """Returns what of a listing is read: under `availableNow`, up to where the run ends."""

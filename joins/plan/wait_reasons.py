@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts
+from joins.batch.rules import latest_right
 from joins.batch.state import Bucket
 from joins.batch.stragglers import stragglers
 from joins.plan.readable import Listing
@@ -64,6 +65,7 @@ class LeftWaits:
     alike              how many right partitions the bucket has, if none of them stands out; otherwise 0
     stored_ms          data delay: every right record below it is stored
     waiting            how many left records wait, by partition
+    next_ms            clock: when the first of them may go (wall clock), as far as it is known
     end                the right partition's last stable offset
     detail             data delay: the consumer whose delay it is; delay unknown: why
     """
@@ -77,6 +79,7 @@ class LeftWaits:
     waiting: Mapping[int, int] = field(default_factory=dict, compare=False)
     end: int | None = field(default=None, compare=False)
     detail: str = field(default="", compare=False)
+    next_ms: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,9 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
         cause = Cause.IDLE_HOLD
     else:
         cause = Cause.CLOCK
-    return LeftWaits(cause, bucket.number, p, offset, alike=alike, waiting=waiting, end=ends.stable)
+    held = [held_ms for q in waiting if (held_ms := expected.left[q].held_ms) is not None]
+    next_ms = latest_right(spec, min(held)) + spec.producer_delay_ms + 1 if held else None
+    return LeftWaits(cause, bucket.number, p, offset, alike=alike, waiting=waiting, end=ends.stable, next_ms=next_ms)
 
 
 class Waited:
@@ -197,7 +202,8 @@ def reason(spec: JoinSpec, waits: LeftWaits) -> str:
             block = f"{block_size(spec.outliers)} to a block"
             return f"{right}: it is read to its end, and by `idle: hold` its next records are waited for, {block}"
         case Cause.CLOCK:
-            return f"{right}: it is read to its end, offset {waits.offset}, and left may go as time passes"
+            next_row = "" if waits.next_ms is None else f": the next row at {iso(waits.next_ms)}"
+            return f"{right}: it is read to its end, offset {waits.offset}, and left may go as time passes{next_row}"
         case Cause.DATA_DELAY:
             stored = f"{waits.detail!r} has stored {spec.right.topic!r} only up to {iso(waits.stored_ms or 0)}"
             return f"{stored}: does the feeder run?"

@@ -198,7 +198,7 @@ class Simulation(BothSides[SimulatedLog]):
 
     def available_now(self) -> int:
         """Runs as under `availableNow`; returns how many batches it made. Time passes while left waits for right."""
-        run, spec, batches, waited = AvailableNow(), of_available_now(self.spec), 0, Waited()
+        run, spec, batches, waited = AvailableNow(complete=self.spec.complete), of_available_now(self.spec), 0, Waited()
         while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
             if isinstance(found, Planned):
                 self.carry_on(found)

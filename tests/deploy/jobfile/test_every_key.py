@@ -95,6 +95,7 @@ OTHER: dict[str, Any] = {
 ELSEWHERE = {
     "kind": "chooses the model",
     "include": "names a file; `tests/teacup/base/config/test_included.py`",
+    "complete": "needs `trigger: available_now`; `tests/deploy/check/test_to_the_end.py`",
     "left.time": "`$.at` needs `format: json`",
     "right.time": "`$.at` needs `format: json`",
     "output.delivery": "`deduplicate` needs the other one",

@@ -1,0 +1,28 @@
+"""What a join that reads to the end and stops (`trigger: available_now`) will wait for, before it is started. Pure."""
+
+from __future__ import annotations
+
+from datadelay.watermark import Idle
+from deploy.job import CommonJob, JoinJob
+from joins.lookup.spec import LookupSpec
+from teacup.base.times import written
+
+
+def what_a_run_waits_for(job: CommonJob) -> str | None:
+    """Says until when a run lasts at least; of complete topics, what must not come after it. None: nothing to say."""
+    if not isinstance(job, JoinJob) or isinstance(job.spec, LookupSpec) or job.trigger_ms is not None:
+        return None
+    spec = job.spec
+    if spec.complete:
+        return (
+            "complete: a run waits for no clock. What comes to either topic after it has begun counts as late if it "
+            "could match what was read: it is flagged and counted, and its row may lack the match"
+        )
+    if spec.idle is not Idle.ADVANCE:
+        return None
+    whole, after, delay = map(written, (spec.after_ms + spec.producer_delay_ms, spec.after_ms, spec.producer_delay_ms))
+    return (
+        f"trigger: a run ends at the earliest {whole} after the time of the newest left record, by the clock "
+        f"(join.after {after}, producer_delay {delay}): until then right records could come. If nothing more comes to "
+        "both topics, `complete: true` says so, and a run waits for nothing"
+    )
