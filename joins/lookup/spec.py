@@ -105,6 +105,11 @@ class LookupSpec(JoinSpec):
     accepted_generations: tuple[Text, ...] = ()
     right_is_judged: bool = False
 
+    def __post_init__(self, *durations: str | None) -> None:
+        super().__post_init__(*durations)
+        if self.complete:
+            raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
+
     def identity(self) -> dict[str, object]:
         """Returns what a checkpoint is bound to. URLs may change, because the generations identify the store."""
         return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"), IDENTITY_IF_SET)
