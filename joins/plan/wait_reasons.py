@@ -134,7 +134,7 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
         cause = Cause.IDLE_HOLD
     else:
         cause = Cause.CLOCK
-    held = [held_ms for q in waiting if (held_ms := expected.left[q].held_ms) is not None]
+    held = [facts.held_ms for q, facts in expected.left.items() if q in waiting and facts.held_ms is not None]
     next_ms = latest_right(spec, min(held)) + spec.producer_delay_ms + 1 if held else None
     return LeftWaits(cause, bucket.number, p, offset, alike=alike, waiting=waiting, end=ends.stable, next_ms=next_ms)
 
