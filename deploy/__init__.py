@@ -17,6 +17,7 @@ errors.py           what is refused or given up (pure)
 job.py              jobs as plain, validated data (pure)
 kinds.py            the kinds of jobs, one line each
 load.py             a job file becomes a job
+shared_process.py   which job files of a shared process run, which are wrong, and why (pure)
 submit.py           `spark-submit deploy/submit.py JOB.yaml`
 
 Public: `deploy.cli.__main__.main`, which is the command `teacup`; the rest is internal.

@@ -21,6 +21,7 @@ from deploy.check.service_files import SERVICES, service_of
 from deploy.job import CommonJob
 from deploy.jobfile.job_keys import JobKeys
 from deploy.kinds import KINDS
+from deploy.shared_process import Files, Running, WrongFile, all_valid, decided, jobs_of
 from teacup.base.config.document import Document
 from teacup.base.config.keys import Problems, Where, meanings, most_similar, shown, texts
 from teacup.base.errors import Invalid, SettingsInvalid
@@ -74,38 +75,36 @@ def job_files(places: Sequence[Path]) -> list[Path]:
     return found
 
 
-def load_jobs(places: Sequence[Path], assignments: Sequence[str] = ()) -> dict[Path, CommonJob]:
-    """Returns the jobs that share a process, by file. Raises `SettingsInvalid` with every problem of every file."""
-    jobs: dict[Path, CommonJob] = {}
-    problems: list[str] = []
-    files = job_files(places)
-    for file in files:
-        try:
-            jobs[file] = load_job(file, assignments=assignments)
-        except SettingsInvalid as error:
-            problems += [f"{error.source}: {problem}" for problem in error.problems]
-    problems += _clashes(jobs)
-    if problems:
-        raise SettingsInvalid(f"{len(files)} job files", problems)
-    return jobs
+def load_files(
+    places: Sequence[Path], assignments: Sequence[str] = (), running: Running | None = None, *, strict: bool
+) -> Files:
+    """Returns the job files that share a process, each with its job, or with why it cannot run there.
+
+    running  what the process runs already; None: it starts
+    strict   whether all must be valid
+
+    Raises `SettingsInvalid` with every problem of every file if that cannot be, or if a process that starts had nothing
+    to run.
+    """
+    alone = {file: _looked_at(file, assignments) for file in job_files(places)}
+    files = decided(alone, running or Running())
+    return all_valid(files) if strict or not (running or jobs_of(files)) else files
 
 
-def _clashes(jobs: Mapping[Path, CommonJob]) -> Iterator[str]:
-    """Yields what jobs of one process share and must not, or do not share and must."""
-    owners: dict[tuple[str, str], Path] = {}
-    ports: dict[tuple[str, int], Path] = {}
-    for file, job in jobs.items():
-        for key, value in (("name", job.job_name), ("checkpoint", job.checkpoint)):
-            if (owner := owners.setdefault((key, value), file)) != file:
-                yield f"{file}: {key}: {value!r} is that of {owner}; each job needs its own"
-        known, one = next(iter(jobs.items()))
-        for key, its, ours in (("spark", job.spark, one.spark), ("log", job.json_log, one.json_log)):
-            if its != ours:
-                yield f"{file}: {key}: differs from that of {known}; jobs of one process have one Spark and one log"
-        if job.metrics is not None:
-            ports.setdefault((job.metrics.host, job.metrics.port), file)
-    for file in [*ports.values()][1:]:
-        yield f"{file}: metrics: differs from that of {next(iter(ports.values()))}; one process has one port"
+def _looked_at(file: Path, assignments: Sequence[str]) -> CommonJob | WrongFile:
+    try:
+        return load_job(file, assignments=assignments)
+    except SettingsInvalid as error:
+        return WrongFile(_name_in(file, assignments) or file.stem, error.problems)
+
+
+def _name_in(file: Path, assignments: Sequence[str]) -> str:
+    """Returns the name in a job file that has errors; empty if it cannot be read."""
+    try:
+        name = Document.read(file, assignments=assignments, model_of=_model_of).values.get("name")
+    except SettingsInvalid:
+        return ""
+    return name if isinstance(name, str) else ""
 
 
 def _model_of(document: Mapping[str, Any]) -> type[JobKeys] | None:

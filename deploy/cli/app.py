@@ -89,6 +89,14 @@ def run(
             help="let a new checkpoint of a join start whose sampled records have no join key, or no usable time",
         ),
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="of several files: run nothing unless all are valid, and at a SIGHUP change nothing; without it the "
+            "valid ones run, and the others are reported as failed jobs",
+        ),
+    ] = False,
     standby: Annotated[
         bool,
         typer.Option(
@@ -117,7 +125,7 @@ def run(
         raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
     from deploy.cli.several import run_files
 
-    raise typer.Exit(run_files(job_files, **consent, assignments=given, stop=context.obj))
+    raise typer.Exit(run_files(job_files, **consent, strict=strict, assignments=given, stop=context.obj))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -169,11 +177,12 @@ def check(
 
 def _check_several(places: Sequence[Path], assignments: Sequence[str], *, connect: bool, preview: bool) -> ExitCode:
     """Checks the jobs of files and folders as `run` takes them; returns the code of the first that has an error."""
-    from deploy.load import load_jobs
+    from deploy.load import load_files
+    from deploy.shared_process import jobs_of
     from teacup.base.errors import SettingsInvalid
 
     try:
-        jobs = load_jobs(places, assignments)
+        jobs = jobs_of(load_files(places, assignments, strict=True))
     except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return error.exit_code

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from deploy.job import CommonJob
     from deploy.jobs.runner import JobKind
     from deploy.jobs.several import JobShare
+    from deploy.shared_process import Files
 
 
 def run_files(
@@ -24,32 +25,35 @@ def run_files(
     *,
     take_over: bool = False,
     accept_sample: bool = False,
+    strict: bool = False,
     assignments: Sequence[str] = (),
     stop: Stop | None = None,
 ) -> ExitCode:
-    """Runs the jobs of files and folders, like `deploy.cli.app.run_file` that of one."""
+    """Runs the jobs of files and folders, like `deploy.cli.app.run_file` that of one. strict: all or nothing."""
     consent = {"take_over": take_over, "accept_sample": accept_sample}
     if stop is None:
         with Stop() as own:
-            return run_files(places, **consent, assignments=assignments, stop=own)
-    from deploy.load import load_jobs
-
-    def read() -> dict[Path, CommonJob]:
-        return load_jobs(places, assignments)
+            return run_files(places, **consent, strict=strict, assignments=assignments, stop=own)
+    from deploy.load import load_files
+    from deploy.shared_process import Running, jobs_of
 
     try:
-        jobs = read()
+        files = load_files(places, assignments, strict=strict)
     except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return error.exit_code
-    log_job(as_json=next(iter(jobs.values())).json_log)
+    jobs = [*jobs_of(files).values()]
+    log_job(as_json=jobs[0].json_log)
     from deploy.jobs.query import failed
     from deploy.jobs.runner import run
-    from deploy.jobs.several import Several, SharedSession
+    from deploy.jobs.several import NoBoard, Several, SharedSession
     from deploy.kinds import kind_of
     from deploy.watch.board import Board
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched
+
+    def read(running: Running) -> Files:
+        return load_files(places, assignments, running, strict=strict)
 
     def made(job: CommonJob) -> JobKind:
         return kind_of(job, **consent)
@@ -63,11 +67,10 @@ def run_files(
 
     with ExitStack() as opened:
         try:
-            session = opened.enter_context(closing(SharedSession([made(job) for job in jobs.values()])))
+            session = opened.enter_context(closing(SharedSession([made(job) for job in jobs])))
         except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting is logged and becomes an exit code
             return failed(error)
-        board = Board.of([*jobs.values()])
+        board = Board.of(jobs)
         if board is not None:
             opened.callback(board.close)
-        forget = (lambda _: None) if board is None else board.forget
-        return Several(jobs, read, carry_out, session, stop, forget).run()
+        return Several(files, read, carry_out, session, stop, NoBoard() if board is None else board).run()

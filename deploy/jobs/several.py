@@ -3,10 +3,11 @@
     each     its own lock, run record, listeners, settings of the session, and fair share of the workers
     fails    the others go on. After an exit code that another try may help (`TRIED_AGAIN`) it is started again, after
              2 s, 4 s, ... a minute; one that has run for longer than a minute begins with 2 s. Else it stays down
+    wrong    a file whose job cannot run here (`deploy.shared_process`) counts as a job that has failed
     reload   SIGHUP, unless a terminal is there (`deploy.jobs.stopping`): files are read again. What is new is started,
-             what is gone is stopped, what has changed is restarted, and what is down is started. If a file is wrong
-             nothing changes. A job whose file was renamed is new, and waits until it has stopped: it has one name and
-             one checkpoint
+             what is gone is stopped, what has changed is restarted, and what is down is started. A job whose file has
+             become wrong goes on as it was. A job whose file was renamed is new, and waits until it has stopped: it
+             has one name and one checkpoint
     stop     the first signal stops all cleanly, a second one at once
     ends     once all have ended. If Spark's JVM ends, or there are no executors for too long, all do: starting Spark
              again is for the process' supervisor
@@ -19,22 +20,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from deploy.job import CommonJob
 from deploy.jobs.runner import JobKind, SparkOfJob, spark_properties
 from deploy.jobs.stopping import Stop, StopRequest
 from deploy.jobs.supervisor import Supervised, Supervisor
+from deploy.shared_process import Files, Running, WrongFile, jobs_of, properties_of, wrong_of
 from deploy.watch.metrics import STANDS_STILL_S
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import of_job
 from teacup.base.now import wall_ms
 from teacup.spark.cluster.executors import Executors
-from teacup.spark.conf import of_checkpoint
 from teacup.spark.java import check_java
 from teacup.spark.session import Session
 
@@ -53,7 +54,6 @@ JOBS_PER_REST, MOST_RESTS = 5, 6.0
 STARTED_AT_ONCE = 2
 """How many queries: each takes a second of CPU, and others that wait for it would run into their time limits."""
 
-Jobs = Mapping[Path, CommonJob]
 CarryOut = Callable[[CommonJob, StopRequest, "JobShare"], ExitCode]
 
 
@@ -113,12 +113,6 @@ class SharedSession:
     def ended(self) -> Exception | None:
         """Returns how its JVM ended, if it did."""
         return self._session.ended()
-
-
-def properties_of(jobs: Sequence[CommonJob]) -> dict[str, str]:
-    """Returns the properties that the checkpoints and the files of these jobs ask for; the files' are the same."""
-    local = [of_checkpoint(job.checkpoint) for job in jobs]
-    return {**(local[0] if all(local) else {}), **jobs[0].spark}
 
 
 class JobShare:
@@ -225,23 +219,44 @@ class _Run:
         return self.thread.is_alive()
 
 
+class Told(Protocol):
+    """Who is told what becomes of the jobs of a process beside their runs (`deploy.watch.board`)."""
+
+    def forget(self, name: str) -> None:
+        """A job is gone."""
+
+    def restarts(self, name: str, at_ms: int) -> None:
+        """A job is started again, and when: wall clock."""
+
+    def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
+        """A job is not even begun."""
+
+
+class NoBoard:
+    """Nobody is told."""
+
+    def forget(self, name: str) -> None: ...
+
+    def restarts(self, name: str, at_ms: int) -> None: ...
+
+    def cannot_start(self, name: str, code: ExitCode, why: str) -> None: ...
+
+
 @dataclass
 class Several:
     """The jobs of a process.
 
-    read       reads the files again. Raises `SettingsInvalid`
+    files      as they were read last
+    read       reads them again. Raises `SettingsInvalid` if nothing is to be changed
     carry_out  runs a job to its end, and returns its exit code
-    forget     called with the name of a job that is gone
-    restarts   called with the name of a job that is started again, and when: wall clock
     """
 
-    jobs: Jobs
-    read: Callable[[], Jobs]
+    files: Files
+    read: Callable[[Running], Files]
     carry_out: CarryOut
     session: SharedSession
     stop: Stop
-    forget: Callable[[str], None] = lambda _: None
-    restarts: Callable[[str, int], None] = lambda _name, _at_ms: None
+    told: Told = field(default_factory=NoBoard)
     supervisor: Supervisor = field(default_factory=Supervisor)
 
     def __post_init__(self) -> None:
@@ -254,9 +269,12 @@ class Several:
     def run(self) -> ExitCode:
         """Returns once all have ended: the exit code of the first that failed, in the order of the files.
 
-        If none has, that of one that was stopped before it was done.
+        If none has, that of one that was stopped before it was done. If Spark's JVM has ended, or has no executors,
+        that of one that another start may help: the others must not keep the process down.
         """
-        for file, job in self.jobs.items():
+        for file, wrong in wrong_of(self.files).items():
+            self._report(file, wrong)
+        for file, job in jobs_of(self.files).items():
             self._start(file, job)
         self.stop.at_once(self._hurry)
         self.stop.on_hangup(self._hung_up)
@@ -266,9 +284,17 @@ class Several:
                 self._turn()
         finally:
             self.stop.at_once(None)
-        codes = [run.job.stopped if run.code is None else run.code for run in self._runs.values() if not run.gone]
+        codes = [code for file in self.files if (code := self._code(file)) is not None]
         failed = [code for code in codes if code not in (ExitCode.DONE, ExitCode.STOPPED)]
+        if self.session.gone:
+            failed.sort(key=lambda code: code not in TRIED_AGAIN)
         return next(iter(failed), ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.DONE)
+
+    def _code(self, file: Path) -> ExitCode | None:
+        """Returns the exit code of a file's job; None if it was not begun any more."""
+        if (run := self._runs.get(file)) is not None and not run.gone:
+            return run.job.stopped if run.code is None else run.code
+        return ExitCode.BAD_JOB_FILE if isinstance(self.files[file], WrongFile) else None
 
     def _over(self) -> bool:
         if self._hurried_s is not None and time.monotonic() - self._hurried_s > HURRY_S:
@@ -310,8 +336,9 @@ class Several:
         """What follows the end of a run."""
         if run.gone:
             del self._runs[file]
-            if all(other.job.job_name != run.job.job_name for other in self._runs.values()):
-                self.forget(run.job.job_name)
+            self._forget([run.job.job_name])
+            if isinstance(wrong := self.files.get(file), WrongFile):
+                self._report(file, wrong)
         elif self._starts_nothing:
             run.further = run.share.due_s = None
         elif run.further is not None:
@@ -346,29 +373,53 @@ class Several:
                 share.restart_ms(run.code)
             if (due_s := share.due_s) is not None:
                 wait_s = max(due_s - time.monotonic(), 0.0)
-                self.restarts(name, wall_ms() + round(wait_s * 1000))
+                self.told.restarts(name, wall_ms() + round(wait_s * 1000))
                 log.info("is started again in %.0f s", wait_s)
 
     def _read_again(self) -> None:
+        """Does what the files say now; a file that was wrong and is gone, or is valid, is not reported any more."""
+        running = {file: run.further or run.job for file, run in self._runs.items() if not run.gone}
         try:
-            jobs = self.read()
-            if properties_of([*jobs.values()]) != self.session.properties:
-                raise SettingsInvalid("SIGHUP", ["Spark's session would be another one: start the process again"])
+            files = self.read(Running(running, self.session.properties))
         except SettingsInvalid as error:
             log.error("nothing is changed: %s", error)
             return
+        before, self.files = wrong_of(self.files), files
         for file, run in self._runs.items():
-            if file not in jobs:
-                _say(run.job, f"stops: {file} is gone")
-                run.gone, run.share.due_s = True, None
-                run.request.ask()
-            elif jobs[file] != run.job or not run.runs or run.request.asked:
-                _say(run.job, "is started again")
-                run.gone, run.share.due_s, run.further = False, None, jobs[file]
-                run.request.ask()
-        self._new = {file: job for file, job in jobs.items() if file not in self._runs}
+            match files.get(file):
+                case None:
+                    _say(run.job, f"stops: {file} is gone")
+                    run.gone, run.share.due_s = True, None
+                    run.request.ask()
+                case WrongFile() as wrong:
+                    if not run.gone:
+                        _say(run.job, f"goes on as it was: {file} is wrong: {wrong}", logging.WARNING)
+                case job:
+                    if job != run.job or not run.runs or run.request.asked:
+                        _say(run.job, "is started again")
+                        run.gone, run.share.due_s, run.further = False, None, job
+                        run.request.ask()
+        self._new = {file: job for file, job in jobs_of(files).items() if file not in self._runs}
         for job in self._new.values():
             _say(job, "is new")
+        self._forget([wrong.name for wrong in before.values()])
+        for file, wrong in wrong_of(files).items():
+            if file not in self._runs:
+                self._report(file, wrong)
+
+    def _report(self, file: Path, wrong: WrongFile) -> None:
+        """Says that the job of a file cannot be started, as if it had failed."""
+        with of_job(wrong.name):
+            log.error("is not started: %s is wrong: %s", file, wrong)
+        self.told.cannot_start(wrong.name, ExitCode.BAD_JOB_FILE, f"{file}: {wrong}")
+
+    def _forget(self, names: Iterable[str]) -> None:
+        """Forgets those of these names that no job has any more, and no wrong file."""
+        jobs = [*(run.job for run in self._runs.values()), *self._new.values()]
+        known = {*(job.job_name for job in jobs), *(wrong.name for wrong in wrong_of(self.files).values())}
+        for name in names:
+            if name not in known:
+                self.told.forget(name)
 
     def _hung_up(self) -> None:
         self._reload = True
@@ -379,6 +430,6 @@ class Several:
             run.request.hurry()
 
 
-def _say(job: CommonJob, line: str) -> None:
+def _say(job: CommonJob, line: str, level: int = logging.INFO) -> None:
     with of_job(job.job_name):
-        log.info("%s", line)
+        log.log(level, "%s", line)

@@ -102,6 +102,14 @@ class Board:
             for path in [path for path in self._routes if path.startswith(f"{self._place(name)}/")]:
                 del self._routes[path]
 
+    def restarts(self, name: str, at_ms: int) -> None:
+        """Shows when a job, whose run has ended, is started again."""
+        self.show(name).follower.restarts(at_ms)
+
+    def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
+        """Shows a job that cannot even begin as one that has failed."""
+        self.show(name).follower.cannot_start(code, why)
+
     def close(self) -> None:
         """Ends it; returns at once."""
         for errors in self._errors.values():

@@ -15,8 +15,9 @@ import pytest
 from dedup.identity import Identity
 from deploy.job import DedupJob
 from deploy.jobs import several
-from deploy.jobs.several import JobShare, Several, SharedSession
+from deploy.jobs.several import JobShare, NoBoard, Several, SharedSession
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
+from deploy.shared_process import Files, Running, WrongFile, jobs_of, properties_of
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import job_here
 from tests.support.waiting import wait_until
@@ -32,20 +33,42 @@ class NoSpark:
 
     def __init__(self) -> None:
         self.gone, self.given_up, self.rests = False, False, 1.0
-        self.properties = several.properties_of([job("a")])
+        self.properties = properties_of([job("a")])
+
+
+class Shown(NoBoard):
+    """What a board would show: jobs that are gone, and why others were not begun."""
+
+    def __init__(self) -> None:
+        self.gone: list[str] = []
+        self.failed: dict[str, tuple[ExitCode, str]] = {}
+
+    def forget(self, name: str) -> None:
+        self.gone.append(name)
+        self.failed.pop(name, None)
+
+    def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
+        self.failed[name] = (code, why)
+
+
+WRONG = "left: unknown key"
 
 
 class Process:
     """A process whose jobs end when a test says so."""
 
-    def __init__(self, *names: str) -> None:
-        self.files = {Path(f"{name}.yaml"): job(name) for name in names}
+    def __init__(self, *names: str, wrong: str = "") -> None:
+        self.files: dict[Path, Any] = {Path(f"{name}.yaml"): job(name) for name in names}
+        if wrong:
+            self.files[Path(f"{wrong}.yaml")] = WrongFile(wrong, (WRONG,))
+        self.files = dict(sorted(self.files.items()))
         self.spark, self.started, self.named = NoSpark(), list[DedupJob](), list[str]()
         self.now_s = 0.0
         self.stop = Stop(lambda: self.now_s)
         self.ends: dict[str, ExitCode] = {}
         self.deaf: set[str] = set()
-        self.gone: list[str] = []
+        self.shown = Shown()
+        self.running = Running()
         self.problem: SettingsInvalid | None = None
         self.code: ExitCode | None = None
         self.several = Several(
@@ -54,10 +77,11 @@ class Process:
             self._carry_out,
             cast("SharedSession", self.spark),
             self.stop,
-            self.gone.append,
+            self.shown,
         )
 
-    def _read(self) -> dict[Path, Any]:
+    def _read(self, running: Running) -> Files:
+        self.running = running
         if self.problem is not None:
             raise self.problem
         return dict(self.files)
@@ -79,7 +103,7 @@ class Process:
         self.stop.__enter__()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
-        self.until(lambda: len(self.started) >= len(self.files))
+        self.until(lambda: len(self.started) >= len(jobs_of(self.files)))
         return self
 
     def _run(self) -> None:
@@ -171,7 +195,8 @@ def test_a_hangup_starts_what_is_new_stops_what_is_gone_and_restarts_what_has_ch
         process.files[Path("changed.yaml")] = replace(process.files[Path("changed.yaml")], max_records=7)
         process.files[Path("new.yaml")] = job("new")
         process.reload()
-        process.until(lambda: process.starts("changed") == process.starts("down") == 2 and process.gone == ["gone"])
+        process.until(lambda: process.starts("changed") == process.starts("down") == 2)
+        process.until(lambda: process.shown.gone == ["gone"])
 
         assert process.started[-1].name in ("changed", "down", "new")
         assert {name: process.starts(name) for name in ("same", "gone", "new")} == {"same": 1, "gone": 1, "new": 1}
@@ -192,7 +217,7 @@ def test_a_file_that_is_as_it_was_before_its_job_has_stopped_counts_as_it_is_now
         process.until(lambda: process.starts("a") == process.starts("gone") == 2)
 
         assert [one.max_records for one in process.started if one.name == "a"][1] != 7
-        assert not process.gone
+        assert not process.shown.gone
 
 
 def test_a_job_whose_file_is_renamed_waits_until_it_has_stopped() -> None:
@@ -207,7 +232,7 @@ def test_a_job_whose_file_is_renamed_waits_until_it_has_stopped() -> None:
         process.deaf.clear()
         process.until(lambda: process.starts("a") == process.starts("b") == process.starts("old") == 2)
 
-        assert process.gone in ([], ["old"])
+        assert process.shown.gone in ([], ["old"])
         assert Path("old.yaml") not in process.several._runs
     assert process.code is ExitCode.DONE
 
@@ -224,19 +249,76 @@ def test_what_waits_for_a_job_to_stop_is_not_started_if_all_are_to_stop() -> Non
     assert process.starts("old") == 1
 
 
-def test_a_file_that_is_wrong_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Nor a Spark that would be another one; the log says so."""
+def test_if_nothing_is_to_be_changed_nothing_is(caplog: pytest.LogCaptureFixture) -> None:
+    """A folder without files, or a wrong file and `--strict`; the log says so."""
     with Process("a") as process:
         process.files[Path("new.yaml")] = job("new")
         process.problem = SettingsInvalid("new.yaml", ["kind: is missing"])
         process.reload()
-        process.problem = None
-        process.files[Path("a.yaml")] = job("a", spark={"spark.ui.enabled": "true"})
-        process.reload()
 
         assert process.starts("new") == 0
     assert "kind: is missing" in caplog.text
-    assert "start the process again" in caplog.text
+    assert process.code is ExitCode.DONE
+
+
+def test_a_wrong_file_counts_as_a_job_that_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    """The others run; once it is correct its job starts."""
+    with Process("b", wrong="a") as process:
+        assert process.shown.failed == {"a": (ExitCode.BAD_JOB_FILE, f"a.yaml: {WRONG}")}
+        process.ends["b"] = ExitCode.DONE
+
+        assert process.ended() is ExitCode.BAD_JOB_FILE
+    assert f"is not started: a.yaml is wrong: {WRONG}" in caplog.text
+    with Process("b", wrong="a") as process:
+        process.files[Path("a.yaml")] = job("a")
+        process.reload()
+        process.until(lambda: process.starts("a") == 1)
+
+        assert process.starts("b") == 1
+        assert process.shown.gone == [], "its name is that of its job"
+    assert process.code is ExitCode.DONE
+
+
+def test_if_spark_has_ended_a_wrong_file_does_not_keep_the_process_down() -> None:
+    """A supervisor that takes 2 for the end of the matter must not see it."""
+    with Process("b", wrong="a") as process:
+        process.spark.gone = True
+        process.ends["b"] = ExitCode.FAILED
+
+        assert process.ended() is ExitCode.FAILED
+
+
+def test_a_job_whose_file_becomes_wrong_goes_on_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    """What else was changed is done, and what it runs is told to whoever reads the files."""
+    with Process("a", "b") as process:
+        before = process.files[Path("a.yaml")]
+        process.files |= {Path("a.yaml"): WrongFile("a", (WRONG,)), Path("new.yaml"): job("new")}
+        process.reload()
+        process.until(lambda: process.starts("new") == 1)
+
+        assert process.running.jobs[Path("a.yaml")] == before
+        assert process.starts("a") == process.starts("b") == 1
+        assert not process.shown.failed
+        assert f"goes on as it was: a.yaml is wrong: {WRONG}" in caplog.text
+        process.files[Path("a.yaml")] = replace(before, max_records=7)
+        process.reload()
+        process.until(lambda: process.starts("a") == 2)
+    assert process.code is ExitCode.DONE
+
+
+def test_a_wrong_file_that_is_gone_is_not_reported_any_more() -> None:
+    """Nor one that has another name now; and one that comes while others run is."""
+    with Process("b") as process:
+        process.files |= {Path(f"{name}.yaml"): WrongFile(name, (WRONG,)) for name in ("c", "d")}
+        process.reload()
+        process.until(lambda: len(process.shown.failed) == 2)
+        del process.files[Path("c.yaml")]
+        process.files[Path("d.yaml")] = job("other")
+        process.reload()
+        process.until(lambda: process.starts("other") == 1)
+
+        assert process.shown.gone == ["c", "d"]
+    assert process.code is ExitCode.DONE
 
 
 def test_the_first_signal_stops_all_cleanly_and_a_second_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

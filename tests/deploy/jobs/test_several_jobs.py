@@ -16,6 +16,7 @@ import yaml
 from confluent_kafka import Producer
 
 from deploy.jobs.run_record import last_run
+from deploy.status.look import look_at
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
@@ -59,6 +60,10 @@ class Jobs:
 
     def write(self, name: str) -> None:
         (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(self.of[name]))
+
+    def break_file(self, name: str) -> None:
+        """As by a typo."""
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump({**self.of[name], "typo": 1}))
 
     def feed(self, *names: str, value: str | None = None) -> None:
         """A pair for each job; or a left record with this value."""
@@ -135,3 +140,44 @@ def test_each_has_its_own_output_failures_and_restarts(jobs: Jobs, tmp_path: Pat
 
     assert process.stop() == ExitCode.DONE
     assert [*of_session(process.process.pid)] == []
+
+
+def test_a_typo_is_its_own_job_s_matter(jobs: Jobs, tmp_path: Path) -> None:
+    """The others run, unless all must be valid; it is shown as a job that has failed, until it is corrected."""
+    command = (sys.executable, "-m", "deploy.cli", "run")
+    jobs.break_file("two")
+    strict = JobProcess(tmp_path, jobs.of["three"], (*command, "--strict", str(jobs.folder)))
+    assert strict.ended() == ExitCode.BAD_JOB_FILE
+    assert f"{jobs.folder / 'two.yaml'}: typo: unknown key" in strict.logged()
+
+    jobs.feed("one", "two", "three")
+    process = JobProcess(tmp_path, jobs.of["three"], (*command, str(jobs.folder)))
+    process.until(lambda: jobs.all_joined("one", "three"), "the others join")
+    process.until(lambda: states(process) == {"one": "running", "two": "failed", "three": "running"}, "all are shown")
+    why = f"exit code 2: {jobs.folder / 'two.yaml'}: typo: unknown key"
+    code, says = ready(process)
+    assert code == 200
+    assert f"two: failed; {why}" in says
+    assert [ready(process, f"jobs/{name}/readyz")[0] for name in ("one", "two")] == [200, 503]
+    (row,) = [row for row in json.loads(ready(process, "v1/jobs")[1])["jobs"] if row["name"] == "two"]
+    assert (row["state"], row["exit_code"], row["well"]) == ("failed", ExitCode.BAD_JOB_FILE, False)
+    numbers = ready(process, "metrics")[1]
+    assert f'teacup_last_exit_code{{teacup_job="two"}} {float(ExitCode.BAD_JOB_FILE)}' in numbers
+    assert 'teacup_state{state="failed",teacup_job="two"} 1.0' in numbers
+    assert said(process, "two", "is not started")()
+    (look,) = look_at(jobs.folder / "two.yaml")
+    assert look.code == ExitCode.BAD_JOB_FILE, "`teacup status` says so, too"
+
+    jobs.write("two")
+    jobs.break_file("one")
+    process.process.send_signal(signal.SIGHUP)
+    process.until(lambda: states(process) == dict.fromkeys(("one", "two", "three"), "running"), "it is correct now")
+    jobs.feed("one")
+    process.until(lambda: jobs.all_joined("one", "two"), "what was running goes on as it was")
+    assert said(process, "one", "goes on as it was")()
+
+    jobs.of["four"] = {**jobs.of["two"], "name": "four", "checkpoint": str(tmp_path / "four")}
+    jobs.break_file("four")
+    process.process.send_signal(signal.SIGHUP)
+    process.until(lambda: states(process).get("four") == "failed", "a new one is wrong")
+    assert process.stop() == ExitCode.BAD_JOB_FILE
