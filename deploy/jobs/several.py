@@ -218,6 +218,11 @@ class _Run:
     def runs(self) -> bool:
         return self.thread.is_alive()
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether it runs, or is started again."""
+        return self.runs or self.further is not None or self.share.due_s is not None
+
 
 class Told(Protocol):
     """Who is told what becomes of the jobs of a process beside their runs (`deploy.watch.board`)."""
@@ -299,8 +304,7 @@ class Several:
     def _over(self) -> bool:
         if self._hurried_s is not None and time.monotonic() - self._hurried_s > HURRY_S:
             return True
-        waits = bool(self._new) or any(run.share.due_s is not None or run.further for run in self._runs.values())
-        return not waits and not any(run.runs for run in self._runs.values())
+        return not self._new and not any(run.goes_on for run in self._runs.values())
 
     def _turn(self) -> None:
         if (self.stop.asked or self.session.given_up) and not self._stopping:
@@ -393,7 +397,8 @@ class Several:
                     run.request.ask()
                 case WrongFile() as wrong:
                     if not run.gone:
-                        _say(run.job, f"goes on as it was: {file} is wrong: {wrong}", logging.WARNING)
+                        how = "goes on as it was" if run.goes_on else "stays down"
+                        _say(run.job, f"{how}: {file} is wrong: {wrong}", logging.WARNING)
                 case job:
                     if job != run.job or not run.runs or run.request.asked:
                         _say(run.job, "is started again")

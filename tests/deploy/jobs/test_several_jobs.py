@@ -114,6 +114,9 @@ def test_each_has_its_own_output_failures_and_restarts(jobs: Jobs, tmp_path: Pat
     (row,) = [row for row in json.loads(ready(process, "v1/jobs")[1])["jobs"] if row["name"] == "two"]
     assert (row["state"], row["exit_code"]) == ("failed", ExitCode.REFUSED)
     assert "NoDeadLetterTopic" in row["says"]
+    assert {name: look_at(jobs.folder / f"{name}.yaml")[0].state for name in ("one", "two")} == {
+        name: state for name, state in states(process).items() if name != "three"
+    }, "`teacup status` says the same"
     numbers = ready(process, "metrics")[1]
     assert f'teacup_last_exit_code{{teacup_job="two"}} {float(ExitCode.REFUSED)}' in numbers
     assert 'teacup_state{state="failed",teacup_job="two"} 1.0' in numbers
