@@ -67,7 +67,7 @@ def run_files(
 
     with ExitStack() as opened:
         try:
-            session = opened.enter_context(closing(SharedSession([made(job) for job in jobs])))
+            session = opened.enter_context(closing(SharedSession([made(job) for job in jobs], len(files))))
         except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting is logged and becomes an exit code
             return failed(error)
         board = Board.of(jobs)

@@ -60,18 +60,18 @@ CarryOut = Callable[[CommonJob, StopRequest, "JobShare"], ExitCode]
 class SharedSession:
     """The session of several jobs, from here to `close`."""
 
-    def __init__(self, kinds: Sequence[JobKind]) -> None:
-        """Raises what `Session` raises."""
+    def __init__(self, kinds: Sequence[JobKind], files: int) -> None:
+        """files: how many jobs there will be once all files are valid. Raises what `Session` raises."""
         check_java()
         jobs = [kind.common for kind in kinds]
         self.properties = properties_of(jobs)
-        self.rests = min(max(len(kinds) / JOBS_PER_REST, 1.0), MOST_RESTS)
+        self.rests = min(max(files / JOBS_PER_REST, 1.0), MOST_RESTS)
         self._session = Session(
             "teacup",
             {**self.properties, **spark_properties(jobs[0], {"spark.scheduler.mode": "FAIR"}, name="")},
             rows_in_jvm=any(kind.rows_in_jvm for kind in kinds),
             exactly_once=all(kind.exactly_once for kind in kinds),
-            jobs=len(kinds),
+            jobs=files,
         )
         self._lock, self._warm = threading.Lock(), False
         self.given_up = False
