@@ -22,6 +22,7 @@ from deploy.jobs.replan import check_ranges
 from deploy.jobs.runner import JobKind
 from deploy.output.accounts import check_whole
 from deploy.watch import measures
+from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
 from teacup.base.times import written
 from teacup.kafka.headers import BATCH
@@ -116,7 +117,7 @@ class DedupReport:
     number: int
     seconds: float
     counts: Mapping[str, int]
-    warnings: tuple[str, ...] = ()
+    concerns: tuple[Concern, ...] = ()
     effort: Effort = field(default_factory=Effort)
 
     @property
@@ -165,30 +166,32 @@ def gathered(job: DedupJob, summaries: Sequence[TopicSummary], seconds: float) -
     check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
     counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     number = summaries[0].number
-    warnings = (forgotten_ids(counts, job), without_any_id(counts, number, job))
+    concerns = (*forgotten_ids(counts, job), *without_any_id(counts, number, job))
     effort = Effort.of([summary.seconds for summary in summaries], [summary.task for summary in summaries])
-    return DedupReport(number, seconds, counts, tuple(w for w in warnings if w is not None), effort)
+    return DedupReport(number, seconds, counts, concerns, effort)
 
 
-def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> str | None:
-    """Returns a warning if `limit` is too small for `window`."""
+def forgotten_ids(counts: Mapping[str, int], job: DedupJob) -> Iterator[Concern]:
+    """Yields a concern if `limit` is too small for `window`."""
     if not counts["forgotten"]:
-        return None
-    return (
+        return
+    text = (
         f"{counts['forgotten']:,} ids were forgotten within `window` ({written(job.window_ms)}), as a partition had "
         f"more than `limit` ({job.config.limit}): if they come again, they are written again; raise `limit`, or "
         "shorten `window`"
     )
+    yield Concern("limit", counts["forgotten"], text)
 
 
-def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> str | None:
-    """Returns a warning if the configured id is missing everywhere, so that nothing is deduplicated."""
+def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> Iterator[Concern]:
+    """Yields a concern if the configured id is missing everywhere, so that nothing is deduplicated."""
     if not counts["read"] or counts["without_id"] < counts["read"]:
-        return None
+        return
     what = "has the id that `id` names"
     if job.identity.within is Within.GENERATION:
         what = f"has a position with the header {BATCH!r}, which rows of joins carry"
-    return (
+    text = (
         f"none of the {counts['read']:,} records of batch {number} from {job.source!r} {what}: they all went through. "
         "Give another `id`"
     )
+    yield Concern("id", 1, text)

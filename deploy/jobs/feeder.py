@@ -21,11 +21,14 @@ from deploy.jobs.runner import JobKind
 from deploy.jobs.standing import Standing, of_feeder
 from deploy.output.accounts import check_whole
 from deploy.watch import measures
+from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
+from deploy.watch.timeliness import AND_COLLECTOR, out_of_order
 from joins.lookup.feed.source import commit_fed, feed_source
 from joins.lookup.feed.spec import Fed
 from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
+from joins.spec import Side
 from teacup.base.times import iso
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.checkpoint import SparkLogs
@@ -94,7 +97,7 @@ class FeederJobKind(JobKind):
         return rows_of(spark, source)
 
     def report(self, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
-        return gathered(summaries, seconds, at_ms)
+        return gathered(self._spec.right, summaries, seconds, at_ms)
 
     def zeros(self) -> Iterable[Measured]:
         return measures.zeros(("right",), [(outcome, "") for outcome in ("stored", "conflict", "null_key")])
@@ -125,7 +128,7 @@ class FeedReport:
     newest_ms: int | None
     behind_ms: int | None
     effort: Effort = field(default_factory=Effort)
-    warnings: tuple[str, ...] = ()
+    concerns: tuple[Concern, ...] = ()
 
     @property
     def records(self) -> int:
@@ -176,20 +179,23 @@ class FeedReport:
         yield from self.effort.samples()
 
 
-def gathered(summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
+def gathered(right: Side, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
     """Adds up one batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
     dead: Counter[str] = Counter()
     for summary in summaries:
         dead.update(summary.dead)
     times = [summary.newest_ms for summary in summaries if summary.newest_ms is not None]
+    counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
+    disorder_ms = max(summary.disorder_ms for summary in summaries)
     return FeedReport(
         number=summaries[0].number,
         seconds=seconds,
-        counts={name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS},
+        counts=counts,
         dead=dict(sorted(dead.items())),
-        disorder_ms=max(summary.disorder_ms for summary in summaries),
+        disorder_ms=disorder_ms,
         newest_ms=max(times, default=None),
         behind_ms=max(at_ms - min(times), 0) if times else None,
         effort=Effort.of([summary.seconds for summary in summaries], [summary.task for summary in summaries]),
+        concerns=tuple(out_of_order("right", right, disorder_ms, counts["late"], AND_COLLECTOR)),
     )

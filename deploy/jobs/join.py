@@ -234,8 +234,7 @@ class JoinJobKind(JobKind):
 
     def report(self, summaries: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
         report = gather(self._job.spec, summaries, seconds, at_ms)
-        if (warning := self._nothing_matched.warning(report.joined, report.reasons)) is not None:
-            report.warnings.append(warning)
+        report.concerns += self._nothing_matched.concerns(report.joined, report.reasons)
         return report
 
     def zeros(self) -> Iterable[Measured]:

@@ -1,6 +1,6 @@
 """What a join reports of a batch: the summaries of all its buckets, added up. Pure.
 
-A join that matches nothing says so once (`NothingMatched`): a wrong key, interval or topic gives rows like any other.
+A join that matches nothing says so (`NothingMatched`): a wrong key, interval or topic gives rows like any other.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from datadelay.watermark import UNKNOWN
 from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, Refused, check_whole
 from deploy.watch import measures
+from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
+from deploy.watch.timeliness import timeliness
 from joins.batch.stragglers import holders, stragglers
 from joins.batch.waits import BatchWaits
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec, Side
-from teacup.base.times import is_wrong, iso, written
+from joins.spec import JoinSpec
+from teacup.base.times import iso, written
 from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
 
 T = TypeVar("T")
@@ -78,7 +80,7 @@ class BatchReport:
     replayed: int = 0
     presumed: int = 0
     effort: Effort = field(default_factory=Effort)
-    warnings: list[str] = field(default_factory=list)
+    concerns: list[Concern] = field(default_factory=list)
     before_start: dict[str, int] = field(default_factory=dict)
     late_by: dict[str, dict[int, int]] = field(default_factory=dict)
     waits: BatchWaits | None = None
@@ -159,7 +161,6 @@ class BatchReport:
             "restored": self.restored,
             "refused": self.refused,
             "deduplicator": self._deduplicator(),
-            "warnings": self.warnings,
         }
 
     def samples(self) -> Iterator[Measured]:
@@ -261,19 +262,26 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     )
     report.waits = _waits(spec, summaries, report.watermark_ms["left"])
     for side in SIDES:
-        topic = spec.side(side)
-        if report.disorder_ms[side] > topic.disorder_ms:
-            report.warnings.append(_out_of_order(side, topic, report.disorder_ms[side], report.late[side]))
+        report.concerns += timeliness(
+            side,
+            spec.side(side),
+            report.disorder_ms[side],
+            report.late[side],
+            records=sum(summary.overdue.get(side, 0) for summary in summaries),
+            after_ms=spec.producer_delay_ms + max(summary.overdue_ms.get(side, 0) for summary in summaries),
+            producer_delay_ms=spec.producer_delay_ms,
+        )
     deleted = sorted({gap for summary in summaries for gap in summary.deleted})
     if presumed := report.presumed:
         ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
         more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
-        report.warnings.append(
+        text = (
             f"of {presumed} right records in the window it is not known whether they were joined: this machine lacks "
             f"the marks of some batches, and retention has deleted {', '.join(ranges[:RANGES])}{more}, from which they "
             "could be rebuilt. They count as joined, so that `unjoined` may lack some; keep left longer than before "
             "+ after, and right longer than twice that"
         )
+        report.concerns.append(Concern("presumed", presumed, text))
     return report
 
 
@@ -299,30 +307,30 @@ class NothingMatched:
         self._unmatched, self._done = 0, False
         self._reasons: Counter[str] = Counter()
 
-    def warning(self, rows: Mapping[str, int], reasons: Mapping[str, int]) -> str | None:
-        """Says what to check, with the first batch after which more than `ENOUGH` left records had no match; else None.
+    def concerns(self, rows: Mapping[str, int], reasons: Mapping[str, int]) -> Iterator[Concern]:
+        """Yields what to check, with each batch of left once more than `ENOUGH` records had no match, and none had.
 
         rows, reasons   of one batch, by outcome and by reason
         """
         if self._done or rows.get("matched"):
             self._done = True
-            return None
+            return
         self._unmatched += rows.get("unmatched", 0)
         self._reasons.update({reason: reasons.get(reason, 0) for reason in REASONS})
-        if self._unmatched <= ENOUGH:
-            return None
-        self._done = True
+        if self._unmatched <= ENOUGH or not rows.get("unmatched"):
+            return
         spec = self._spec
         ours, theirs = spec.left, spec.right
         keys = "" if self._keys is None else f" (keys are such as {self._keys[0]!r} and {self._keys[1]!r})"
         why = ", ".join(f"{reason} {count:,}" for reason, count in self._reasons.items() if count)
-        return (
+        text = (
             f"none of {self._unmatched:,} left records has a match ({why}): check that `left.key` "
             f"({ours.key_of} of {ours.topic!r}) and `right.key` ({theirs.key_of} of "
             f"{theirs.topic!r}) name the same thing{keys}, that `left.time` and `right.time` are in the same unit and "
             f"zone, and that `join.before` ({written(spec.before_ms)}) and `join.after` ({written(spec.after_ms)}) "
             "reach from one to the other"
         )
+        yield Concern("matches", self._unmatched, text)
 
 
 def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], left_ms: int | None) -> BatchWaits | None:
@@ -349,20 +357,6 @@ def _moved(refused: Iterable[Refused], names: Callable[[Refused], tuple[str, str
 
 def _mb(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
-
-
-def _out_of_order(side: str, of: Side, disorder_ms: int, late: int) -> str:
-    """Says what to do about disorder. Late is measured by what was proved before a record, not by the largest time."""
-    text = (
-        f"{side}.disorder is {written(of.disorder_ms)}, but {of.topic!r} was out of order by {written(disorder_ms)}, "
-        f"late records: {late}"
-    )
-    if is_wrong(disorder_ms, of.disorder_ms):
-        return f"{text}. So far off, a time is probably wrong: check {side}.time, {side}.time_unit, and what writes it"
-    return (
-        f"{text}. {side}.disorder has to cover by how much records are out of order, and producer_delay how late they "
-        "are written: where both are too short, one alone does not help"
-    )
 
 
 def _by_partition(summaries: Sequence[BucketSummary], side: str) -> dict[int, int]:

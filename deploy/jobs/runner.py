@@ -463,8 +463,6 @@ class _RunOfJob:
                 if look.due():
                     positions.commit_when_idle()
                     failed_since = attempts.look()
-                    for failures in failed_since:
-                        log.warning("%s", failures)
                 listener.moment(replace(now(), failures=failed_since))
                 executors = session.executors()
                 if asked and (not executors.count or not in_progress(query)):  # without executors no batch ends

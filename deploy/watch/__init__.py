@@ -2,6 +2,8 @@
 
     listener.py   what a job tells, and the protocol of a listener
     life/         how a job is, in a word, and whether it is ready and well: one rule for all who say it
+    concerns.py   what batches complain of: said when it begins, grows, and is over (pure)
+    timeliness.py  whether records came in time; which settings had been enough (pure)
     measures.py   the metrics: names, units, labels, meanings (pure)
     lines.py      a listener: what a job prints
     backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from deploy.job import CommonJob, MetricsAt
+from deploy.watch.concerns import Told
 from deploy.watch.history import LastHour
 from deploy.watch.life.follower import Errors, Follower
 from deploy.watch.life.moment import JobState
@@ -52,6 +53,10 @@ class Shown(Quiet):
     def moment(self, now: JobState) -> None:
         for listener in (self.follower, self.metrics, self.hour):
             listener.moment(now)
+
+    def told(self, told: Told) -> None:
+        for listener in (self.metrics, self.hour):
+            listener.told(told)
 
     def batch(self, report: Report) -> None:
         for listener in (self.metrics, self.hour):

@@ -1,24 +1,25 @@
 """A listener that remembers the last hour of a job, and tells it as JSON: what the page shows, and `/v1/job`.
 
     bins        ten seconds each: sums, last values and largest values of the batches in it, and who held the join
-    warnings    each once, with how often and when it came: two that differ in numbers only are the same
+    warnings    of the last hour, each once (`deploy.watch.concerns`)
     wait curve  of joins (`joins.batch.wait_curve`)
 
-All of it is bounded, whatever happens: an hour of points, `MOST` of all else. Nothing is kept on disk: a job that is
-started again has an empty hour.
+All of it is bounded, whatever happens: an hour of points, `MOST` of those who hold the job in each. Nothing is kept on
+disk: a job that is started again has an empty hour.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from deploy.watch import measures
+from deploy.watch.concerns import Told
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import MISSING, Life, Progress, State, progress
@@ -27,12 +28,11 @@ from deploy.watch.measures import Measured
 from joins.batch.wait_curve import WaitCurve
 from joins.batch.waits import BOUNDS_MS, BatchWaits
 from teacup.base.errors import ExitCode
-from teacup.base.logs import without_numbers
 
 KEPT_MS = 3_600_000
 STEP_MS = 10_000
 MOST = 100
-"""How many warnings are kept, and how many of those who hold the join in ten seconds."""
+"""How many of those who hold the join in ten seconds are kept."""
 WORK_AHEAD_MS = 10_000
 """If more is left than was read in this time, the job catches up."""
 OF_JOINS = 60
@@ -55,7 +55,7 @@ FIGURES: Mapping[str, Together] = {
         ("late_left", "late_right", "unjoined", "dead_letter", "dropped", "stored", "written"), Together.SUM
     ),
     **dict.fromkeys(("left_ms", "right_ms", "newest_ms", "window_records", "window_bytes", "known"), Together.LAST),
-    **dict.fromkeys(("longest", "behind_ms", "latency_ms"), Together.LARGEST),
+    **dict.fromkeys(("longest", "behind_ms", "latency_ms", "disorder_left", "disorder_right"), Together.LARGEST),
 }
 """Every figure that a point may have."""
 
@@ -70,10 +70,12 @@ def figures(report: Report, said: Mapping[str, Any]) -> dict[str, float]:
     for name in ("behind_ms", "window_records", "window_bytes", "newest_ms", "dropped", "stored", "written", "known"):
         found[name] = said.get(name)
     rows, watermarks, late = (_mapping(said.get(name)) for name in ("rows", "watermark_ms", "late"))
+    disorder = _mapping(said.get("disorder_ms"))
     found |= {name: rows.get(name) for name in ("matched", "unmatched", "unjoined", "dead_letter")}
     for side in ("left", "right"):
         found[side] = _mapping(said.get("read")).get(side)
         found[f"{side}_ms"], found[f"late_{side}"] = watermarks.get(side), late.get(side)
+        found[f"disorder_{side}"] = disorder.get(side)
     if isinstance(said.get("late"), int):
         found["late_right"] = said["late"]
     if said.get("unjoined") is not None:
@@ -128,16 +130,6 @@ class Bin:
             self.held[who] = self.held.get(who, 0) + 1
 
 
-@dataclass(slots=True)
-class Warned:
-    """A warning, its newest text, and when it came."""
-
-    text: str
-    first_ms: int
-    last_ms: int
-    times: int = 1
-
-
 class LastHour(Quiet):
     """The last hour of a job; how it is, `follower` knows. Thread-safe: the runner reports, servers ask."""
 
@@ -151,7 +143,7 @@ class LastHour(Quiet):
         self._read_ms, self._full = self._begun_ms, False
         self._bins: deque[Bin] = deque(maxlen=KEPT_MS // STEP_MS + 1)
         self._state_since: tuple[str, int] = ("starting", self._begun_ms)
-        self._warnings: OrderedDict[str, Warned] = OrderedDict()
+        self._told = Told()
         self._curve: WaitCurve | None = None
         self._totals: dict[str, float] = {}
 
@@ -170,8 +162,10 @@ class LastHour(Quiet):
             self._note(life, now.at_ms)
             if life.state is State.HELD:
                 self._bin(now.at_ms).held_by(life.reason.replace("_", " "))
-            for failures in now.failures:
-                self._warn(now.at_ms, str(failures))
+
+    def told(self, told: Told) -> None:
+        with self._lock:
+            self._told = told
 
     def batch(self, report: Report) -> None:
         now_ms, said = self._clock_ms(), report.for_machines()
@@ -188,8 +182,6 @@ class LastHour(Quiet):
                     self._totals[name] = self._totals.get(name, 0) + value
             if said.get("held_by"):
                 self._bin(now_ms).held_by(str(said["held_by"]))
-            for text in report.warnings:
-                self._warn(now_ms, text)
             if waits is not None:
                 self._curve = self._curve or WaitCurve(waits.before_ms, waits.after_ms, KEPT_MS)
                 lags_ms = self._curve.add(waits)
@@ -205,16 +197,6 @@ class LastHour(Quiet):
         if not self._bins or self._bins[-1].at_ms < at_ms:
             self._bins.append(Bin(at_ms))
         return self._bins[-1]
-
-    def _warn(self, now_ms: int, text: str) -> None:
-        what = without_numbers(text)
-        if (known := self._warnings.get(what)) is None:
-            self._warnings[what] = Warned(text, now_ms, now_ms)
-        else:
-            known.text, known.last_ms, known.times = text, now_ms, known.times + 1
-        self._warnings.move_to_end(what)
-        while len(self._warnings) > MOST:
-            self._warnings.popitem(last=False)
 
     def _note(self, life: Life, now_ms: int) -> None:
         """Notes since when the job is as it is."""
@@ -292,8 +274,14 @@ class LastHour(Quiet):
                 "held": _held(bins),
                 "late": _late(bins),
                 "warnings": [
-                    {"text": w.text, "first_ms": w.first_ms, "last_ms": w.last_ms, "times": w.times}
-                    for w in list(reversed(self._warnings.values()))[:SHOWN]
+                    {
+                        "text": of.worst.text,
+                        "first_ms": of.from_ms,
+                        "last_ms": of.last_ms,
+                        "times": of.times,
+                        "over": of.over,
+                    }
+                    for of in self._told.episodes[:SHOWN]
                 ],
                 "wait_curve": None if self._curve is None else self._curve.drawn(),
             }

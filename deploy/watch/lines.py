@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.status import Status
 
+from deploy.watch.concerns import Told
 from deploy.watch.life.moment import JobState, TopicLag
 from deploy.watch.life.rule import JobFacts, State, life
 from deploy.watch.listener import About, Report
@@ -55,6 +56,7 @@ class Lines:
         self._json, self._name, self._out, self._clock = as_json, name, out or sys.stdout, clock
         self._printed_at = -EVERY_S
         self._not_printed: Report | None = None
+        self._told = Told()
         self._status: Status | None = None
         self._about: About | None = None
         self._last: Sequence[str] = ()
@@ -77,14 +79,18 @@ class Lines:
         if not self._json:
             self._print([f"{line}; Spark starts, Ctrl-C stops"])
 
+    def told(self, told: Told) -> None:
+        """Takes what is said of the next batch; the log has it, too."""
+        self._told = told
+
     def batch(self, report: Report) -> None:
         """Prints one batch that was carried out."""
         self._count(report)
         if self._json:
-            found = report.for_machines()
+            found = {**report.for_machines(), "warnings": list(self._told.warnings)}
             if found.get("generation"):
                 mention(generation=found["generation"])
-            level = "warning" if report.warnings else "info"
+            level = "warning" if self._told.warnings else "info"
             self._write(json_line(wall_ms(), level, found))
             return
         rare = report.rare()
@@ -95,8 +101,6 @@ class Lines:
             self._print([*report.usual(), *rare])
         elif report.records:
             self._not_printed = report
-        for warning in report.warnings:
-            log.warning("%s", warning)
 
     def idle(self, line: str, report: Mapping[str, Any]) -> None:
         """Says that nothing was to do: machines get the report, a terminal the line, others, like cron, nothing."""

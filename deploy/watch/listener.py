@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from deploy.watch.life.moment import JobState
+from deploy.watch.concerns import Concern, Concerns, Told
+from deploy.watch.life.moment import Failures, JobState
 from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
+from teacup.base.logs import without_numbers
+from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup")
 
@@ -39,8 +42,8 @@ class Report(Protocol):
         ...
 
     @property
-    def warnings(self) -> Sequence[str]:
-        """What the operator should do something about."""
+    def concerns(self) -> Sequence[Concern]:
+        """What the operator should do something about, in each batch that has it."""
         ...
 
     def usual(self) -> Sequence[str]:
@@ -109,6 +112,9 @@ class Listener(Protocol):
     def moment(self, now: JobState) -> None:
         """Takes how the job is; called a few times a second from then on, unless a call of ours hangs."""
 
+    def told(self, told: Told) -> None:
+        """Takes what is said of concerns: right before each `moment`, `batch` and `ended`."""
+
     def batch(self, report: Report) -> None:
         """Takes one batch that was carried out; Spark commits it next."""
 
@@ -128,6 +134,9 @@ class Quiet:
     def moment(self, now: JobState) -> None:
         pass
 
+    def told(self, told: Told) -> None:
+        pass
+
     def batch(self, report: Report) -> None:
         pass
 
@@ -140,7 +149,7 @@ class Listeners:
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners, self._failed = listeners, set[int]()
-        self._one_at_a_time = threading.Lock()  # batches come from a thread of Spark's
+        self._one_at_a_time = threading.RLock()  # batches come from a thread of Spark's
 
     @property
     def watches(self) -> bool:
@@ -155,6 +164,9 @@ class Listeners:
 
     def moment(self, now: JobState) -> None:
         self._tell("moment", now)
+
+    def told(self, told: Told) -> None:
+        self._tell("told", told)
 
     def batch(self, report: Report) -> None:
         self._tell("batch", report)
@@ -175,3 +187,44 @@ class Listeners:
                             *(type(listener).__name__, type(error).__name__, error),
                             exc_info=error,
                         )
+
+
+class JobListeners(Listeners):
+    """All who listen to a job: its concerns are said once for all of them, and to the log (`deploy.watch.concerns`)."""
+
+    def __init__(self, *listeners: Listener, clock_ms: Callable[[], int] = wall_ms) -> None:
+        super().__init__(*listeners)
+        self._concerns, self._clock_ms = Concerns(), clock_ms
+
+    def moment(self, now: JobState) -> None:
+        with self._one_at_a_time:
+            told = self._concerns.take(map(_concern, now.failures), self._clock_ms())
+            self.told(told)
+            super().moment(now)
+        _log(told)
+
+    def batch(self, report: Report) -> None:
+        with self._one_at_a_time:
+            told = self._concerns.take(report.concerns, self._clock_ms())
+            self.told(told)
+            super().batch(report)
+        _log(told)
+
+    def ended(self, code: ExitCode) -> None:
+        with self._one_at_a_time:
+            told = self._concerns.end()
+            self.told(told)
+        _log(told)
+        super().ended(code)
+
+
+def _concern(failures: Failures) -> Concern:
+    """Returns what there is to say of failed attempts: texts that differ in numbers only are the same."""
+    return Concern(f"attempts: {without_numbers(failures.text)}", failures.count, str(failures))
+
+
+def _log(told: Told) -> None:
+    for warning in told.warnings:
+        log.warning("%s", warning)
+    for over in told.over:
+        log.info("%s", over)

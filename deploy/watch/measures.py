@@ -146,7 +146,10 @@ EXECUTORS = _gauge("executors", "Executors that Spark has for the job; on a loca
 NO_EXECUTOR = _gauge("no_executor_seconds", "How long Spark has had no executor for a job that needs one")
 RESTARTS = _counter("restarts", "Starts of the job in this process, after its first one")
 LAST_EXIT_CODE = _gauge("last_exit_code", "Exit code of the last run that has ended in this process; 0: it ended well")
-WARNINGS = _counter("warnings", "Warnings about what was read or is configured; the log has their texts")
+WARNINGS = _counter(
+    "warnings",
+    "Warnings about what was read or is configured, each as it begins or grows tenfold; the log has their texts",
+)
 
 # Batches
 BATCHES = _counter("batches", "Batches that were carried out")

@@ -20,6 +20,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from deploy.watch import measures
+from deploy.watch.concerns import Told
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase
 from deploy.watch.life.rule import State
@@ -107,7 +108,10 @@ class Metrics(Quiet):
             self.numbers.take([measures.WAITING(seconds - self._waited.get(reason, 0.0), reason=reason)])
         self._waited = dict(now.waited_s)
         for failures in now.failures:
-            self.numbers.take([measures.FAILED_ATTEMPTS(failures.count), measures.WARNINGS(1)])
+            self.numbers.take([measures.FAILED_ATTEMPTS(failures.count)])
+
+    def told(self, told: Told) -> None:
+        self.numbers.take([measures.WARNINGS(len(told.warnings))])
 
     def batch(self, report: Report) -> None:
         self.numbers.take(self.samples_of(report))
@@ -122,7 +126,6 @@ class Metrics(Quiet):
         yield measures.BATCH_SECONDS(report.seconds)
         yield measures.STAGE_SECONDS(self._now.plan_s, stage="plan")
         yield measures.LAST_BATCH(wall_ms() / 1000)
-        yield measures.WARNINGS(len(report.warnings))
 
     def simple_now(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
         """Returns the values of a counter or gauge, by labels, also those that change without a batch."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from deploy.job import CommonJob
 from deploy.watch.lines import Lines
-from deploy.watch.listener import Listener, Listeners
+from deploy.watch.listener import JobListeners, Listener
 
 if TYPE_CHECKING:
     from deploy.watch.board import Board
@@ -47,4 +47,4 @@ def watched(job: CommonJob, name: str, lines: Lines, board: Board | None = None)
             from deploy.watch.lineage import Lineage
 
             listeners.append(opened.enter_context(closing(Lineage(job.lineage))))
-        yield Listeners(*listeners)
+        yield JobListeners(*listeners)

@@ -126,7 +126,7 @@ class LookupBatch:
         """Yields left in parts that are looked up together, with rows of dead letters in between."""
         waiting: list[ParsedBatch] = []
         for p, taken in reader.take_left():
-            self.summary.saw(taken, p, self.newest, self.ticket.bucket.left[p].watermark_ms)
+            self.summary.saw(taken, p, self.newest, self.ticket.bucket.left[p].watermark_ms, self.spec.left.disorder_ms)
             if len(taken.dead):
                 yield taken.dead
             if len(taken.records):

@@ -49,7 +49,7 @@ class BatchReader:
     """Takes the records of a ticket's ranges that may go, and finds the facts. All join kinds share it."""
 
     def __init__(self, spec: JoinSpec, ticket: Ticket, opened: OpenRange) -> None:
-        self._spec, self._bucket, self._open = spec, ticket.bucket, opened
+        self.spec, self._bucket, self._open = spec, ticket.bucket, opened
         self.right: dict[int, RangeFacts] = {}
         self.left: dict[int, RangeFacts] = {}
 
@@ -73,7 +73,7 @@ class BatchReader:
         bucket = self._bucket
         is_cut = any(facts.end < bucket.right[p].end for p, facts in self.right.items())
         give_up_ms = None if is_cut else bucket.give_up_ms
-        return left_limit(self._spec, bucket.known_watermark_ms, self.watermark_ms, give_up_ms)
+        return left_limit(self.spec, bucket.known_watermark_ms, self.watermark_ms, give_up_ms)
 
     def take_left(self) -> Iterator[tuple[int, ParsedBatch]]:
         """Takes the left records that may go, by partition."""
@@ -91,7 +91,7 @@ class BatchReader:
     @property
     def expiry_ms(self) -> int:
         """Returns the time below which right matches no left record still to come; to be called after `take_left`."""
-        return expiry(self._spec, (facts.watermark_ms for facts in self.left.values()), self._bucket.expiry_ms)
+        return expiry(self.spec, (facts.watermark_ms for facts in self.left.values()), self._bucket.expiry_ms)
 
 
 def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:

@@ -12,6 +12,7 @@ from joins.batch.ticket import Ticket
 from joins.batch.waits import WaitSample, histogram
 from joins.read.parse import ParsedBatch
 from joins.read.range_gate import lags_of
+from joins.rows.frames import I64
 from teacup.kafka.delivery.receipt import digest_of
 
 Deleted = tuple[str, int, int, int]
@@ -34,6 +35,8 @@ class BucketSummary:
     newest_ms   by side: the watermark of the fastest partition
     held_by     what bounds left, if it is not right's watermark
     late_by     by side: late records by how far they were below the partition's watermark (`BOUNDS_MS`)
+    overdue, overdue_ms  by side: late records that came when the clock alone had completed their partition, and how far
+                they were below the watermark at most
     window_*    of the window after the batch
     buckets     how many summaries the batch has
     before_start  by side, of the first batch: how many offsets lie before where the join begins
@@ -69,6 +72,8 @@ class BucketSummary:
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     late_by: dict[str, dict[int, int]] = field(default_factory=dict)
     before_start: dict[str, int] = field(default_factory=dict)
+    overdue: dict[str, int] = field(default_factory=dict)
+    overdue_ms: dict[str, int] = field(default_factory=dict)
     waits: WaitSample | None = None
 
     @classmethod
@@ -99,9 +104,10 @@ class BucketSummary:
                 if value is not None:
                     total[value] = total.get(value, 0) + records
 
-    def saw(self, taken: ParsedBatch, partition: int, newest: Newest, watermark_ms: int) -> None:
+    def saw(self, taken: ParsedBatch, partition: int, newest: Newest, watermark_ms: int, disorder_ms: int) -> None:
         """Counts the records written in this batch; watermark_ms: of the partition, before it."""
         side, times = taken.side, taken.records["time"].to_numpy()
+        known = (side, partition) in newest
         lags_ms, newest_ms = lags_of(times, newest.get((side, partition)))
         if newest_ms is not None:
             newest[side, partition] = newest_ms
@@ -109,9 +115,19 @@ class BucketSummary:
         if late := int(taken.late.sum()):
             self.late[side] += late
             by = self.late_by.setdefault(side, {})
-            for place, records in histogram(watermark_ms - times[taken.late.to_numpy()]).items():
+            is_late = taken.late.to_numpy()
+            for place, records in histogram(watermark_ms - times[is_late]).items():
                 by[place] = by.get(place, 0) + records
+            if known:
+                self._count_overdue(side, watermark_ms, times[is_late], lags_ms[is_late] - disorder_ms)
         self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
+
+    def _count_overdue(self, side: str, watermark_ms: int, times: I64, beyond_ms: I64) -> None:
+        """Counts late records for which no record before them had proved the watermark: then the clock has."""
+        overdue = times[times + beyond_ms < watermark_ms]
+        if len(overdue):
+            self.overdue[side] = self.overdue.get(side, 0) + len(overdue)
+            self.overdue_ms[side] = max(self.overdue_ms.get(side, 0), watermark_ms - int(overdue.min()))
 
     def note(self, facts: BucketFacts) -> None:
         """Takes watermarks from the facts of the batch, and keeps these."""

@@ -173,7 +173,7 @@ class BatchJoin:
         bucket, window, reader = self._bucket, self._window, self._reader
         entering: list[pl.DataFrame] = []
         for p, taken in reader.take_right():
-            self.summary.saw(taken, p, self._newest, bucket.right[p].watermark_ms)
+            self.summary.saw(taken, p, self._newest, bucket.right[p].watermark_ms, reader.spec.right.disorder_ms)
             if self._sampler is not None:
                 self._sampler.saw(taken)
             yield from self._enter(taken, entering)
@@ -190,7 +190,7 @@ class BatchJoin:
         stalled_from_ms = reader.limit.stalled_from_ms
         joined = JoinedRight()
         for p, taken in reader.take_left():
-            self.summary.saw(taken, p, self._newest, bucket.left[p].watermark_ms)
+            self.summary.saw(taken, p, self._newest, bucket.left[p].watermark_ms, reader.spec.left.disorder_ms)
             yield from in_chunks(taken.dead)
             if len(taken.records):
                 yield from window.join(

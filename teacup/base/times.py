@@ -64,6 +64,7 @@ def iso(time_ms: int) -> str:
 
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_STEPS_MS = ((1_000, 100), (10_000, 1_000), (60_000, 5_000), (600_000, 60_000), (3_600_000, 300_000))
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
 DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
 _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
@@ -90,6 +91,12 @@ def written(milliseconds: int) -> str:
         count, milliseconds = divmod(milliseconds, length_ms)
         parts += [f"{count}{unit}"] if count else []
     return " ".join(parts) or "0"
+
+
+def rounded_up(milliseconds: int) -> int:
+    """Returns the next duration that people would write: 20 s for 19, 6 minutes for 5 and a half."""
+    step_ms = next((step_ms for up_to_ms, step_ms in _STEPS_MS if milliseconds <= up_to_ms), 3_600_000)
+    return -(-milliseconds // step_ms) * step_ms
 
 
 def duration_s(value: object) -> float:

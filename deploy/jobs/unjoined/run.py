@@ -42,6 +42,7 @@ from deploy.jobs.unjoined.look import (
 )
 from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
 from deploy.output.accounts import check_whole
+from deploy.watch.concerns import Concern
 from deploy.watch.life.rule import Life, State
 from deploy.watch.lines import Lines
 from deploy.watch.measures import Measured
@@ -229,7 +230,7 @@ class SliceReport:
     counts: Mapping[str, int]
     reasons: Mapping[str, int]
     dead: Mapping[str, int]
-    warnings: tuple[str, ...] = ()
+    concerns: tuple[Concern, ...] = ()
 
     @property
     def records(self) -> int:

@@ -101,10 +101,10 @@ function rateOf({ matched, unmatched }) {
 
 function showWarnings({ warnings, now_ms: now }) {
   at("warnings").hidden = !warnings.length;
-  at("warnings").querySelector("ul").replaceChildren(...warnings.map(({ text, last_ms: lastMs, times }) => {
+  at("warnings").querySelector("ul").replaceChildren(...warnings.map(({ text, last_ms: lastMs, times, over }) => {
     const item = document.createElement("li"), small = document.createElement("small");
     item.append(text.endsWith(".") ? `${text} ` : `${text}. `);
-    small.textContent = `${ago(now - lastMs)}${times > 1 ? `, ${count(times)} times` : ""}`;
+    small.textContent = `${ago(now - lastMs)}${times > 1 ? `, ${count(times)} times` : ""}${over ? ", over" : ""}`;
     item.append(small);
     return item;
   }));
@@ -226,7 +226,7 @@ function showHolders({ held, now_ms: nowMs, job }, fromMs) {
   }));
 }
 
-function showLate({ late, totals, job, last: batch }) {
+function showLate({ late, totals, job, points }) {
   const records = (totals.late_left ?? 0) + (totals.late_right ?? 0);
   if (totals.late_left === undefined && totals.late_right === undefined) return;
   const card = shown("late");
@@ -236,9 +236,12 @@ function showLate({ late, totals, job, last: batch }) {
   const bars = bounds.map(ms => ({ name: ms === null ? "more" : `≤ ${short(ms)}`, values: [["left", of("left", ms)], ["right", of("right", ms)]] }));
   drawBars(card.querySelector(".chart"), bars, `Late records by lateness: ${bars.map(bar => `${bar.name}: ${bar.values[0][1] + bar.values[1][1]}`).join(", ") || "none"}`);
   const { left_disorder_ms: left, right_disorder_ms: right } = job.settings;
-  const seen = batch?.disorder_ms;
+  const seen = side => {
+    const most = (points[`disorder_${side}`] ?? []).reduce((most, ms) => Math.max(most, ms ?? 0), -1);
+    return most < 0 ? "" : `, at most ${short(most)} seen in the last hour`;
+  };
   card.querySelector(".hint").textContent = left === undefined ? ""
-    : `Disorder of left: ${short(left)} allowed${seen?.left !== undefined ? `, ${short(seen.left)} seen last` : ""}. Of right: ${short(right)} allowed${seen?.right !== undefined ? `, ${short(seen.right)} seen last` : ""}.`;
+    : `Disorder of left: ${short(left)} allowed${seen("left")}. Of right: ${short(right)} allowed${seen("right")}.`;
 }
 
 const NOTICED = 0.00005; // a smaller part of left is not worth a number

@@ -16,6 +16,7 @@ from deploy.job import FeederJob
 from deploy.jobs.feeder import gathered
 from deploy.load import load_job
 from joins.lookup.feed.stage import FeedSummary
+from joins.spec import Side
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.now import wall_ms
 from teacup.kafka.log.groups import GroupOffsets
@@ -53,13 +54,28 @@ def test_every_mistake_is_reported_at_once(tmp_path: Path) -> None:
     }
 
 
+RIGHT = Side(topic="r", disorder_ms=5)
+
+
+def test_a_topic_that_is_more_out_of_order_than_configured_is_a_concern() -> None:
+    """With the value to set, and where."""
+    summary = FeedSummary(0, 4, 1, 10, read=10, stored=10, late=2, disorder_ms=19_100)
+
+    (concern,) = gathered(RIGHT, [summary], 0.5, 4_000).concerns
+
+    assert concern.text == (
+        "right.disorder is 5ms, but 'r' was out of order by 19s 100ms, late records: 2. Raise right.disorder to 20s, "
+        "here and in the collector's configuration"
+    )
+
+
 def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happened() -> None:
     """One line per batch."""
     summary = FeedSummary(
         0, 4, 2, 10, read=10, stored=8, null_key=1, dead={"rejected": 1}, disorder_ms=5, newest_ms=1_000
     )
 
-    report = gathered([summary, replace(summary, partition=1, newest_ms=3_000)], 0.5, 4_000)
+    report = gathered(RIGHT, [summary, replace(summary, partition=1, newest_ms=3_000)], 0.5, 4_000)
 
     assert (report.records, report.newest_ms, report.behind_ms) == (20, 3_000, 3_000)
     assert report.usual() == [
@@ -71,8 +87,9 @@ def test_the_line_adds_partitions_up_and_names_what_is_rare_only_where_it_happen
         "behind 3.0 s",
     ]
     assert report.rare() == ["without key 2", "dead letters (rejected) 2"]
+    assert report.concerns == ()
     with pytest.raises(AccountsDiffer, match=r"\[0\], and 2 were expected"):
-        gathered([summary], 0.5, 4_000)
+        gathered(RIGHT, [summary], 0.5, 4_000)
 
 
 @pytest.fixture

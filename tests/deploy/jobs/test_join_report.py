@@ -31,6 +31,10 @@ def batch_of(*deduplicators: FilterReport | None) -> BatchReport:
     return gather(SPEC, batches, 0.5, 1_000)
 
 
+def texts(batch: BatchReport) -> list[str]:
+    return [concern.text for concern in batch.concerns]
+
+
 def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
     """It has no window, and reads nothing of right."""
     lookup = LookupSpec(
@@ -53,17 +57,7 @@ def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
     assert line(SPEC, 0).endswith("window 0 (0.0 MB)")
 
 
-@pytest.mark.parametrize(
-    ("late", "said"),
-    [
-        (0, "none of its records was late this time, but such records can be"),
-        (1, "1 record was late"),
-        (3, "3 records were late"),
-    ],
-)
-def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what_became_of_its_records(
-    late: int, said: str
-) -> None:
+def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what_became_of_its_records() -> None:
     """Records may be out of order, and in time all the same."""
     both = {"left": 0, "right": 0}
     summary = BucketSummary(
@@ -71,15 +65,31 @@ def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what
         7,
         1,
         watermark_ms=both,
-        late={"left": 0, "right": late},
+        late={"left": 0, "right": 3},
         disorder_ms={"left": 9, "right": 5_000},
     )
 
     batch = gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000)
 
-    (warning,) = batch.warnings
-    assert warning.startswith(f"right.disorder is 1s, but 'r' was out of order by 5s, late records: {late}. ")
-    assert "producer_delay how late" in warning
+    (warning,) = texts(batch)
+    assert warning.startswith("right.disorder is 1s, but 'r' was out of order by 5s, late records: 3. ")
+    assert warning.endswith("Raise right.disorder to 5s (and producer_delay, if records are also written that late)")
+
+
+def test_records_that_were_written_too_late_are_reported_with_the_value_that_had_been_enough() -> None:
+    """Of all buckets; they may be in order."""
+    both = {"left": 0, "right": 0}
+    summaries = [
+        BucketSummary(n, 7, 2, watermark_ms=both, overdue={"right": 30}, overdue_ms={"right": 9_000 + n})
+        for n in range(2)
+    ]
+
+    (text,) = texts(gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None) for summary in summaries], 0.5, 1_000))
+
+    assert text == (
+        "producer_delay is 10s, but 60 records of 'r' could be read only up to 19s 1ms after their time, and were late"
+        ". Raise producer_delay to 20s"
+    )
 
 
 def test_a_time_that_is_years_off_is_called_wrong() -> None:
@@ -87,7 +97,7 @@ def test_a_time_that_is_years_off_is_called_wrong() -> None:
     both = {"left": 0, "right": 0}
     off = BucketSummary(0, 7, 1, watermark_ms=both, disorder_ms={"left": 0, "right": 50 * 365 * 86_400_000})
 
-    (warning,) = gather(SPEC, [DeliveredBatch(off, {}, (), 0, None)], 0.5, 1_000).warnings
+    (warning,) = texts(gather(SPEC, [DeliveredBatch(off, {}, (), 0, None)], 0.5, 1_000))
 
     assert "right.time_unit" in warning
     assert "producer_delay" not in warning
@@ -133,7 +143,7 @@ def test_changes_of_the_deduplicator_are_objects_of_the_batch_line() -> None:
     assert shown["deduplicator"]["changes"] == [CHANGE.to_json("clicks"), {**CHANGE.to_json("clicks"), "at_ms": 5}]
     assert {change["name"] for change in shown["deduplicator"]["changes"]} == {"clicks"}
     assert (shown["deduplicator"]["filtering"], shown["deduplicator"]["dropped"]) == (2, 8)
-    assert shown["warnings"] == []
+    assert texts(batch) == []
 
 
 def test_the_line_says_why_the_deduplicator_filters_and_what_it_dropped() -> None:
@@ -170,7 +180,7 @@ def test_right_records_that_count_as_joined_because_retention_was_too_short_are_
         for n, deleted in enumerate(gone)
     ]
 
-    (warning,) = gather(SPEC, batches, 0.5, 1_000).warnings
+    (warning,) = texts(gather(SPEC, batches, 0.5, 1_000))
 
     assert "l-0 [769, 1009), l-1 [0, 5), l-2 [0, 5) and 2 more" in warning
     assert warning.startswith("of 6 right records")
@@ -181,31 +191,33 @@ def test_deleted_records_that_leave_no_right_record_in_doubt_are_no_warning() ->
     both = {"left": 0, "right": 0}
     summary = BucketSummary(0, 7, 1, watermark_ms=both, deleted=[("left", 0, 769, 1009)], presumed=0)
 
-    assert gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000).warnings == []
+    assert texts(gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000)) == []
 
 
-def test_more_than_a_thousand_records_without_a_match_are_reported_once() -> None:
-    """With a key of each side, and what to check."""
+def test_more_than_a_thousand_records_without_a_match_are_a_concern() -> None:
+    """Of each batch, with a key of each side, and what to check."""
     watch = NothingMatched(ADS, (b"user-1", b"imp-1"))
 
-    assert watch.warning({"unmatched": 1_000}, {"no_candidate": 1_000}) is None
-    warning = watch.warning({"unmatched": 1}, {"null_key": 1, "invalid_json": 7})
+    assert not [*watch.concerns({"unmatched": 1_000}, {"no_candidate": 1_000})]
+    (concern,) = watch.concerns({"unmatched": 1}, {"null_key": 1, "invalid_json": 7})
 
-    assert warning is not None
-    assert warning.startswith("none of 1,001 left records has a match (no_candidate 1,000, null_key 1): check that")
-    assert "keys are such as b'user-1' and b'imp-1'" in warning
-    assert "`join.before` (10m)" in warning
-    assert watch.warning({"unmatched": 5_000}, {"no_candidate": 5_000}) is None
+    assert concern.text.startswith(
+        "none of 1,001 left records has a match (no_candidate 1,000, null_key 1): check that"
+    )
+    assert "keys are such as b'user-1' and b'imp-1'" in concern.text
+    assert "`join.before` (10m)" in concern.text
+    assert [more.size for more in watch.concerns({"unmatched": 5_000}, {"no_candidate": 5_000})] == [6_001]
+    assert not [*watch.concerns({"unjoined": 5}, {})]
 
 
 def test_one_match_ends_the_watch() -> None:
     """What comes later has another cause."""
     watch = NothingMatched(ADS)
 
-    assert watch.warning({"unmatched": 900, "matched": 1}, {}) is None
-    assert watch.warning({"unmatched": 5_000}, {}) is None
+    assert not [*watch.concerns({"unmatched": 900, "matched": 1}, {})]
+    assert not [*watch.concerns({"unmatched": 5_000}, {})]
 
 
 def test_other_rows_do_not_count() -> None:
     """Unjoined right records, dead letters."""
-    assert NothingMatched(ADS).warning({"unjoined": 9_000, "dead_letter": 9_000}, {}) is None
+    assert not [*NothingMatched(ADS).concerns({"unjoined": 9_000, "dead_letter": 9_000}, {})]

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 from deploy.jobs.join_report import BatchReport
 from deploy.watch.board import Shown
+from deploy.watch.concerns import Concern
 from deploy.watch.history import LastHour
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
-from deploy.watch.listener import About
+from deploy.watch.listener import About, JobListeners
 from deploy.watch.metrics import Metrics
 from deploy.watch.page import page_routes
 from deploy.watch.server import JobServer
@@ -48,6 +49,7 @@ class MadeUp:
         follower = Follower(about.name, lambda: self.now_ms)
         self.shown = Shown(follower, Metrics(follower), LastHour(follower, lambda: self.now_ms))
         self.hour = self.shown.hour
+        self.listeners = JobListeners(self.shown, clock_ms=lambda: self.now_ms)
         self.shown.opening(about)
 
     def moment(self, phase: Phase = Phase.RUNNING, **more: object) -> None:
@@ -70,7 +72,7 @@ class MadeUp:
             spread_ms = rng.randrange(3_000)
             late = rng.random() < 0.05
             self.number += 1
-            self.shown.batch(
+            self.listeners.batch(
                 BatchReport(
                     job="clicks-with-impressions",
                     number=self.number,
@@ -91,7 +93,7 @@ class MadeUp:
                     sent={"clicks-joined": left},
                     restored={"memory": 4},
                     joined={"matched": matched, "unmatched": left - matched},
-                    warnings=[] if warning is None else [warning],
+                    concerns=[] if warning is None else [Concern("right.disorder", 1, warning)],
                     late_by={"right": {rng.randrange(3, 12): 1 + rng.randrange(8)}} if late else {},
                     waits=self._waited(left, matched),
                 )

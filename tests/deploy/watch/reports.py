@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from deploy.watch.concerns import Concern
 from deploy.watch.listener import About
 from deploy.watch.measures import Measured
 
@@ -20,7 +21,7 @@ class Batch:
 
     records: int = 10
     events: list[str] = field(default_factory=list)
-    warnings: Sequence[str] = ()
+    concerns: Sequence[Concern] = ()
     seconds: float = 0.1
     numbers: list[Measured] = field(default_factory=list)
 

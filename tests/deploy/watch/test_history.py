@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +12,14 @@ from hypothesis import strategies as st
 
 from deploy.jobs.dedup import DedupReport
 from deploy.watch.board import Shown
-from deploy.watch.history import FIGURES, KEPT_MS, MOST, STEP_MS, Together
+from deploy.watch.history import FIGURES, KEPT_MS, STEP_MS, Together
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.listener import Listeners
 from teacup.base.errors import ExitCode
 from tests.deploy.watch.hours import ABOUT, NOON_MS, MadeUp
 
 
-def report(number: int = 1, read: int = 0, seconds: float = 0.1, known: int = 0, warnings: Any = ()) -> DedupReport:
+def report(number: int = 1, read: int = 0, seconds: float = 0.1, known: int = 0) -> DedupReport:
     counts = {
         "read": read,
         "written": read,
@@ -30,7 +29,7 @@ def report(number: int = 1, read: int = 0, seconds: float = 0.1, known: int = 0,
         "forgotten": 0,
         "skipped": 0,
     }
-    return DedupReport(number, seconds, counts, warnings)
+    return DedupReport(number, seconds, counts)
 
 
 @settings(max_examples=50)
@@ -59,11 +58,11 @@ def test_figures_of_a_bin_are_those_of_its_batches(batches: list[tuple[int, int,
 
 
 def test_memory_is_bounded_however_long_a_job_runs() -> None:
-    """Two hours, each batch with a warning of its own and another partition that holds it."""
+    """Two hours, each batch with another partition that holds it."""
     made = MadeUp()
     for n in range(720):
         made.now_ms += 10_000
-        made.hour.batch(report(n, 10, warnings=("x" * (n + 1),)))
+        made.hour.batch(report(n, 10))
         for bucket in range(3):
             made.shown.moment(JobState(at_ms=made.now_ms, phase=Phase.RUNNING, unreachable=f"{n} {bucket}"))
 
@@ -71,8 +70,6 @@ def test_memory_is_bounded_however_long_a_job_runs() -> None:
 
     assert len(document["points"]["at_ms"]) <= KEPT_MS // STEP_MS + 1
     assert all(len(column) == len(document["points"]["at_ms"]) for column in document["points"].values())
-    assert len(made.hour._warnings) == MOST
-    assert document["warnings"][0]["text"] == "x" * 720
     assert document["held"][0][0] >= made.now_ms - KEPT_MS - STEP_MS
     assert len(made.hour.json()) < 100_000
 
@@ -91,14 +88,25 @@ def test_who_holds_the_join_is_whoever_did_most_often() -> None:
 
 
 def test_a_warning_that_comes_again_is_one() -> None:
+    """With the worst that was seen, and whether it is over."""
     made = MadeUp()
-    for _ in range(3):
-        made.now_ms += 1_000
-        made.hour.batch(report(warnings=("give another `id`",)))
+    made.lives(6, warning="give another `id`")
+    began = {"text": "give another `id`", "first_ms": NOON_MS + 2_000, "last_ms": NOON_MS + 6_000, "times": 3}
 
-    assert made.hour.document()["warnings"] == [
-        {"text": "give another `id`", "first_ms": NOON_MS + 1_000, "last_ms": NOON_MS + 3_000, "times": 3}
-    ]
+    assert made.hour.document()["warnings"] == [{**began, "over": False}]
+    made.now_ms += 600_000
+    made.lives(2)
+    assert made.hour.document()["warnings"] == [{**began, "over": True}]
+
+
+def test_the_largest_disorder_of_the_hour_is_known() -> None:
+    """Not that of the last batch, which a warning need not be about."""
+    made = MadeUp()
+    made.lives(600)
+
+    points = made.hour.document()["points"]
+
+    assert 3_900 < max(ms for ms in points["disorder_right"] if ms is not None) < 4_000
 
 
 @pytest.mark.parametrize(

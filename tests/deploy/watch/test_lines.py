@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.watch.backlog import Pace
+from deploy.watch.concerns import Told
 from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
 from deploy.watch.lines import WIDTH, Lines, cut, fitted, shown_s
 from deploy.watch.measures import DEAD, ROWS
@@ -219,10 +220,12 @@ def test_a_line_for_machines_says_when_and_of_which_job() -> None:
     with closing(Lines(as_json=True, out=out)) as lines:
         lines.opening(ABOUT)
         lines.batch(Batch())
-        lines.batch(Batch(warnings=["left.disorder is too small"]))
+        lines.told(Told(("left.disorder is too small",)))
+        lines.batch(Batch())
 
     found = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(line["job"], line["level"]) for line in found] == [("clicks", "info"), ("clicks", "warning")]
+    assert [line["warnings"] for line in found] == [[], ["left.disorder is too small"]]
     assert all(line["time"] == iso(line["at_ms"]) for line in found)
 
 
@@ -265,13 +268,6 @@ def test_machines_get_every_batch() -> None:
     lines = printed(True, [(0, Batch()), (0, Batch(records=0))])
 
     assert [json.loads(line)["read"] for line in lines] == [10, 0]
-
-
-def test_a_warning_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Standard output is for batches."""
-    printed(False, [(0, Batch(warnings=["left.disorder is too small"]))])
-
-    assert caplog.messages == ["left.disorder is too small"]
 
 
 def test_the_pace_says_when_a_backlog_is_read() -> None:

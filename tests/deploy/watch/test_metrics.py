@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
 import shutil
 import subprocess
@@ -11,10 +13,12 @@ import pytest
 
 from deploy.watch import measures
 from deploy.watch.board import Shown
+from deploy.watch.concerns import OVER_MS, Concern
 from deploy.watch.history import LastHour
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import TopicLag, WaitingFor
-from deploy.watch.listener import Listeners, Quiet, Report
+from deploy.watch.lines import Lines
+from deploy.watch.listener import JobListeners, Listeners, Quiet, Report
 from deploy.watch.measures import METRICS, Type
 from deploy.watch.metrics import STANDS_STILL_S, Metrics, metrics_routes
 from deploy.watch.server import Answer, JobServer, Routes
@@ -171,6 +175,26 @@ def test_a_listener_that_fails_harms_neither_the_job_nor_others(caplog: pytest.L
     (line,) = caplog.records
     assert line.getMessage() == "Failing cannot take what the job reports; the job goes on: ValueError: broken"
     assert line.exc_info is not None
+
+
+def test_a_concern_of_every_batch_is_said_once_to_all(caplog: pytest.LogCaptureFixture) -> None:
+    """The log, machines, the metric: when it begins, has grown, and is over."""
+    caplog.set_level("INFO", "teacup")
+    now_ms, out, metrics = [0], io.StringIO(), Metrics(Follower(ABOUT.name, wall_ms))
+    listeners = Listeners(JobListeners(Lines(as_json=True, out=out), metrics, clock_ms=lambda: now_ms[0]), Quiet())
+    listeners.opening(ABOUT)
+
+    for size in (19, 12, 190, 100):
+        now_ms[0] += 1_000
+        listeners.batch(Batch(concerns=[Concern("left.disorder", size, f"raise it to {size}")]))
+    now_ms[0] += OVER_MS
+    listeners.batch(Batch())
+
+    over = "over, last seen at 1970-01-01T00:00:04.000Z: 4 times since 1970-01-01T00:00:01.000Z, the worst: "
+    assert caplog.messages == ["raise it to 19", "raise it to 190", f"{over}raise it to 190"]
+    said = [json.loads(line)["warnings"] for line in out.getvalue().splitlines()]
+    assert said == [["raise it to 19"], [], ["raise it to 190"], [], []]
+    assert dict(metrics.numbers.simple(measures.WARNINGS)) == {(): 2.0}
 
 
 def test_a_page_of_somebody_else_cannot_ask_through_a_browser() -> None:

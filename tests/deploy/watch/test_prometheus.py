@@ -71,7 +71,9 @@ def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
     spec = window_spec()
     metrics = Shown.of("clicks")
     metrics.opening(replace(ABOUT, zeros=tuple(zeros(spec))))
-    metrics.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7, "right-topic": 0})))
+    metrics.moment(
+        JobState(at_ms=0, phase=Phase.RUNNING, executors=1, lag=TopicLag(0, {"left-topic": 7, "right-topic": 0}))
+    )
     summary = BucketSummary(0, 7, 1, read={"left": 100, "right": 50}, rows={"matched": 90, "unmatched": 10})
     summary.watermark_ms = summary.newest_ms = {"left": 1_000, "right": 2_000}
     summary.facts = BucketFacts({0: RangeFacts(10, 1_000)}, {0: RangeFacts(10, 2_000)})
