@@ -3,7 +3,7 @@
 It is locked as long as its process lives: the kernel releases the lock with the process, even after `kill -9`. The next
 process that needs such a folder removes those that nobody has locked, of the same user and purpose.
 
-Standard library only: a job needs one before it imports anything slow.
+Nothing beyond the standard library: a job needs one before it imports anything slow.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+from teacup.base.now import wall_ms
 
 YOUNG_S = 60.0
 """A folder of this age may be about to be locked."""
@@ -51,7 +52,7 @@ class ScratchFolder:
 def _remove_unless_used(folder: Path) -> None:
     with suppress(OSError):  # it is gone, another user's, or locked
         found = folder.stat()
-        if found.st_uid != os.getuid() or time.time() - found.st_mtime < YOUNG_S:
+        if found.st_uid != os.getuid() or wall_ms() / 1000 - found.st_mtime < YOUNG_S:
             return
         lock = os.open(folder, os.O_RDONLY)
         try:
