@@ -20,6 +20,7 @@ def main() -> None:
     try:
         stopping = Stop()
     except FileNotFoundError as error:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
         sys.exit(_without_folder(error))
     with stopping as stop:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)

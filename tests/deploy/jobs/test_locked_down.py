@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -83,8 +84,10 @@ def test_brokers_that_do_not_answer_are_waited_for_as_long_as_the_file_says(wind
 def test_without_a_folder_for_temporary_files_a_line_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything else."""
+    """Before anything else; signals are not kept waiting."""
     from deploy.cli.__main__ import main
+
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     def nowhere(self: Stop) -> None:
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
@@ -96,6 +99,7 @@ def test_without_a_folder_for_temporary_files_a_line_says_so(
         main()
 
     assert ended.value.code == ExitCode.BAD_JOB_FILE
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
     assert capsys.readouterr().err == (
         "No usable temporary directory found in ['/tmp']: give the process one, and set TMPDIR to it\n"
     )
