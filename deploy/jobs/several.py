@@ -224,7 +224,7 @@ class _Run:
         return self.runs or self.further is not None or self.share.due_s is not None
 
 
-class Told(Protocol):
+class JobBoard(Protocol):
     """Who is told what becomes of the jobs of a process beside their runs (`deploy.watch.board`)."""
 
     def forget(self, name: str) -> None:
@@ -261,7 +261,7 @@ class Several:
     carry_out: CarryOut
     session: SharedSession
     stop: Stop
-    told: Told = field(default_factory=NoBoard)
+    told: JobBoard = field(default_factory=NoBoard)
     supervisor: Supervisor = field(default_factory=Supervisor)
 
     def __post_init__(self) -> None:

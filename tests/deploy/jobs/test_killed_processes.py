@@ -84,7 +84,7 @@ def test_a_killed_jvm_is_one_line_and_leaves_no_process(running: JobProcess) -> 
     os.kill(jvm, signal.SIGKILL)
 
     assert running.ended() == ExitCode.FAILED
-    (error,) = logged(running)
+    (error,) = [line for line in logged(running) if json.loads(line)["level"] == "error"]
     assert f"JvmEnded: Spark's JVM (process {jvm}) was killed by SIGKILL" in error
     wait_until(lambda: not list(of_session(running.process.pid)))  # they notice that the JVM is gone
 

@@ -60,6 +60,7 @@ def test_machines_get_all_of_it(report: SliceReport) -> None:
         "skipped": 0,
         "reasons": {"expired": 4, "null_key": 2},
         "dead": {"future_time": 1},
+        "warnings": [],
     }
 
 
