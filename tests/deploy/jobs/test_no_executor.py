@@ -59,6 +59,7 @@ def lacks(process: JobProcess) -> bool:
     return status == HTTPStatus.SERVICE_UNAVAILABLE and "no executor since" in said
 
 
+@pytest.mark.slow  # two starts on a cluster: 50 s
 def test_a_job_without_free_cores_says_so_stops_at_once_and_ends_after_its_limit(
     kafka: dict[str, str], window_job: Any, tmp_path: Path
 ) -> None:
