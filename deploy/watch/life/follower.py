@@ -62,9 +62,8 @@ class Follower(Quiet):
 
     def cannot_start(self, code: ExitCode, why: str) -> None:
         """Notes why the job was not even begun."""
-        with self._lock:
-            self._code = self._last_code = int(code)
-            self._error = why[:LONGEST]
+        self.failed(why)
+        self.ended(code)
 
     def life(self) -> Life:
         """Returns how the job is."""
