@@ -264,9 +264,7 @@ def rewind(
             "topic, and ends",
         ),
     ] = None,
-    until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="with --into: the end, which is not in it any more")
-    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="with --into: end (exclusive)")] = None,
     undo: Annotated[
         bool,
         typer.Option("--undo", help="go on where the job was before it was rewound, or where it is if that is further"),
@@ -344,7 +342,7 @@ def audit(
     begin: Annotated[
         str, typer.Option("--from", metavar="TIME", help="the first event time of left; ISO 8601 with a zone")
     ],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="the end of the range, which is not in it any more")],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="end of the range (exclusive)")],
     sample: Annotated[
         str | None,
         typer.Option(

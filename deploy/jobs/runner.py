@@ -191,7 +191,7 @@ class Host(Protocol):
     """What a job has of its process: all of it (`Alone`), or a share (`deploy.jobs.several`).
 
     supervisor   what is notified
-    rests        so many times longer than alone a job rests between two looks at its query
+    rests        multiplier of the poll interval when jobs share a process
     """
 
     @property
