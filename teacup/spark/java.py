@@ -109,15 +109,6 @@ def check_user() -> None:
         ) from None
 
 
-_JAVAS_TMP = "/tmp"
-
-
-def temporary_folder() -> dict[str, str]:
-    """Returns the system property for the folder of TMPDIR, which Java does not look at."""
-    folder = tempfile.gettempdir()
-    return {} if folder == _JAVAS_TMP else {"java.io.tmpdir": folder}
-
-
 _LEFT_OUT = "spark-mllib_"
 
 
@@ -202,11 +193,16 @@ NO_PYTHON = "/dev/null/python"
 """A program that does not exist. With it Spark does not look for data sources among the installed packages, which takes
 three processes, one after the other; our workers are started by `PYSPARK_PYTHON`."""
 _LOOK_EVERY_S = 0.02
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _SAYS_NOTHING = b"Using incubator modules"  # Spark asks for one, and every JVM says so
 
 
 class Jvm:
-    """Spark's JVM, started with `spark-submit` as by PySpark. Its standard error is shown from `connect` on."""
+    """Spark's JVM, started with `spark-submit` as by PySpark. Its standard error is shown from `connect` on.
+
+    It has a folder of its own for temporary files, in that of TMPDIR, which Java does not look at: one that is killed
+    removes nothing itself.
+    """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """Starts a JVM with these Spark properties."""
@@ -215,7 +211,8 @@ class Jvm:
         self._folder = ScratchFolder("jvm")
         self._address = self._folder.path / "address"
         command = [str(Path(_find_spark_home()) / "bin" / "spark-submit")]
-        for key, value in properties.items():
+        java = f'"-Djava.io.tmpdir={self._folder.path}" {properties.get(JAVA_OPTIONS, "")}'
+        for key, value in {**properties, JAVA_OPTIONS: java.strip()}.items():
             command += ["--conf", f"{key}={value}"]
         command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
         env = {

@@ -25,7 +25,7 @@ from teacup.spark import conf
 from teacup.spark.cluster.executors import Executors, ExecutorWatch
 from teacup.spark.cluster.master import check_master
 from teacup.spark.errors import JvmEnded, MasterUnreachable, SessionRefused, StartFailed
-from teacup.spark.java import Jvm, archive_options, temporary_folder, use_spark_home
+from teacup.spark.java import JAVA_OPTIONS, Jvm, archive_options, use_spark_home
 from teacup.spark.planner.forks import PlannerForks
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ _LIGHT_JVM = (
     *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
     *("-Xms64m", "-Xmn32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20"),
 )
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 JVM_ENDS_WITHIN_S = 10.0
 JVM_DIES_WITHIN_S = 1.0  # after its connections are closed
 
@@ -220,7 +219,7 @@ def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
     properties = conf.effective(
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
     )
-    properties[_JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
+    properties[JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     local = conf.is_local(properties["spark.master"])
     if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
         _use_interpreter(properties, sys.executable)
@@ -265,9 +264,8 @@ def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
     if job is not None:
         log_options.append(f'"-Dteacup.job={"" if job == NO_JOB else job}"')
     ours = [*log_options, *(() if rows_in_jvm else _LIGHT_JVM)]
-    ours += [f'"-D{name}={folder}"' for name, folder in temporary_folder().items()]
     archive = archive_options() if conf.is_local(properties["spark.master"]) else ()
-    return " ".join([*ours, *archive, properties.get(_JAVA_OPTIONS, "")]).strip()
+    return " ".join([*ours, *archive, properties.get(JAVA_OPTIONS, "")]).strip()
 
 
 def _use_interpreter(properties: dict[str, str], python: str) -> None:

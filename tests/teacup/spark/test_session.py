@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -190,6 +191,31 @@ def test_a_session_that_is_not_used_ends_at_once_and_shows_nothing(plain_java: N
 
     assert code == -signal.SIGKILL
     assert errors == ""
+
+
+_KILLED = """
+import tempfile
+from pathlib import Path
+from teacup.spark.session import Session
+from tests.support.waiting import wait_until
+temporary = Path(tempfile.gettempdir())
+session = Session("probe", {"master": "local[1]"})
+wait_until(lambda: [*temporary.glob("**/spark-*-*-*-*-*")])  # Spark's own, by a UUID
+session.close()
+print(session._jvm._process.returncode)
+"""
+
+
+def test_a_jvm_that_is_killed_leaves_no_temporary_folder_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the job is stopped while it waits for brokers: the JVM would remove its own only if it ended by itself."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    done = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True, check=True)
+
+    assert int(done.stdout) == -signal.SIGKILL
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("teacup-cache-")] == []
 
 
 _REFUSED = """
