@@ -3,6 +3,9 @@
     routes   path -> function from what was asked to an answer; a listener adds its own
     thread   it listens in a thread of its own, and serves each connection in one: a slow client delays nobody, and
              beyond `AT_ONCE` connections more are refused
+    end      whoever was let in before it ends gets an answer, whoever comes later is refused: the kernel resets
+             connections that wait when a socket is closed, and those of a process that ends. So a connection carries
+             one request: one that is kept may be in use at any time
     port     taken, perhaps by the job that this one replaces: it is tried again until it is free; the job runs
 
 The server of the APIs (`teacup.http.server`) is an extra, takes a second to import, and has tokens, bodies and limits
@@ -14,11 +17,17 @@ only to its own names.
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import logging
+import select
 import socket
+import struct
+import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,9 +39,12 @@ AT_ONCE = 32
 WITHIN_S = 10.0
 """For the header of a request, and between two pieces of an answer that a client takes."""
 TRY_AGAIN_S = 2.0
-LOOK_EVERY_S = 0.5  # whether it is closed
+ENDS_WITHIN_S = 1.0
+"""So long its end waits for clients that have not asked, or have not taken their answer."""
+_ATTACH_FILTER, _BPF_RETURN = 26, 6  # of Linux's headers; `socket` has no names for them
 _SAFE = {
     "Cache-Control": "no-store",
+    "Connection": "close",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -77,10 +89,12 @@ class JobServer:
         self._address, self._routes, self._name = (host, port), routes, name
         self._closed, self.listens = threading.Event(), threading.Event()
         self._server: _Server | None = None
+        self._end, self._ended = socket.socketpair()  # the second one is readable once it is closed
+        self._thread = threading.Thread(target=self._run, name="job-server", daemon=True)
 
     def start(self) -> None:
         """Begins to listen, in a thread; returns at once. `listens` is set once it does."""
-        threading.Thread(target=self._run, name="job-server", daemon=True).start()
+        self._thread.start()
 
     @property
     def url(self) -> str:
@@ -90,8 +104,12 @@ class JobServer:
         return f"http://{f'[{host!s}]' if ':' in str(host) else host!s}:{port}"
 
     def close(self) -> None:
-        """Ends it; returns at once, whatever clients do."""
+        """Ends it, and returns once those that have connected are answered, or after `ENDS_WITHIN_S`."""
         self._closed.set()
+        self._end.close()
+        if self._thread.is_alive():
+            self._thread.join(2 * ENDS_WITHIN_S)
+        self._ended.close()
 
     def _run(self) -> None:
         tries = 0
@@ -115,8 +133,8 @@ class JobServer:
             self.listens.set()
             page = f", the page of the job at {self.url}/" if "/" in self._routes else ""
             log.info("%s: metrics at %s/metrics%s", self._name, self.url, page)
-            while not self._closed.is_set():
-                self._server.handle_request()
+            self._server.serve_until(self._ended)
+        self._server.wait_for_answers(ENDS_WITHIN_S)
 
 
 class _Server(ThreadingHTTPServer):
@@ -124,11 +142,27 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = True
     request_queue_size = AT_ONCE
-    timeout = LOOK_EVERY_S
+    timeout = 0  # of `handle_request`, which is called when somebody waits
 
     def __init__(self, address: tuple[str, int], routes: Routes) -> None:
         self.routes, self.room = routes, threading.BoundedSemaphore(AT_ONCE)
         super().__init__(address, _Request)
+
+    def serve_until(self, ended: socket.socket) -> None:
+        """Lets in who connects until `ended` is readable; then those who wait, and takes no more."""
+        both = _polled(self, ended)
+        while ended.fileno() not in [number for number, _ in both.poll()]:
+            self.handle_request()
+        _let_in_nobody(self.socket)
+        waiting = _polled(self)
+        while waiting.poll(0):
+            self.handle_request()
+
+    def wait_for_answers(self, within_s: float) -> None:
+        """Returns once no connection is open, or after this time."""
+        until_s = time.monotonic() + within_s
+        for _ in range(AT_ONCE):
+            self.room.acquire(timeout=max(0.0, until_s - time.monotonic()))
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         if not self.room.acquire(blocking=False):
@@ -150,6 +184,22 @@ class _Server(ThreadingHTTPServer):
 
 class _ServerV6(_Server):
     address_family = socket.AF_INET6
+
+
+def _let_in_nobody(listening: socket.socket) -> None:
+    """On Linux, drops whatever a socket receives from now on: a client tries again a second later, and is refused."""
+    if sys.platform != "linux":
+        return
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))  # none of a packet's bytes
+    with suppress(OSError):
+        listening.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(nothing)))
+
+
+def _polled(*sockets: socket.socket | _Server) -> select.poll:
+    poll = select.poll()
+    for each in sockets:
+        poll.register(each, select.POLLIN)
+    return poll
 
 
 def _server(address: tuple[str, int], routes: Routes) -> _Server:

@@ -43,7 +43,7 @@ def workers(job: JobProcess) -> list[int]:
 
 
 def ready(process: JobProcess, path: str = "readyz") -> tuple[int, str]:
-    """What a probe says."""
+    """What a probe says; 0 if nobody listens: the job has not come so far, or has ended."""
     found = re.search(r"metrics at (http://\S+?)/metrics", process.logged())
     if found is None:
         return 0, ""
@@ -52,6 +52,10 @@ def ready(process: JobProcess, path: str = "readyz") -> tuple[int, str]:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+    except urllib.error.URLError as error:
+        if not isinstance(error.reason, ConnectionRefusedError):
+            raise
+        return 0, ""
 
 
 def states(process: JobProcess) -> dict[str, str]:

@@ -59,30 +59,37 @@ def lacks(process: JobProcess) -> bool:
     return status == HTTPStatus.SERVICE_UNAVAILABLE and "no executor since" in said
 
 
-@pytest.mark.slow  # two starts on a cluster: 50 s
-def test_a_job_without_free_cores_says_so_stops_at_once_and_ends_after_its_limit(
+def test_a_job_without_free_cores_says_so_and_stops_at_once(
     kafka: dict[str, str], window_job: Any, tmp_path: Path
 ) -> None:
     """Its executors ask for two cores, and the only worker has one: as if another application had the others."""
     with Standalone(tmp_path, cores=1) as cluster:
         content = window_job(2, spark=of_cluster(cluster), trigger={"every": "0s"}, metrics={"port": 0})
         fill(kafka, content, 10)
-        stopped = JobProcess(tmp_path, content)
-        stopped.until(lambda: lacks(stopped), "/readyz says that there is no executor")
-        page, metrics = shown(stopped, "v1/job"), shown(stopped, "metrics")
+        process = JobProcess(tmp_path, content)
+        process.until(lambda: lacks(process), "/readyz says that there is no executor")
+        page, metrics = shown(process, "v1/job"), shown(process, "metrics")
         began_s = time.monotonic()
-        code, took_s = stopped.stop(), time.monotonic() - began_s
-        given_up = JobProcess(tmp_path, {**content, "wait_for_executors": "1s"})
+        code, took_s = process.stop(), time.monotonic() - began_s
 
-        assert (code, took_s < STOPS_WITHIN_S) == (ExitCode.DONE, True), (took_s, stopped.logged())
-        assert given_up.ended() == ExitCode.UNREACHABLE
+    assert (code, took_s < STOPS_WITHIN_S) == (ExitCode.DONE, True), (took_s, process.logged())
     state = json.loads(page)
     assert (state["state"], "No executor since" in state["says"]) == ("held", True)
     assert re.search(r"^teacup_executors\{.*\} 0.0$", metrics, re.MULTILINE), metrics
     assert re.search(r"^teacup_no_executor_seconds\{.*\} [0-9.]+$", metrics, re.MULTILINE), metrics
-    assert "no executor since" in given_up.error()
-    assert "wait_for_executors" in given_up.error()
-    assert unexpected(stopped) + unexpected(given_up) == []
+    assert unexpected(process) == []
+
+
+@pytest.mark.slow
+def test_a_job_without_free_cores_ends_after_its_limit(kafka: dict[str, str], window_job: Any, tmp_path: Path) -> None:
+    """A supervisor starts it again, as a new application."""
+    with Standalone(tmp_path, cores=1) as cluster:
+        process = JobProcess(tmp_path, window_job(2, spark=of_cluster(cluster), wait_for_executors="1s"))
+
+        assert process.ended() == ExitCode.UNREACHABLE
+    assert "no executor since" in process.error()
+    assert "wait_for_executors" in process.error()
+    assert unexpected(process) == []
 
 
 @pytest.mark.slow
