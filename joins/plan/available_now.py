@@ -12,6 +12,9 @@ If both topics are complete (`JoinSpec.complete`), it reads both up to their end
 finished: no clock is waited for, all of left goes, and all of right expires, in a batch of its own if need be. An open
 transaction at the end of a partition is waited for first.
 
+Where left waits for the clock, it goes in steps (`joins.plan.clock_steps`). Left does not grow in a run, so that its
+newest record is looked for once.
+
 With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
 a line (`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. No batch is
 made otherwise that reads nothing and only expires the window. Right records that have not expired when the run ends
@@ -24,11 +27,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from joins.batch.state import BatchPlan
+from joins.plan.clock_steps import ClockSteps
 from joins.plan.readable import Listing
 from joins.plan.wait_reasons import unread_left
 from joins.spec import JoinSpec
 from teacup.base.times import LONGEST_MS
-from teacup.kafka.log.topic_log import Ends, ListedEnds
+from teacup.kafka.log.time_search import block_size
+from teacup.kafka.log.topic_log import Ends, ListedEnds, TopicLog
 
 
 class SettledEnds:
@@ -58,6 +63,7 @@ class AvailableNow:
         of_topic = SettledEnds if complete else ListedEnds
         self._left: SettledEnds | ListedEnds = of_topic()
         self._right: SettledEnds | ListedEnds = of_topic()
+        self._newest_left: dict[int, int | None] | None = None
 
     def cut(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
         """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
@@ -77,6 +83,17 @@ class AvailableNow:
             for p, ends in listing.right.items()
         }
         return replace(cut, right=beyond)
+
+    def in_steps(self, spec: JoinSpec, cut: Listing, left: TopicLog, state: BatchPlan | None = None) -> Listing:
+        """Returns the listing with the steps in which the clock goes. cut, state: as of `cut`; left: the topic."""
+        if self._newest_left is None:
+            ends = {p: ends.stable for p, ends in cut.left.items()}
+            blocks = left.last_times(ends, cut.listed_ms + spec.max_future_skew_ms, block_size(spec.outliers))
+            self._newest_left = {p: max((at for _, at in block), default=None) for p, block in blocks.items()}
+        read = {} if state is None else {p: r.end for bucket in state.buckets.values() for p, r in bucket.left.items()}
+        unread = (p for p, ends in cut.left.items() if ends.stable > read.get(p, 0))
+        newest_ms = max((at for p in unread if (at := self._newest_left.get(p)) is not None), default=None)
+        return cut if newest_ms is None else replace(cut, steps=ClockSteps.until(spec, newest_ms))
 
 
 def of_available_now(spec: JoinSpec) -> JoinSpec:

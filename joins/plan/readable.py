@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from datadelay.watermark import UNKNOWN, Idle, caught_up
 from joins.batch.state import Bucket, PartitionRange
+from joins.plan.clock_steps import ClockSteps, may_go_at
 from joins.spec import BothSides, JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.log.losses import Epochs, epochs_of
@@ -76,11 +77,25 @@ def _look_up(asks: Iterable[Ask], logs: Mapping[str, TopicLog], ceiling_ms: int)
 
 @dataclass(frozen=True, slots=True)
 class Listing(BothSides[Mapping[int, Ends]]):
-    """The ends of both topics, and the wall clock time just before they were listed."""
+    """The ends of both topics, and the wall clock time just before they were listed.
+
+    steps   in which the clock goes; None: as it goes
+    """
 
     listed_ms: int
     left: Mapping[int, Ends]
     right: Mapping[int, Ends]
+    steps: ClockSteps | None = None
+
+    @property
+    def clock_ms(self) -> int:
+        """Returns the time as of which the clock proves anything."""
+        return self.listed_ms if self.steps is None else self.steps.at(self.listed_ms)
+
+    def may_go_at(self, spec: JoinSpec, left_ms: int) -> int:
+        """Returns when a left record of this time may go, if only the clock is waited for."""
+        due_ms = may_go_at(spec, left_ms)
+        return due_ms if self.steps is None else self.steps.next_from(due_ms)
 
     @property
     def epochs(self) -> dict[str, Epochs]:
@@ -267,7 +282,7 @@ def _claim(spec: JoinSpec, side: str, p: int, listing: Listing, finished_ms: int
         return UNKNOWN
     if finished_ms is not None:
         return finished_ms
-    return listing.listed_ms - spec.producer_delay_ms if spec.idle is Idle.ADVANCE else UNKNOWN
+    return listing.clock_ms - spec.producer_delay_ms if spec.idle is Idle.ADVANCE else UNKNOWN
 
 
 def _finished(spec: JoinSpec, bucket: Bucket, answers: Answers) -> int:

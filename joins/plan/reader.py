@@ -210,7 +210,7 @@ class JoinReader(StreamReader):
         """Logs what left waits for, where that has lasted longer than usual."""
         since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
-            self.say(for_people(self._spec, since_ms, waits))
+            self.say(for_people(self._spec, since_ms, waits, held.last_ms))
         if held.left_waits:
             self.notes.waits(held.main_cause.name.lower(), lambda: self._why(held))
         else:
@@ -218,7 +218,7 @@ class JoinReader(StreamReader):
 
     def _why(self, held: Held) -> tuple[int, str]:
         since_ms, waits = self._waited.unusual(held, all_causes=True)
-        return since_ms, for_people(self._spec, since_ms, waits)
+        return since_ms, for_people(self._spec, since_ms, waits, held.last_ms)
 
 
 def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> BatchPlan:

@@ -138,7 +138,7 @@ class TicketReader(JoinReader):
         listed = list_ends(left, right, now_ms)
         self._began = True
         self._look_at_keys(listed, left, right)
-        listing = self.readable(listed)
+        listing = self._this_run(listed, left)
         begun = begin(spec, listing, left, right, self.remark)
         found = SyncBolt(spec, logs, self.watch(now_ms)).plan(begun, listing)
         # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
@@ -157,9 +157,13 @@ class TicketReader(JoinReader):
         check_leaders(spec, state, listing, logs)
         self._look_at_keys(listing, left, right)
         state = check_ends(spec, with_new_partitions(spec, state, topics), listing, copied=self._copied)
-        listing = self.readable(listing, state)
+        listing = self._this_run(listing, left, state)
         found = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, listing)
         return inside_the_clock(found, logs) if isinstance(found, Planned) else found
+
+    def _this_run(self, listing: Listing, left: BrokerLog, state: BatchPlan | None = None) -> Listing:
+        cut = self.readable(listing, state)
+        return cut if self._run is None else self._run.in_steps(self._spec, cut, left, state)
 
     def _look_at_keys(self, listing: Listing, left: BrokerLog, right: BrokerLog) -> None:
         """Checks on the direct path that both topics keep a key in the same partition, until there are enough records.

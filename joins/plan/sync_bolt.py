@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import BucketFacts
-from joins.batch.rules import latest_left, latest_right
+from joins.batch.rules import latest_left
 from joins.batch.state import BatchPlan, Bucket
 from joins.plan.bucket_plan import BucketPlan, BucketPlanner, rebased
 from joins.plan.readable import Asking, Listing, with_batched_lookups
@@ -132,7 +132,10 @@ class SyncBolt:
     def _held(self, state: BatchPlan, listing: Listing, made: Mapping[int, BucketPlan]) -> Held:
         waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
         until_ms = next_look_at(self.spec, listing, made.values(), state.listed_ms + self.spec.watermark_every_ms)
-        return Held(listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing))
+        last_ms = None if listing.steps is None else listing.steps.last_ms
+        return Held(
+            listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing), last_ms
+        )
 
 
 @dataclass(slots=True)
@@ -186,9 +189,8 @@ def _due(spec: JoinSpec, listing: Listing, plan: BucketPlan, expires_from_ms: in
         return [now_ms]
     if waiting and (spec.max_wait_ms is not None or bucket.outside_ms is not None):
         return [now_ms]
-    clock_ms = spec.producer_delay_ms + 1
-    due = [now_ms if held_ms is None else latest_right(spec, held_ms) + clock_ms for held_ms in waiting]
+    due = [now_ms if held_ms is None else listing.may_go_at(spec, held_ms) for held_ms in waiting]
     if bucket.oldest_ms is not None:
-        expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + clock_ms
+        expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + spec.producer_delay_ms + 1
         due.append(max(expires_ms, expires_from_ms))
     return due

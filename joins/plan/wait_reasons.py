@@ -22,7 +22,6 @@ from typing import TypeVar
 
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts
-from joins.batch.rules import latest_right
 from joins.batch.state import Bucket
 from joins.batch.stragglers import stragglers
 from joins.plan.readable import Listing
@@ -89,12 +88,14 @@ class Held:
     waits     empty where left is read to its end
     until_ms  no plan before this time finds anything, unless a topic has grown (`joins.plan.sync_bolt`)
     highs     where the topics ended, by side and partition
+    last_ms   under `availableNow`: when the last left record may go (wall clock), if only the clock is waited for
     """
 
     listed_ms: int
     waits: tuple[LeftWaits, ...] = ()
     until_ms: int = UNKNOWN
     highs: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    last_ms: int | None = None
 
     @property
     def left_waits(self) -> bool:
@@ -135,7 +136,7 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
     else:
         cause = Cause.CLOCK
     held = [facts.held_ms for q, facts in expected.left.items() if q in waiting and facts.held_ms is not None]
-    next_ms = latest_right(spec, min(held)) + spec.producer_delay_ms + 1 if held else None
+    next_ms = listing.may_go_at(spec, min(held)) if held else None
     return LeftWaits(cause, bucket.number, p, offset, alike=alike, waiting=waiting, end=ends.stable, next_ms=next_ms)
 
 
@@ -174,13 +175,18 @@ class Waited:
         )
 
 
-def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits]) -> str:
-    """Writes one line: since when how many left records wait, and for what."""
+def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits], last_ms: int | None = None) -> str:
+    """Writes one line: since when how many left records wait, and for what; until when, if only for the clock.
+
+    last_ms   as of `Held`
+    """
     left = {p: records for bucket in waits for p, records in bucket.waiting.items()}
     shown, more = _few(sorted(left))
     which = f"{sum(left.values())} left records in partitions {shown}{more} wait for right; " if left else ""
     reasons, others = _few(list(dict.fromkeys(reason(spec, bucket) for bucket in waits)))
-    return f"holds since {iso(since_ms)}: {which}{'; '.join(reasons)}{others}"
+    only_clock = last_ms is not None and all(bucket.cause is Cause.CLOCK for bucket in waits)
+    last_row = f"; the last row at {iso(last_ms)}" if last_ms is not None and only_clock else ""
+    return f"holds since {iso(since_ms)}: {which}{'; '.join(reasons)}{others}{last_row}"
 
 
 def _few(things: list[T]) -> tuple[list[T], str]:

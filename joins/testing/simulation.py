@@ -227,7 +227,8 @@ class Simulation(BothSides[SimulatedLog]):
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
         before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
-        listing = listing if run is None else run.cut(listing, before)
+        if run is not None:
+            listing = run.in_steps(spec, run.cut(listing, before), self.left, before)
         return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, listing)
 
     def between(self) -> BatchPlan:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.plan import clock_steps
 from joins.plan.available_now import AvailableNow
+from joins.plan.clock_steps import ClockSteps, may_go_at
 from joins.plan.readable import Listing
 from joins.plan.wait_reasons import USUAL_MS, Cause
+from joins.spec import JoinSpec
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import histories
+from teacup.kafka.headers import NO_CANDIDATE
 from teacup.kafka.log.topic_log import Ends
 from tests.support.making import Row, join_spec, topic
 
@@ -126,3 +133,57 @@ def test_runs_one_after_another_give_the_rows_of_the_oracle(history: History, ru
 
     assert run.drain().results is run.run.results
     assert run.run.sorted_results() == oracle.join(history, SPEC)
+
+
+MINUTE_MS = 60_000
+WAITS = join_spec(before_ms=MINUTE_MS, after_ms=30 * MINUTE_MS, producer_delay_ms=MINUTE_MS)
+
+
+def test_while_only_the_clock_is_waited_for_left_goes_in_a_few_batches() -> None:
+    """A click a minute, the last one just now: nobody waits for single rows of a run that ends."""
+    clicks: list[Row] = [(minute * MINUTE_MS, b"a") for minute in range(1, 37)]
+    run = Simulation(History(topic("left", clicks), topic("right", [(1_000, b"a")]), 36 * MINUTE_MS), WAITS)
+
+    batches = run.available_now()
+
+    assert batches <= 2 + 10
+    assert len(run.run.results) == 36
+    assert run.clock.now_ms <= may_go_at(WAITS, 36 * MINUTE_MS) + WAITS.producer_delay_ms
+
+
+def test_with_max_wait_right_that_follows_the_clock_has_not_stalled() -> None:
+    """It would seem so between two steps, were they longer than `max_wait`."""
+    spec = replace(WAITS, max_wait_ms=MINUTE_MS)
+    clicks: list[Row] = [(minute * MINUTE_MS, b"a") for minute in range(1, 37)]
+    run = Simulation(History(topic("left", clicks), topic("right", [(1_000, b"b")]), 36 * MINUTE_MS), spec)
+
+    run.available_now()
+
+    assert {result.reason for result in run.run.results} == {NO_CANDIDATE}
+
+
+@given(histories(WAITS, co_partitioned=True), st.sampled_from([WAITS, replace(WAITS, max_wait_ms=5 * MINUTE_MS)]))
+def test_a_run_in_steps_writes_the_same_rows_and_ends_at_the_same_time(history: History, spec: JoinSpec) -> None:
+    """As one that reads what it may at each look, in no fewer batches."""
+    in_steps, at_each_look = Simulation(history, spec), Simulation(history, spec)
+
+    batches = in_steps.available_now()
+    with pytest.MonkeyPatch.context() as without:
+        without.setattr(clock_steps, "LONGEST_STEP_MS", 1)
+        more_batches = at_each_look.available_now()
+
+    assert batches <= more_batches
+    assert in_steps.clock.now_ms == at_each_look.clock.now_ms
+    assert in_steps.run.sorted_results() == at_each_look.run.sorted_results()
+    assert in_steps.run.late == at_each_look.run.late
+
+
+@given(st.integers(0, 10_000), st.integers(1, 500), st.integers(0, 12_000))
+def test_steps_end_with_the_last_record_and_are_not_further_apart_than_said(last: int, every: int, now: int) -> None:
+    """What the clock proves is never ahead of it, and the next step is the first time at which it proves more."""
+    steps = ClockSteps(last, every)
+
+    assert now - every < steps.at(now) <= now
+    assert steps.at(last) == last
+    assert steps.at(steps.next_from(now)) == steps.next_from(now) >= now
+    assert steps.at(steps.next_from(now) - 1) < now

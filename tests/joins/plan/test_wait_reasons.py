@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from datadelay.watermark import Idle
+from joins.plan.available_now import AvailableNow
 from joins.plan.readable import list_ends
 from joins.plan.sync_bolt import SyncBolt, Watch
 from joins.plan.wait_reasons import USUAL_MS, Cause, Held, LeftWaits, Waited, for_people
@@ -58,6 +59,30 @@ def test_left_that_only_waits_for_time_to_pass_says_so() -> None:
 
     assert wait.cause is Cause.CLOCK
     assert "right-0: it is read to its end, offset 1" in for_people(spec, 0, [wait])
+
+
+def test_a_run_that_waits_for_the_clock_says_until_when() -> None:
+    """When the next row comes, and when the last one does: the step for both, and the newest left record."""
+    spec = join_spec(after_ms=60_000, producer_delay_ms=1_000)
+    run = Simulation(
+        History(topic("left", [(1_000, b"a"), (9_000, b"a")]), topic("right", [(1_000, b"a")]), 10_000), spec
+    )
+    now = AvailableNow()
+    for _ in range(3):
+        listing = list_ends(run.left, run.right, run.clock.now_ms)
+        state = run.between()
+        listing = now.in_steps(spec, now.cut(listing, state), run.left, state)
+        found = SyncBolt(spec, {"left": run.left, "right": run.right}).plan(state, listing)
+        if isinstance(found, Held):
+            break
+        run.carry_on(found)
+
+    assert isinstance(found, Held)
+    assert for_people(spec, 0, [*found.waits], found.last_ms).endswith(
+        "left may go as time passes: the next row at 1970-01-01T00:01:03.901Z; the last row at 1970-01-01T00:01:10.001Z"
+    )
+    other = replace(found.waits[0], cause=Cause.OPEN_TRANSACTION)
+    assert "the last row" not in for_people(spec, 0, [*found.waits, other], found.last_ms)
 
 
 def test_a_lookup_join_waits_for_the_feeder() -> None:
