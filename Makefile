@@ -23,8 +23,7 @@ $(STAMP): pyproject.toml $(wildcard teacup/kafka/native/c/*)
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -m teacup.kafka.native.build 2>/dev/null \
-		|| { $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang && $(BIN)/python -m teacup.kafka.native.build; } \
-		|| echo "The C library is not built: the slower Python path reads and writes records." >&2
+		|| { $(BIN)/python -m pip install --quiet --disable-pip-version-check ziglang && $(BIN)/python -m teacup.kafka.native.build; }
 	@touch $@
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven

@@ -100,19 +100,8 @@ def native_library() -> ctypes.CDLL:
         library.path = lambda: Path(os.environ["TEACUP_TEST_LIBRARY"])
     elif not library.path().exists():
         build()
-    library._load.cache_clear()
-    found = library.loaded()
-    assert found is not None, library.missing()
-    return found
-
-
-@pytest.fixture(params=["native", "python"])
-def path(request: pytest.FixtureRequest, native_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both paths that records and texts may take: through the C library, and without it."""
-    if request.param == "python":
-        monkeypatch.setattr(library, "loaded", lambda: None)
-        monkeypatch.setattr(library, "missing", lambda: "so that a test sees it")
-    return str(request.param)
+    library.loaded.cache_clear()
+    return library.loaded()
 
 
 @pytest.fixture(scope="session")

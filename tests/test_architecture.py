@@ -15,13 +15,11 @@ from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours
 PURE_LIBRARIES = {"numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
     "teacup.kafka.records.json_text": {"duckdb", "os", "threading"},
-    "teacup.kafka.native.library": {"os"},
     "deploy.audit.judging.database": {"duckdb"},
     "joins.testing.strategies": {"hypothesis"},
 }
 """What else a pure module may use: DuckDB reads JSON, in memory, with a connection for each thread, and compares tables
-on a connection that it is given; the C library is loaded as a module is, unless a variable of the environment says
-otherwise."""
+on a connection that it is given."""
 
 OUTSIDE = {
     *("asyncio", "concurrent", "multiprocessing", "queue", "signal", "subprocess", "threading"),

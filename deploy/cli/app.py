@@ -193,9 +193,8 @@ def _check_several(places: Sequence[Path], assignments: Sequence[str], *, connec
 def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> ExitCode:
     """Prints what there is to say of a job whose file is valid."""
     from deploy.check.to_the_end import what_a_run_waits_for
-    from teacup.kafka.native.rdkafka import path_in_use
 
-    typer.echo(f"{job_file} is valid; records are read and written in {path_in_use()}")
+    typer.echo(f"{job_file} is valid")
     if (said := what_a_run_waits_for(job)) is not None:
         typer.echo(said)
     if not connect:

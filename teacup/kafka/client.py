@@ -106,6 +106,11 @@ _REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
         "a record without a failure report counts as acknowledged",
     ),
     "isolation.level": (frozenset({"read_committed", "read_uncommitted"}), "Kafka has no other"),
+    "sasl.oauthbearer.metadata.authentication.type": (
+        frozenset({"none", "azure_imds"}),
+        "records are read by librdkafka itself, which knows no other; a token may also be in a file "
+        "(sasl.oauthbearer.token)",
+    ),
     "transactional.id": (frozenset(), "transactions are set up by the delivery itself"),
     "bootstrap.servers": (frozenset(), "it is empty"),
 }
@@ -203,11 +208,10 @@ def producer(
     kafka: Mapping[str, str],
     tuning: Mapping[str, Any],
     on_error: Callable[[KafkaError], None],
-    on_delivery: Callable[[KafkaError | None, Any], None],
     transactional_id: str | None = None,
 ) -> Producer:
-    """Makes an idempotent producer that waits for all replicas; `on_delivery` is called for failures only."""
-    ours, fixed = {**_PRODUCER, **tuning}, {**_PRODUCER_FIXED, "error_cb": on_error, "on_delivery": on_delivery}
+    """Makes an idempotent producer that waits for all replicas."""
+    ours, fixed = {**_PRODUCER, **tuning}, {**_PRODUCER_FIXED, "error_cb": on_error}
     if transactional_id is not None:
         ours |= _TRANSACTIONAL
         fixed["transactional.id"] = transactional_id

@@ -2,6 +2,7 @@
 
     KafkaIOError
       +- ConfigError        a property that is refused, or that librdkafka does not accept
+      |    +- LibraryMissing       the C library is not there, or is of another platform
       +- KafkaUnavailable   the broker is unreachable or did not answer in time: worth a retry later
       |    +- NotEnoughReplicas    a partition has fewer replicas in sync than a write needs
       |    +- RegistryUnreachable  the schema registry gave no usable answer for too long
@@ -40,6 +41,10 @@ class ConfigError(KafkaIOError, Invalid):
     """A property that would lose data, that we set ourselves, or that librdkafka does not know."""
 
     exit_code = ExitCode.BAD_JOB_FILE
+
+
+class LibraryMissing(ConfigError):
+    """Without the C library no record can be read or written."""
 
 
 class KafkaUnavailable(KafkaIOError):

@@ -1,7 +1,6 @@
 """Builds a wheel for each platform on this machine, and checks each: `python -m deploy.dev.release.wheels [--to dist]`.
 
-    any                  without the C library: Python reads and writes records, more slowly
-    each of `TARGETS`    with the library, which ziglang compiles for that platform
+Those of `TARGETS`, each with the C library, which ziglang compiles for that platform.
 
 There is none for Windows: Teacup locks files and looks up users as POSIX does (`fcntl`, `pwd`), and does not run there.
 
@@ -32,8 +31,7 @@ from teacup.kafka.native.build import TARGETS
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("datadelay", "dedup", "deploy", "joins", "teacup")
 FILES = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
-ANY = "any"
-PLATFORMS = (ANY, *TARGETS)
+PLATFORMS = tuple(TARGETS)
 
 _ELF = {62: "x86_64", 183: "aarch64"}
 _MACH_O = {0x01000007: "x86_64", 0x0100000C: "arm64"}
@@ -49,10 +47,10 @@ def kind_of_library(head: bytes) -> str:
 
 
 def kind_of_platform(platform: str) -> str:
-    """Returns the same of a platform's tag; empty for `any`."""
+    """Returns the same of a platform's tag."""
     system = platform.partition("_")[0].replace("manylinux", "linux").replace("musllinux", "linux")
     processor = next((name for name in ("x86_64", "aarch64", "arm64") if platform.endswith(name)), "")
-    return f"{system} {processor}" if processor else ""
+    return f"{system} {processor}"
 
 
 def faults(wheel: Path, platform: str, version: str) -> Iterator[str]:
@@ -81,7 +79,7 @@ def faults(wheel: Path, platform: str, version: str) -> Iterator[str]:
         yield from (f"{name} is missing" for name in needed if name not in names)
         libraries = [name for name in names if name.endswith(".so")]
         kinds = [kind_of_library(archive.read(name)[:20]) for name in libraries]
-        wanted = [kind_of_platform(platform)] if platform != ANY else []
+        wanted = [kind_of_platform(platform)]
         if kinds != wanted:
             yield f"its libraries are for {kinds}, and {wanted} was asked for"
         for name, digest, _ in csv.reader(StringIO(texts["RECORD"])):

@@ -25,11 +25,11 @@ from functools import partial
 from types import MappingProxyType
 
 from teacup.base.now import wall_ms
-from teacup.kafka import client
 from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, read_receipt, settle
 from teacup.kafka.delivery.receipt import Batch, Receipt, bare_claims, check_start, check_term, next_term
 from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import Fenced
+from teacup.kafka.write import clients as real
 from teacup.kafka.write.producer import Clients
 
 log = logging.getLogger("teacup.kafka.delivery.claim")
@@ -48,7 +48,7 @@ def begin(
     goes_on_after: Batch | None = None,
     accounted: Mapping[int, Receipt] = MappingProxyType({}),
     now_ms: Callable[[], int] = wall_ms,
-    clients: Clients = client,
+    clients: Clients = real,
     claimed_by: str = "",
     has_ended: Callable[[str], bool] = lambda claimed_by: False,
     terms: bool = False,
@@ -118,7 +118,7 @@ def _check_added(generation: str, bucket: OutputBucket, receipt: Receipt | None)
     check_start(receipt, generation, None, str(bucket), take_over=True)
 
 
-def settled(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> dict[int, Receipt]:
+def settled(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = real) -> dict[int, Receipt]:
     """Returns the receipts of these buckets, and of those that the job had beyond them. Final until a job starts.
 
     Whoever still writes is fenced, and its open transaction aborted: readers of committed rows then see all of them.

@@ -34,6 +34,7 @@ from teacup.kafka.errors import (
 )
 from teacup.kafka.grants import Grant
 from teacup.kafka.log.groups import committed
+from teacup.kafka.write import clients as real
 from teacup.kafka.write.producer import Clients
 from teacup.kafka.write.writer import TopicWriter
 
@@ -106,7 +107,7 @@ class FencedProducer:
     Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
     """
 
-    def __init__(self, kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client) -> None:
+    def __init__(self, kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = real) -> None:
         self._kafka, self._bucket, self._clients = kafka, bucket, clients
         self._stuck = False
         properties = transactional(kafka)
@@ -242,7 +243,7 @@ def access_refused(bucket: OutputBucket, error: KafkaError) -> AccessRefused | N
     return AccessRefused(f"{bucket}: the broker refuses the user ({error.name()}): grant {needed}")
 
 
-def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = client) -> None:
+def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = real) -> None:
     """Fences every earlier writer of these buckets and aborts its open transaction, as a job does before it begins.
 
     Readers of committed records wait for an open transaction; without this they would wait until it times out.
@@ -267,9 +268,7 @@ def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def read_receipt(
-    kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = client
-) -> tuple[Receipt | None, Any]:
+def read_receipt(kafka: Mapping[str, str], bucket: OutputBucket, clients: Clients = real) -> tuple[Receipt | None, Any]:
     """Returns the current receipt, and what a transaction needs to commit the next one.
 
     Raises `KafkaUnavailable`, `ReceiptRefused`, `KafkaIOError`.

@@ -16,11 +16,11 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from teacup.base.process import PerProcess, begun
-from teacup.kafka import client
 from teacup.kafka.delivery.failpoints import failpoint, failpoint_begins
 from teacup.kafka.delivery.fencing import AT_ONCE, COMMIT, FencedProducer, OutputBucket, read_receipt
 from teacup.kafka.delivery.receipt import NO_LAG, Receipt
 from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.write import clients as real
 from teacup.kafka.write.producer import Clients, ConnectionWatch
 from teacup.kafka.write.writer import Column
 
@@ -48,7 +48,7 @@ class TransactionalWriter(FencedProducer):
         self,
         kafka: Mapping[str, str],
         bucket: OutputBucket,
-        clients: Clients = client,
+        clients: Clients = real,
         handled: Handled | None = None,
     ) -> None:
         super().__init__(kafka, bucket, clients)
@@ -119,7 +119,7 @@ def _key(kafka: Mapping[str, str], bucket: OutputBucket) -> _Key:
 class Producers:
     """The transactional producers of one process, by cluster and bucket, kept open between batches."""
 
-    def __init__(self, clients: Clients = client) -> None:
+    def __init__(self, clients: Clients = real) -> None:
         self._clients = clients
         self._open: PerProcess[_Key, TransactionalWriter] = PerProcess(OPEN_PRODUCERS, TransactionalWriter.close)
 

@@ -2,7 +2,7 @@
 
 build.py    compiles the library, with `cc` or `ziglang`
 columns.py  Arrow columns as C reads them, and what it decides about one (pure)
-library.py  finds and loads the library, or says why there is none (pure)
+library.py  finds and loads the library (pure)
 rdkafka.py  the functions of the librdkafka that confluent-kafka has loaded, for Python and for C
 
 The folder `c` is the library:
@@ -16,6 +16,6 @@ The folder `c` is the library:
 
 The library knows nothing of Python and is linked against no librdkafka, so one build serves every Python of a platform.
 It is loaded with `ctypes`, which releases the interpreter's lock during each call. The functions of librdkafka that it
-calls are those that confluent-kafka has loaded (`ctypes.CDLL(confluent_kafka.cimpl.__file__)`), public API only. Where
-the library is missing, or `TEACUP_NATIVE=off` is set, the Python code does the same work more slowly.
+calls are those that confluent-kafka has loaded (`ctypes.CDLL(confluent_kafka.cimpl.__file__)`), public API only.
+Without the library no record can be read or written (`LibraryMissing`).
 """

@@ -32,7 +32,7 @@ BOOLS = frozenset({_BOOLS})
 LISTS = frozenset({_LISTS32, _LISTS64})
 
 
-class NotReadable(Exception):
+class NotReadable(TypeError):
     """C does not read columns of this type."""
 
 
@@ -61,7 +61,7 @@ def native(column: pa.Array, kinds: frozenset[int], held: list[object]) -> Nativ
     """
     kind = _kind(column.type)
     if kind not in kinds:
-        raise NotReadable(str(column.type))
+        raise NotReadable(f"a column of {column.type} cannot be written")
     valid, values, *rest = addresses(column)
     found = NativeColumn(valid if column.null_count else None, values, None, None, column.offset, kind)
     if kind in (_BYTES32, _BYTES64):

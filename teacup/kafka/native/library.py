@@ -1,4 +1,4 @@
-"""Finds and loads the C library, or says why there is none. Pure: the library works on memory, and opens nothing.
+"""Finds and loads the C library. Pure: the library works on memory, and opens nothing.
 
 The file's name carries a digest of the C sources beside it, so that a library of other sources is never loaded.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-SOURCES = Path(__file__).parent / "c"
-SWITCH = "TEACUP_NATIVE"
-"""The environment variable that, set to `off`, leaves the library unused."""
+from teacup.kafka.errors import LibraryMissing
 
+SOURCES = Path(__file__).parent / "c"
 POINTER, TEXT, INT, INT32, INT64 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int32, ctypes.c_int64
 
 Signatures = Mapping[str, tuple[type | None, tuple[type, ...]]]
@@ -49,29 +47,21 @@ def path() -> Path:
     return SOURCES.parent / f"libteacup-{digest.hexdigest()[:16]}.so"
 
 
-def loaded() -> ctypes.CDLL | None:
-    """Returns the library; None if there is none. Threads may call it at the same time on different objects."""
-    return _load()[0]
-
-
-def missing() -> str | None:
-    """Returns why there is no library; None if there is one."""
-    return _load()[1]
-
-
 @cache
-def _load() -> tuple[ctypes.CDLL | None, str | None]:
-    if os.environ.get(SWITCH) == "off":
-        return None, f"{SWITCH} is off"
+def loaded() -> ctypes.CDLL:
+    """Returns the library. Threads may call it at the same time on different objects. Raises `LibraryMissing`."""
     file = path()
     if not file.exists():
-        return None, "the C library is not built for this platform; from a clone, `make venv` builds it"
+        raise LibraryMissing(
+            f"the C library is missing ({file}): install the wheel of this platform; in a clone, run "
+            "`python -m teacup.kafka.native.build`, which needs a C compiler or `pip install ziglang`"
+        )
     try:
         library = ctypes.CDLL(str(file))
     except OSError as error:
-        return None, f"the C library cannot be loaded: {error}"
+        raise LibraryMissing(f"the C library cannot be loaded, it is of another platform: {error}") from error
     declare(library, _SIGNATURES)
-    return library, None
+    return library
 
 
 def declare(library: ctypes.CDLL, signatures: Signatures) -> None:

@@ -7,17 +7,13 @@ extension module, its symbols are found through that module.
 from __future__ import annotations
 
 import ctypes
-import logging
-from collections.abc import Mapping
 from functools import cache
 
 from confluent_kafka import cimpl
 
+from teacup.kafka.errors import LibraryMissing
 from teacup.kafka.native import library
 from teacup.kafka.native.library import INT, INT32, INT64, POINTER, TEXT
-from teacup.kafka.rotation import TOKEN
-
-log = logging.getLogger("teacup.kafka.native")
 
 _SIGNATURES: library.Signatures = {
     "rd_kafka_conf_new": (POINTER, ()),
@@ -44,6 +40,12 @@ _SIGNATURES: library.Signatures = {
         INT,
         (POINTER, TEXT, INT32, ctypes.POINTER(INT64), ctypes.POINTER(INT64), INT),
     ),
+    "rd_kafka_conf_set_oauthbearer_token_refresh_cb": (None, (POINTER, POINTER)),
+    "rd_kafka_oauthbearer_set_token": (
+        INT,
+        (POINTER, TEXT, INT64, TEXT, POINTER, ctypes.c_size_t, TEXT, ctypes.c_size_t),
+    ),
+    "rd_kafka_oauthbearer_set_token_failure": (INT, (POINTER, TEXT)),
     "rd_kafka_sasl_set_credentials": (POINTER, (POINTER, TEXT, TEXT)),
     "rd_kafka_error_destroy": (None, (POINTER,)),
     "rd_kafka_consumer_close": (INT, (POINTER,)),
@@ -70,39 +72,15 @@ class Functions:
         teacup.tc_bind((POINTER * count)(*addresses))
 
 
-def bound() -> Functions | None:
-    """Returns the functions; None where there is no C library, or it cannot be used: the first call logs why."""
-    teacup = library.loaded()
-    functions, why = (None, library.missing()) if teacup is None else _bind(teacup)
-    if functions is None:
-        _say_once(why)
-    return functions
-
-
-def path_in_use() -> str:
-    """Returns which path records take, for people: `C`, or `Python` and why."""
-    teacup = library.loaded()
-    why = library.missing() if teacup is None else _bind(teacup)[1]
-    return "C" if why is None else f"Python, more slowly: {why}"
-
-
 @cache
-def _say_once(why: str | None) -> None:
-    log.info("records are read and written in Python, more slowly: %s", why)
-
-
-@cache
-def _bind(teacup: ctypes.CDLL) -> tuple[Functions | None, str | None]:
+def bound() -> Functions:
+    """Returns the functions. Raises `LibraryMissing`."""
+    teacup = library.loaded()
     if ";" in teacup._name:
-        return None, f"librdkafka takes the path {teacup._name} for several: install it where there is no semicolon"
+        raise LibraryMissing(
+            f"librdkafka takes the path {teacup._name} for several: install it where there is no semicolon"
+        )
     try:
-        return Functions(teacup), None
+        return Functions(teacup)
     except AttributeError as error:
-        return None, f"the librdkafka of confluent-kafka cannot be used: {error}"
-
-
-def takes(kafka: Mapping[str, str]) -> bool:
-    """Returns whether librdkafka understands all properties; a few are confluent-kafka's own, or ours."""
-    return not {"plugin.library.paths", TOKEN} & kafka.keys() and (
-        kafka.get("sasl.oauthbearer.metadata.authentication.type", "").lower() != "aws_iam"
-    )
+        raise LibraryMissing(f"the librdkafka of confluent-kafka cannot be used: {error}") from error

@@ -1,6 +1,6 @@
 """Ranges of a partition as Arrow batches.
 
-fetch.py         what a range reader needs of a consumer, whichever makes the records into columns
-native_fetch.py  records of a consumer, made into Arrow columns in C
+consumer.py      a consumer of our own, on the librdkafka of confluent-kafka
+fetch.py         its records as columns, made in C
 range_reader.py  reads ranges of a partition as Arrow batches
 """

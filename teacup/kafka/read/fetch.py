@@ -1,32 +1,23 @@
-"""What a range reader needs of a consumer on one partition: records from a position on, as Arrow columns.
+"""What a range reader needs of a consumer on one partition: records from a position on, as Arrow columns, made in C.
 
-Two do it: `MessageFetch` with confluent-kafka's messages, `teacup.kafka.read.native_fetch` in C. They give the same
-columns and raise the same errors, so a reader does not know which one it has.
-
-Kafka's protocol says that names of headers are UTF-8, and no broker checks it. confluent-kafka shows no header of a
-record that has another name. Such a record is read all the same; in place of its headers it has one (`UNREADABLE`).
-
-Costs in Python (150-byte values, ns per record): the message objects 500 - 900, the columns 400. Python's garbage
-collector would scan all these objects repeatedly (another 1,200), so it is paused while they exist.
+No Python object is made for a record. Kafka's protocol says that names of headers are UTF-8, and no broker checks it. A
+record with a header of another name is read all the same; in place of its headers it has one (`UNREADABLE`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from bisect import bisect_left
+import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from teacup.base.process import no_garbage_collection
 from teacup.kafka import client
 from teacup.kafka.errors import OffsetOutOfRange, TopicMissing
-from teacup.kafka.headers import UNREADABLE
+from teacup.kafka.native import rdkafka
+from teacup.kafka.read.consumer import OwnConsumer
 from teacup.kafka.records.limits import batch_bytes
 
 # Ranges are short: prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
@@ -58,72 +49,6 @@ class Taken:
     position: int
 
 
-class PartitionFetch(ABC):
-    """A consumer, assigned to one partition at a time; one thread at a time uses it."""
-
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.partition = -1
-        self.trouble: KafkaError | None = None
-        """What librdkafka last reported of the whole client, or of a partition, that may pass."""
-        self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
-
-    def assign(self, partition: int, start: int) -> None:
-        """Fetches from an offset on; whatever was fetched before is forgotten."""
-        self._assign(partition, start)
-        self.partition, self._passed = partition, -1
-
-    @abstractmethod
-    def _assign(self, partition: int, start: int) -> None: ...
-
-    @abstractmethod
-    def rest(self) -> None:
-        """Fetches nothing until the next `assign`. Raises `KafkaException`."""
-
-    @abstractmethod
-    def take(self, position: int, end: int, rows: int, size: int) -> Taken:
-        """Adds records of [position, end) to the batch. Waits a few milliseconds if none is there.
-
-        They are at most `rows`, and none follows the one with which they have `size` bytes or more.
-
-        Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
-        """
-
-    @abstractmethod
-    def batch(self) -> pa.RecordBatch:
-        """Returns the records added since the last call, at least one, in the schema of `teacup.kafka.read.fetch`."""
-
-    @abstractmethod
-    def ends(self) -> tuple[int, int]:
-        """Returns the partition's first offset and its high watermark. Raises `KafkaException`."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Lets go of the consumer."""
-
-    def _on_error(self, error: KafkaError) -> None:
-        """Notes an error of the whole client, which librdkafka reports here, or a topic that does not exist."""
-        self.trouble = error
-
-    def _judge(self, error: KafkaError, offset: int, position: int) -> None:
-        """Judges an event among the records, which is at this offset."""
-        if error.code() == KafkaError._PARTITION_EOF:
-            self._passed = offset
-        elif client.is_out_of_range(error):
-            raise self._out_of_range(position)
-        elif client.is_transient(error):
-            self.trouble = error
-        elif not client.is_about_its_group(error):
-            raise client.translate(error, "read", self.topic, self.partition)
-
-    def _out_of_range(self, position: int) -> Exception:
-        try:
-            start, end = self.ends()
-        except KafkaException as error:
-            return client.translate(error.args[0], "look for the ends", self.topic, self.partition)
-        return OffsetOutOfRange(self.topic, self.partition, position, start, end)
-
-
 def fitting_rows(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
     """Returns how many of the first records have `size` bytes together, the last one included, and how many bytes."""
     sizes = np.cumsum(batch_bytes(piece))
@@ -148,133 +73,145 @@ SCHEMA = pa.schema(
 )
 
 
-def to_arrow(partition: int, messages: list[Any]) -> pa.RecordBatch:
-    """Returns messages of one partition in the schema `SCHEMA`; at least one is given, none with an error."""
-    count = len(messages)
-    first, last = messages[0].offset(), messages[-1].offset()
-    if last - first == count - 1:  # offsets ascend, so there are no gaps
-        offsets = np.arange(first, last + 1, dtype=np.int64)
-    else:
-        offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
-    stamps = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * count)
-    columns = [
-        _numbers(np.full(count, partition, np.int32), pa.int32()),
-        _numbers(offsets, pa.int64()),
-        _numbers(stamps[1::2].copy(), pa.int64()),
-        _numbers(stamps[::2].astype(np.int8), pa.int8()),
-        pa.array(list(map(Message.key, messages)), pa.binary()),
-        pa.array(list(map(Message.value, messages)), pa.binary()),
-        _headers(_listed(messages)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+_MORE, _BEYOND, _LIMIT, _EVENT, _MEMORY = range(5)
+"""Why a call stopped: `tc_stopped` in fetch.c."""
 
 
-def _numbers(values: np.typing.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Makes a column without a copy, and without importing pandas, as `pa.array` of an ndarray does."""
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+class _Taken(ctypes.Structure):
+    """`tc_taken` in fetch.c."""
 
-
-def _listed(messages: list[Any]) -> list[list[tuple[str, bytes | None]] | None]:
-    """Returns the headers of each message, asked for once.
-
-    For a name that it cannot decode confluent-kafka sets an error and returns a list with holes, as it does without an
-    error when it is asked again. `map` looks for the error at each call. The interpreter's own calls may not, once they
-    are fast: the error is then raised anywhere later.
-    """
-    found: list[list[tuple[str, bytes | None]] | None] = []
-    one_by_one = map(Message.headers, messages)
-    while len(found) < len(messages):
-        try:
-            found.extend(one_by_one)  # type: ignore[arg-type]
-        except (SystemError, UnicodeDecodeError):
-            found.append([(UNREADABLE, b"headers")])
-    return found
-
-
-def _headers(headers: list[list[tuple[str, bytes | None]] | None]) -> pa.Array:
-    count = len(headers)
-    if headers.count(None) == count:
-        return pa.nulls(count, HEADERS)
-    lengths = np.fromiter((len(pairs) if pairs else 0 for pairs in headers), np.int32, count)
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    flat = [pair for pairs in headers if pairs for pair in pairs]
-    entries = pa.StructArray.from_arrays(
-        [pa.array([key for key, _ in flat], pa.string()), pa.array([value for _, value in flat], pa.binary())],
-        fields=list(HEADERS.value_type),
+    _fields_ = (
+        ("rows", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("last", ctypes.c_int64),
+        ("offset", ctypes.c_int64),
+        ("text", ctypes.c_char_p),
+        ("error", ctypes.c_int32),
+        ("stopped", ctypes.c_int32),
     )
-    return pa.ListArray.from_arrays(pa.array(offsets), entries, type=HEADERS, mask=pa.array(lengths == 0))
 
 
-class MessageFetch(PartitionFetch):
-    """Fetches by a consumer of confluent-kafka."""
+class _ArrowArray(ctypes.Structure):
+    """`struct ArrowArray` of Arrow's C data interface; only its size matters here."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
+        *((name, ctypes.c_void_p) for name in ("buffers", "children", "dictionary", "release", "private_data")),
+    )
+
+
+class RecordFetch:
+    """A consumer, assigned to one partition at a time; one thread at a time uses it."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
-        super().__init__(topic)
-        self._ahead: list[Any] = []  # fetched, at or beyond the position
-        self._pieces: list[pa.RecordBatch] = []
-        self._consumer: Consumer = client.consumer(kafka, TUNING, self._on_error)
-        if (refused := client.learn(self._consumer, topic, timeout_s)) is not None:
+        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
+        functions = rdkafka.bound()
+        self.topic = topic
+        self.partition = -1
+        self.trouble: KafkaError | None = None
+        """What librdkafka last reported of the whole client, or of a partition, that may pass."""
+        self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
+        self._teacup = functions.teacup
+        self._fetch: int | None = None
+        self._taken = _Taken()
+        self._before = Taken(0, 0, -1)
+        self._consumer = OwnConsumer(functions, kafka, TUNING, self._on_error)
+        if (refused := self._consumer.learn(topic, timeout_s)) is not None:
             self._consumer.close()
             raise client.translate(refused, "read", topic)
+        self._fetch = self._teacup.tc_fetch_new(self._consumer.queue)
+        if self._fetch is None:
+            self._consumer.close()
+            raise self._no_memory()
 
-    def _assign(self, partition: int, start: int) -> None:
-        self._consumer.assign([TopicPartition(self.topic, partition, start)])
-        self._ahead, self._pieces = [], []
+    def assign(self, partition: int, start: int) -> None:
+        """Fetches from an offset on; whatever was fetched before is forgotten."""
+        self._teacup.tc_fetch_clear(self._fetch)
+        self._before = Taken(0, 0, -1)
+        self._consumer.assign(self.topic, partition, start)
+        self.partition, self._passed = partition, -1
 
     def rest(self) -> None:
+        """Fetches nothing until the next `assign`. Raises `KafkaException`."""
         self._consumer.unassign()
 
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
-        with no_garbage_collection():
-            messages = self._fetch(position, min(end - position, AT_ONCE, rows))
-            if messages and messages[-1].offset() >= end:
-                cut = bisect_left(messages, end, key=lambda message: message.offset())
-                self._ahead = messages[cut:] + self._ahead
-                del messages[cut:]
-                passed = end
-            else:
-                passed = messages[-1].offset() + 1 if messages else position
-                if self._passed >= end and not self._ahead:
-                    passed = end
-            if not messages:
-                return Taken(0, 0, passed)
-            piece = to_arrow(self.partition, messages)
-            fitting, size = fitting_rows(piece, size)
-            if fitting < len(messages):
-                self._ahead = messages[fitting:] + self._ahead
-                passed = messages[fitting].offset()
-            self._pieces.append(piece.slice(0, fitting))
-            messages.clear()
-            return Taken(fitting, size, passed)
+        """Adds records of [position, end) to the batch. Waits a few milliseconds if none is there.
+
+        They are at most `rows`, and none follows the one with which they have `size` bytes or more.
+
+        Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
+        """
+        before, taken = self._before, self._taken
+        wanted = min(end - position, AT_ONCE, rows)
+        self._teacup.tc_fetch_take(
+            self._fetch, end, before.rows + rows, before.size + size, wanted, WAIT_MS, ctypes.byref(taken)
+        )
+        if self.trouble is not None and client.is_missing(self.trouble):
+            raise TopicMissing(self.topic, self.partition)
+        if taken.last >= 0:
+            position = taken.last + 1
+        if taken.stopped == _EVENT:
+            self._judge(KafkaError(taken.error, (taken.text or b"").decode(errors="replace")), taken.offset, position)
+        elif taken.stopped == _MEMORY:
+            raise self._no_memory()
+        if taken.stopped == _BEYOND or (taken.stopped in (_MORE, _EVENT) and self._passed >= end):
+            position = end
+        self._before = Taken(taken.rows, taken.size, position)
+        return Taken(taken.rows - before.rows, taken.size - before.size, position)
 
     def batch(self) -> pa.RecordBatch:
-        pieces, self._pieces = self._pieces, []
-        return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+        """Returns the records added since the last call, at least one, in the schema `SCHEMA`."""
+        columns = (_ArrowArray * len(SCHEMA))()
+        if self._teacup.tc_fetch_columns(self._fetch, self.partition, columns):
+            raise self._no_memory()
+        self._before = Taken(0, 0, -1)
+        return imported(columns)
 
     def ends(self) -> tuple[int, int]:
-        where = TopicPartition(self.topic, self.partition)
-        start, end = self._consumer.get_watermark_offsets(where, timeout=client.REQUEST_TIMEOUT_S)
-        return start, end
+        """Returns the partition's first offset and its high watermark. Raises `KafkaException`."""
+        return self._consumer.ends(self.topic, self.partition, client.REQUEST_TIMEOUT_S)
 
     def close(self) -> None:
-        self._consumer.close()
+        """Lets go of the consumer."""
+        if self._fetch is not None:
+            self._teacup.tc_fetch_free(self._fetch)
+            self._fetch = None
+            self._consumer.close()
 
-    def _fetch(self, position: int, limit: int) -> list[Any]:
-        """Returns at most `limit` records from the position on; none if none arrived within a few milliseconds."""
-        if self._ahead:
-            waiting, self._ahead = self._ahead[:limit], self._ahead[limit:]
-            return waiting
+    def __del__(self) -> None:
+        consumer = getattr(self, "_consumer", None)  # none if the properties were refused
+        if consumer is not None and consumer.mine:
+            self.close()
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Notes an error of the whole client, which librdkafka reports here, or a topic that does not exist."""
+        self.trouble = error
+
+    def _judge(self, error: KafkaError, offset: int, position: int) -> None:
+        """Judges an event among the records, which is at this offset."""
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._passed = offset
+        elif client.is_out_of_range(error):
+            raise self._out_of_range(position)
+        elif client.is_transient(error):
+            self.trouble = error
+        elif not client.is_about_its_group(error):
+            raise client.translate(error, "read", self.topic, self.partition)
+
+    def _out_of_range(self, position: int) -> Exception:
         try:
-            messages: list[Any] = self._consumer.consume(limit, WAIT_MS / 1_000)
-            if self.trouble is not None and client.is_missing(self.trouble):
-                raise TopicMissing(self.topic, self.partition)
+            start, end = self.ends()
         except KafkaException as error:
-            raise client.translate(error.args[0], "read", self.topic, self.partition) from error
-        errors = list(map(Message.error, messages))
-        if not any(errors):  # (comparing a KafkaError with None sets an exception that nobody sees)
-            return messages
-        for event, trouble in zip(messages, errors, strict=True):
-            if trouble is not None:
-                self._judge(trouble, event.offset(), position)
-        return [message for message, trouble in zip(messages, errors, strict=True) if trouble is None]
+            return client.translate(error.args[0], "look for the ends", self.topic, self.partition)
+        return OffsetOutOfRange(self.topic, self.partition, position, start, end)
+
+    def _no_memory(self) -> MemoryError:
+        return MemoryError(f"no memory for the records of {self.topic}-{self.partition}")
+
+
+def imported(columns: ctypes.Array[_ArrowArray]) -> pa.RecordBatch:
+    """Returns a batch of the exported columns, which own their memory from now on: each is freed with its last user."""
+    first, size = ctypes.addressof(columns), ctypes.sizeof(_ArrowArray)
+    arrays = [pa.Array._import_from_c(first + at * size, field.type) for at, field in enumerate(SCHEMA)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -26,9 +26,7 @@ from teacup.base.process import PerProcess
 from teacup.kafka import client
 from teacup.kafka.client import last_error
 from teacup.kafka.errors import KafkaUnavailable
-from teacup.kafka.native import rdkafka
-from teacup.kafka.read.fetch import MessageFetch, PartitionFetch, fitting_rows
-from teacup.kafka.read.native_fetch import RecordFetch
+from teacup.kafka.read.fetch import RecordFetch, fitting_rows
 
 READ_TIMEOUT_S = 60.0
 OPEN_READERS = 8  # in a process
@@ -136,7 +134,7 @@ class _Cursor:
         self._given_back: list[pa.RecordBatch] = []  # from `position` on
         self._continues_at = -1  # where the given-back records end
         self._fetches = False
-        self._fetch = _open_fetch(topic, kafka, timeout_s)
+        self._fetch = RecordFetch(topic, kafka, timeout_s)
 
     def go_to(self, partition: int, start: int) -> None:
         if (partition, start) != (self.partition, self.position):
@@ -214,14 +212,6 @@ class _Cursor:
             f"reading {self.topic}-{self.partition} was stuck at offset {self.position} for {timeout_s:g} s, before "
             f"its end {end}{last_error(self._fetch.trouble)}"
         )
-
-
-def _open_fetch(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
-    """Opens the fetch in C where that is possible."""
-    functions = rdkafka.bound()
-    if functions is None or not rdkafka.takes(kafka):
-        return MessageFetch(topic, kafka, timeout_s)
-    return RecordFetch(functions, topic, kafka, timeout_s)
 
 
 _readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(OPEN_READERS, RangeReader.close)

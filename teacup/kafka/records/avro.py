@@ -53,7 +53,7 @@ from fastavro.schema import SchemaParseException, UnknownType
 
 from teacup.kafka.native import library
 from teacup.kafka.native.columns import valid_avro
-from teacup.kafka.records.avro_check import is_record, program_of, skip_of
+from teacup.kafka.records.avro_check import program_of
 from teacup.kafka.records.avro_schemas import (
     INT32,
     has_endless_arrays,
@@ -168,7 +168,7 @@ class _Container:
     def __init__(self, schema: Any) -> None:
         """schema: inlined, of a record that polars decodes."""
         self._types = {field["name"]: field["type"] for field in schema["fields"]}
-        self._skip, self._program = skip_of(schema), program_of(schema)
+        self.schema, self._program = schema, program_of(schema)
         fields = [*with_longs(schema)["fields"], {"name": END, "type": "double"}]
         text = json.dumps({"type": "record", "name": "teacup__record", "fields": fields}).encode()
         entries = ((b"avro.schema", text), (b"avro.codec", b"null"))
@@ -176,13 +176,9 @@ class _Container:
         self._head = b"Obj\x01" + _long(len(entries)) + meta + _long(0) + _SYNC
 
     def json_of(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array:
-        native = library.loaded()
-        good = None if native is None else valid_avro(native, self._program, records.cast(pa.binary()))
+        good = valid_avro(library.loaded(), self._program, records.cast(pa.binary()))
         if good is None:
-            found = self._decoded(records, columns)
-            if found is not None:
-                return found
-            good = pa.array([is_record(self._skip, record) for record in records.to_pylist()], pa.bool_())
+            return self._halved(records, columns)
         nothing = pa.nulls(len(records), pa.string())
         return pc.replace_with_mask(nothing, good, self._halved(records.filter(good), columns))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -21,12 +20,15 @@ import pyarrow as pa
 from teacup.kafka.native.columns import BOOLS, BYTES, LISTS, NUMBERS, NativeColumn, NotReadable, native
 from teacup.kafka.native.library import INT32, INT64, POINTER, TEXT
 from teacup.kafka.native.rdkafka import Functions
+from teacup.kafka.write.producer import RecordCounts
 from teacup.kafka.write.templates import Form, ListedHeaders, MadeHeaders, MadeTexts, Text
 
 NO_MEMORY = -(2**31)
 """In place of librdkafka's codes: a text could not be written."""
 
 _CODES_FROM, _CODES = -256, 512
+_BINARY = pa.binary()
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class _Piece(ctypes.Structure):
@@ -81,26 +83,10 @@ class _Counts(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class RecordCounts:
-    """What has become of a producer's records so far.
-
-    codes                    with which records have failed
-    topic, partition, code   of the first one that has; code 0: there is none, or it has failed just now
-    """
-
-    acknowledged: int
-    failed: int
-    codes: frozenset[int]
-    topic: str
-    partition: int
-    code: int
-
-
 class NativeRows:
-    """Columns of records, as C reads them; each None, an Arrow array, a polars series, or made of texts.
+    """Columns of records, as C reads them; each None, an Arrow array, a polars series, a list, or made of texts.
 
-    Raises `NotReadable` for columns that only Python reads, such as lists, and `ValueError` if their lengths differ.
+    Raises `NotReadable` for columns of other types, and `ValueError` if their lengths differ.
     """
 
     def __init__(self, keys: Any, values: Any, headers: Any, timestamps: Any, partitions: Any) -> None:
@@ -110,10 +96,11 @@ class NativeRows:
             raise ValueError(f"columns of {', '.join(map(str, lengths))} records: these must be the same")
         self._held: list[object] = []
         self._columns: dict[tuple[int, str], int] = {}
+        self._partitions = None if partitions is None else _array(partitions, pa.int32())
         self._rows = _Rows(
             key=self._column(keys, BYTES),
-            time=self._column(timestamps, NUMBERS),
-            partition=self._column(partitions, NUMBERS),
+            time=self._column(timestamps, NUMBERS, pa.int64()),
+            partition=self._column(self._partitions, NUMBERS),
         )
         if isinstance(values, MadeTexts):
             self._rows.text = self._keep(self._text(values.text, values.rows))
@@ -122,6 +109,11 @@ class NativeRows:
         found = self._headers(headers)
         self._rows.headers = self._keep((_Header * len(found))(*found))
         self._rows.header_count = len(found)
+
+    def partition_of(self, row: int) -> int:
+        """Returns the partition that a row is for; -1: the partitioner's choice."""
+        found = None if self._partitions is None else self._partitions[row].as_py()
+        return -1 if found is None else int(found)
 
     @property
     def address(self) -> int:
@@ -132,8 +124,8 @@ class NativeRows:
         self._held.append(made)
         return ctypes.addressof(made)
 
-    def _column(self, column: Any, kinds: frozenset[int]) -> int | None:
-        return None if column is None else ctypes.addressof(native(_array(column), kinds, self._held))
+    def _column(self, column: Any, kinds: frozenset[int], listed: pa.DataType = _BINARY) -> int | None:
+        return None if column is None else ctypes.addressof(native(_array(column, listed), kinds, self._held))
 
     def _column_of(self, rows: pl.DataFrame, name: str, kinds: frozenset[int]) -> int | None:
         """Returns the address of a frame's column, made once for all texts; `name` may be empty."""
@@ -161,7 +153,7 @@ class NativeRows:
         if headers is None:
             return []
         if not isinstance(headers, MadeHeaders):
-            return [self._listed(_array(headers))]
+            return [self._listed(_array(headers, _HEADERS))]
         return [
             self._listed(_array(headers.rows[part.column]))
             if isinstance(part, ListedHeaders)
@@ -193,6 +185,8 @@ class NativeProducer:
         self._lock = threading.Lock()  # held while C uses what closing frees
         self._closed = False
         self._last = RecordCounts(0, 0, frozenset(), "", -1, 0)
+
+    rows = NativeRows
 
     def produce(self, topic: str, rows: NativeRows, start: int) -> tuple[int, int]:
         """Hands over rows from `start` on. Returns how many were taken, and why the next one was not.
@@ -259,18 +253,11 @@ def _understood(counts: _Counts) -> RecordCounts:
     return RecordCounts(counts.acknowledged, counts.failed, codes, topic, counts.partition, counts.code)
 
 
-def plugin(functions: Functions) -> dict[str, str]:
-    """Returns the property that makes a producer known to C."""
-    return {"plugin.library.paths": functions.teacup._name}
-
-
-def _array(column: Any) -> pa.Array:
+def _array(column: Any, listed: pa.DataType = _BINARY) -> pa.Array:
     if isinstance(column, pl.Series):
         integer = column.dtype.is_integer() and column.dtype not in (pl.Int32, pl.Int64)
         column = column.cast(pl.Int64) if integer else column
         return column.to_arrow(compat_level=pl.CompatLevel.newest())
     if isinstance(column, pa.ChunkedArray):
         return column.combine_chunks()
-    if not isinstance(column, pa.Array):
-        raise NotReadable(type(column).__name__)
-    return column
+    return column if isinstance(column, pa.Array) else pa.array(column, listed)

@@ -16,13 +16,13 @@ So the queue is flushed in *pulses* of a millisecond, and what a pulse lets go i
     none                 1 ms; longer after each pulse that changes nothing (no broker, no leader)
     fewer than before    1 ms: no full batch has followed the one that was answered
     as many as before    1 s: librdkafka may have lost one
-    unknown (no C)       20 ms; longer after each pulse that changes nothing, as requests may be in flight
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -32,7 +32,6 @@ _LOOK_S = 0.001
 _LONGEST_LOOK_S = 0.01
 _LOOKS = 10  # in the time waited so far: nobody waits a tenth longer than needed
 _IDLE_S, _LONGEST_IDLE_S = 0.001, 0.02
-_UNKNOWN_S, _LONGEST_UNKNOWN_S = 0.02, 0.16
 _DOUBLED = 10  # times at most: a broker may be away for hours
 _LOST_S = 1.0
 _GIVES_UP_S = 3.0
@@ -87,19 +86,6 @@ class Queue(Protocol):
 class Producer(Queue, Protocol):
     """As `confluent_kafka.Producer`; calls raise `KafkaException`."""
 
-    def produce(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int,
-        callback: None,
-        on_delivery: None,
-        timestamp: int,
-        headers: Any,
-        /,
-    ) -> None: ...
-
     def purge(self) -> None: ...
 
     def close(self) -> object: ...
@@ -127,18 +113,62 @@ class Consumer(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class RecordCounts:
+    """What has become of a producer's records so far.
+
+    codes                    with which records have failed
+    topic, partition, code   of the first one that has; code 0: there is none, or it has failed just now
+    """
+
+    acknowledged: int
+    failed: int
+    codes: frozenset[int]
+    topic: str
+    partition: int
+    code: int
+
+
+class RecordColumns(Protocol):
+    """Columns of records, ready to be produced."""
+
+    @property
+    def count(self) -> int: ...
+
+    def partition_of(self, row: int, /) -> int: ...
+
+
+class CountingProducer(Protocol):
+    """What takes whole columns and counts what becomes of the records: `teacup.kafka.write.native_producer`."""
+
+    def rows(self, keys: Any, values: Any, headers: Any, timestamps: Any, partitions: Any, /) -> RecordColumns: ...
+
+    def produce(self, topic: str, rows: Any, start: int, /) -> tuple[int, int]: ...
+
+    def counts(self) -> RecordCounts: ...
+
+    def in_flight(self) -> int: ...
+
+    def connections_lost(self) -> int: ...
+
+    def settled(self) -> None: ...
+
+    def shut(self) -> None: ...
+
+    def free(self) -> None: ...
+
+
 class Clients(Protocol):
-    """Creates clients from librdkafka properties; see `teacup.kafka.client`."""
+    """Creates clients from librdkafka properties; see `teacup.kafka.write.clients`."""
 
     def producer(
         self,
         kafka: Mapping[str, str],
         tuning: Mapping[str, Any],
         on_error: Callable[[KafkaError], None],
-        on_delivery: Callable[[KafkaError | None, Any], None],
         transactional_id: str | None = None,
         /,
-    ) -> Producer: ...
+    ) -> tuple[Producer, CountingProducer]: ...
 
     def consumer(
         self, kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None], /
@@ -148,14 +178,12 @@ class Clients(Protocol):
 class Drain:
     """Waits for one producer, again and again: `begin`, then `look` until what is waited for has come.
 
-    in_flight  how many produce requests are being answered; None: nobody counts them
+    in_flight  how many produce requests are being answered
     """
 
-    def __init__(
-        self, queue: Queue, in_flight: Callable[[], int] | None, now_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, queue: Queue, in_flight: Callable[[], int], now_s: Callable[[], float] = time.monotonic) -> None:
         self._queue, self._in_flight, self._now_s = queue, in_flight, now_s
-        self._length, self._flying = 0, self._requests()
+        self._length, self._flying = 0, self._in_flight()
         self._most_flying = 0  # since the last pulse
         self._still_since_s = 0.0
         self._futile = 0  # pulses since something has moved
@@ -180,24 +208,20 @@ class Drain:
             self._queue.poll(min(max(_LOOK_S, still_s / _LOOKS), _LONGEST_LOOK_S))
 
     def _notice_moves(self) -> None:
-        length, flying = len(self._queue), self._requests()
+        length, flying = len(self._queue), self._in_flight()
         if (length, flying) != (self._length, self._flying):
             self._length, self._flying = length, flying
-            self._most_flying = max(self._most_flying, flying or 0)
+            self._most_flying = max(self._most_flying, flying)
             self._still_since_s, self._futile = self._now_s(), 0
-
-    def _requests(self) -> int | None:
-        return None if self._in_flight is None else self._in_flight()
 
     def _patience_s(self) -> float:
         if self._flying and self._flying >= self._most_flying:
             return _LOST_S
-        first_s, longest_s = (_UNKNOWN_S, _LONGEST_UNKNOWN_S) if self._flying is None else (_IDLE_S, _LONGEST_IDLE_S)
-        return float(min(first_s * 2 ** min(self._futile, _DOUBLED), longest_s))
+        return float(min(_IDLE_S * 2 ** min(self._futile, _DOUBLED), _LONGEST_IDLE_S))
 
     def _pulse(self) -> None:
         self._futile += 1
         self._queue.flush(PULSE_S)
         self._notice_moves()
-        self._most_flying = self._flying or 0
+        self._most_flying = self._flying
         self._still_since_s = self._now_s()

@@ -1,4 +1,5 @@
-"""Texts that are made of pieces, one text per row: what C writes straight into records, and Python as columns. Pure.
+"""Texts that are made of pieces, one text per row: what C writes straight into records, and Python where
+a few are looked at. Pure.
 
 A text is a tuple of pieces. Each is a literal, or a column's value in one of these forms; a null is `null`:
 

@@ -1,9 +1,7 @@
 """Writes Arrow batches to topics: idempotent, acknowledged by all replicas, no failure unnoticed.
 
-Columns go to librdkafka in C where that can be (`teacup.kafka.write.native_producer`), and otherwise record by record.
-Success costs no Python callback. In C every record is counted, acknowledged or failed; without it only failures are
-reported (`delivery.report.only.error`), and once librdkafka's queue is empty, what was sent and did not fail was
-acknowledged.
+Columns go to librdkafka in C (`teacup.kafka.write.native_producer`), which counts every record, acknowledged or failed:
+success costs no Python callback.
 
 A full queue blocks the caller; `teacup.kafka.write.producer` says how it is waited for. After a failure the writer is
 broken, because librdkafka may no longer keep the order of later records: open a new one.
@@ -13,17 +11,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import repeat
 from typing import Any, TypeAlias
 
 import polars as pl
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from teacup.base.process import PerProcess, no_garbage_collection, within
+from teacup.base.process import PerProcess, within
 from teacup.kafka import client
 from teacup.kafka.client import last_error, said_with_name
 from teacup.kafka.errors import (
@@ -34,10 +31,9 @@ from teacup.kafka.errors import (
     ProducerFailed,
 )
 from teacup.kafka.log.replicas import why_not_taken
-from teacup.kafka.native import rdkafka
-from teacup.kafka.native.columns import NotReadable
-from teacup.kafka.write.native_producer import NO_MEMORY, NativeProducer, NativeRows, RecordCounts, plugin
-from teacup.kafka.write.producer import Clients, Drain, Producer
+from teacup.kafka.write import clients as real
+from teacup.kafka.write.native_producer import NO_MEMORY
+from teacup.kafka.write.producer import Clients, Drain, Producer, RecordColumns, RecordCounts
 from teacup.kafka.write.templates import MadeHeaders, MadeTexts
 
 log = logging.getLogger("teacup.kafka.write.writer")
@@ -50,7 +46,6 @@ TUNING: Mapping[str, Any] = {
 }
 MESSAGE_MAX_BYTES = 1_000_000  # librdkafka's default of `message.max.bytes`
 _ANY_PARTITION = -1
-_NOW = 0
 _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 """Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
 `teacup.kafka.write.producer`). Outside of transactions a record that neither comes for is sent in time all the same."""
@@ -88,28 +83,21 @@ class Delivered:
 class TopicWriter:
     """Writes to any topics of one cluster; used by one thread at a time."""
 
-    def __init__(
-        self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = client
-    ) -> None:
+    def __init__(self, kafka: Mapping[str, str], transactional_id: str | None = None, clients: Clients = real) -> None:
         timeout_ms = client.delivery_timeout_ms(kafka, _DEFAULT_DELIVERY_TIMEOUT_MS)
         linger = _LINGER if transactional_id is None else _LINGER_IN_TRANSACTION
         tuning = {**TUNING, "linger.ms": min(int(timeout_ms * linger), _LONGEST_LINGER_MS)}
-        functions = rdkafka.bound() if clients is client and "plugin.library.paths" not in kafka else None
-        if functions is not None:
-            tuning |= plugin(functions)
-        self._producer = clients.producer(kafka, tuning, self._on_error, self._on_delivery, transactional_id)
-        self._native = None if functions is None else NativeProducer(functions)
-        self._drain = Drain(self._producer, None if self._native is None else self._native.in_flight)
+        self._producer, self._native = clients.producer(kafka, tuning, self._on_error, transactional_id)
+        self._drain = Drain(self._producer, self._native.in_flight)
         self._kafka, self._id = kafka, transactional_id
         self._topics: dict[str, None] = {}  # that were written to
         self._codes: set[int] = set()
         self._flush_timeout_s = timeout_ms / 1000 + _FLUSH_GRACE_S
         self._sent = 0
-        self._acknowledged_before = 0  # the last flush, as counted in C
+        self._acknowledged_before = 0  # the last flush
         self._failed = 0
         self._first_failure: DeliveryFailed | None = None
         self._trouble: KafkaError | None = None
-        self._errors = 0  # that do not end the producer
 
     def write(
         self,
@@ -134,35 +122,22 @@ class TopicWriter:
         Raises `DeliveryFailed` if an earlier record of this writer failed, `ProducerFailed` if the producer has ended,
         `KafkaUnavailable` if the queue stays full, `NotEnoughReplicas`.
         """
-        rows = self._rows_in_c(keys, values, headers, timestamps, partitions)
+        rows = self._native.rows(keys, values, headers, timestamps, partitions)
         self._check_failures()
         self._topics[topic] = None
-        if rows is not None:
-            count = rows.count
-            self._produce_in_c(topic, rows, partitions)
-        else:
-            count = self._produce_columns(topic, keys, values, headers, timestamps, partitions)
-        self._sent += count
+        self._produce(topic, rows)
+        self._sent += rows.count
         with self._fatal_error_raised():
             self._producer.poll(0)
         self._check_failures()
-        return count
+        return rows.count
 
     @property
     def failed_with(self) -> set[int]:
         """Error codes of failed records, and of the error that ended the producer."""
-        return self._codes if self._native is None else self._codes | self._native.counts().codes
+        return self._codes | self._native.counts().codes
 
-    def _rows_in_c(self, *columns: Column) -> NativeRows | None:
-        if self._native is None:
-            return None
-        try:
-            return NativeRows(*columns)
-        except NotReadable:
-            return None
-
-    def _produce_in_c(self, topic: str, rows: NativeRows, partitions: Column) -> None:
-        assert self._native is not None
+    def _produce(self, topic: str, rows: RecordColumns) -> None:
         taken = 0
         while taken < rows.count:
             more, code = self._native.produce(topic, rows, taken)
@@ -172,24 +147,9 @@ class TopicWriter:
             if code == KafkaError._QUEUE_FULL:
                 self._wait_for_room()
             elif code:
-                partition = list(_plain(partitions, _ANY_PARTITION, rows.count))[taken]
+                self._codes.add(code)
                 error = KafkaError(code, f"Unable to produce message: {KafkaError(code).str()}")
-                raise self._refused(topic, partition, error)
-
-    def _produce_columns(
-        self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, partitions: Column
-    ) -> int:
-        count = next(len(column) for column in (values, keys) if column is not None)
-        with no_garbage_collection():
-            columns = (
-                _plain(values, None, count),
-                _plain(keys, None, count),
-                _plain(partitions, _ANY_PARTITION, count),
-                _header_lists(headers, count),
-                _plain(timestamps, _NOW, count),
-            )
-        self._produce(topic, zip(*columns, strict=True))
-        return count
+                raise DeliveryFailed(topic, rows.partition_of(taken), said_with_name(error), 1)
 
     def flush(self, gives_up: Callable[[int], bool] = lambda _: False) -> Delivered:
         """Waits until every record is acknowledged or failed.
@@ -220,8 +180,7 @@ class TopicWriter:
                         f"{len(self._producer)} records were neither acknowledged nor failed within "
                         f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
                     )
-        if self._native is not None:
-            self._native.settled()
+        self._native.settled()
         self._check_failures()
         delivered = Delivered(self._sent, self._acknowledged())
         self._sent = 0
@@ -236,23 +195,13 @@ class TopicWriter:
 
     def _acknowledged(self) -> int:
         """Returns how many records since the last flush were acknowledged; none has failed."""
-        if self._native is None:
-            return self._sent
         total = self._native.counts().acknowledged
         since, self._acknowledged_before = total - self._acknowledged_before, total
         return since
 
     def connections_lost(self) -> int:
-        """Returns how many connections to brokers were lost, or could not be made, as far as is known.
-
-        Without C this serves callbacks, and counts the errors that librdkafka reports; about a connection that nobody
-        used it is silent.
-        """
-        if self._native is not None:
-            return self._native.connections_lost()
-        with suppress(ProducerFailed), self._fatal_error_raised():
-            self._producer.poll(0)
-        return self._errors
+        """Returns how many connections to brokers were lost, or could not be made."""
+        return self._native.connections_lost()
 
     @property
     def producer(self) -> Producer:
@@ -272,30 +221,15 @@ class TopicWriter:
             log.warning("a producer did not close within %g s, and is abandoned", _CLOSE_WITHIN_S)
 
     def _close(self) -> None:
-        if self._native is not None:
-            self._native.shut()
+        self._native.shut()
         self._producer.purge()
         try:
             with self._fatal_error_raised():
                 self._producer.flush(_CLOSE_WITHIN_S)
                 self._producer.close()  # also aborts an open transaction
-                if self._native is not None:
-                    self._native.free()
+                self._native.free()
         except ProducerFailed as error:
             log.info("a producer was closed with its transaction open: %s", error)
-
-    def _produce(self, topic: str, records: Iterable[tuple[Any, Any, int, Any, int]]) -> None:
-        produce = self._producer.produce
-        for value, key, partition, headers, timestamp in records:
-            taken = False
-            while not taken:
-                try:
-                    produce(topic, value, key, partition, None, None, timestamp, headers)
-                    taken = True
-                except BufferError:
-                    self._wait_for_room()
-                except KafkaException as error:
-                    raise self._refused(topic, partition, error.args[0]) from error
 
     def _wait_for_room(self) -> None:
         """Serves the producer, whose queue is full, until it is shorter.
@@ -333,14 +267,8 @@ class TopicWriter:
                 message = said_with_name(cause.args[0])
             raise ProducerFailed(f"the producer cannot continue: {message}") from error
 
-    def _refused(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
-        """Returns the error for a record that librdkafka did not accept at all, such as one too large for any topic."""
-        self._codes.add(error.code())
-        return DeliveryFailed(topic, partition, said_with_name(error), 1)
-
     def _check_failures(self) -> None:
-        if self._native is not None:
-            self._count_failures(self._native.counts())
+        self._count_failures(self._native.counts())
         if self._first_failure is not None:
             first = self._first_failure
             failure = type(first)(first.topic, first.partition, first.reason, self._failed)
@@ -357,14 +285,6 @@ class TopicWriter:
             error = KafkaError(counts.code)
             self._first_failure = self._failure(counts.topic, counts.partition, error)
 
-    def _on_delivery(self, error: KafkaError | None, message: Any) -> None:
-        if error is None or self._native is not None:  # C has counted it
-            return
-        self._failed += 1
-        self._codes.add(error.code())
-        if self._first_failure is None:
-            self._first_failure = self._failure(message.topic(), message.partition(), error)
-
     def _failure(self, topic: str, partition: int, error: KafkaError) -> DeliveryFailed:
         kind = DeliveryRefused if client.lacks_acl(error.code()) else DeliveryFailed
         return kind(topic, partition, f"{said_with_name(error)}{last_error(self._trouble)}", 1)
@@ -373,37 +293,6 @@ class TopicWriter:
         self._trouble = error
         if error.fatal():
             self._codes.add(error.code())
-        else:
-            self._errors += 1
-
-
-def _plain(column: Column, default: Any, count: int) -> Iterable[Any]:
-    """Returns the column as Python values, with the default in place of nulls."""
-    if column is None:
-        return repeat(default, count)
-    if isinstance(column, MadeTexts | MadeHeaders | pl.Series):
-        column = column.to_list()
-    if not isinstance(column, pa.Array | pa.ChunkedArray):
-        values: Sequence[Any] = column
-        return values if default is None else [default if value is None else value for value in values]
-    filled = column if default is None or not column.null_count else column.fill_null(default)
-    listed: list[Any] = filled.to_pylist()
-    return listed
-
-
-def _header_lists(column: Column, count: int) -> Iterable[Any]:
-    """Returns headers as lists of (key, value); None where a record has none."""
-    if isinstance(column, pa.ChunkedArray):
-        return [headers for chunk in column.chunks for headers in _header_lists(chunk, len(chunk))]
-    if not isinstance(column, pa.Array):
-        return _plain(column, None, count)
-    if column.null_count == count:
-        return repeat(None, count)
-    entries = column.values
-    pairs = list(zip(entries.field(0).to_pylist(), entries.field(1).to_pylist(), strict=True))
-    bounds = column.offsets.to_pylist()
-    present = column.is_valid().to_pylist()
-    return [pairs[start:end] if there else None for start, end, there in zip(bounds, bounds[1:], present, strict=False)]
 
 
 _writers: PerProcess[frozenset[tuple[str, str]], TopicWriter] = PerProcess(_OPEN_WRITERS, TopicWriter.close)

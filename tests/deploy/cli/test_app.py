@@ -164,13 +164,12 @@ def test_help_loads_neither_spark_nor_what_reads_records() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_valid_file_is_called_valid(path: str) -> None:
-    """Nothing is connected to: the example's broker does not exist. Named as well is the path of records."""
+def test_a_valid_file_is_called_valid() -> None:
+    """Nothing is connected to: the example's broker does not exist."""
     result = CliRunner().invoke(app, ["check", str(ROOT / "deploy" / "examples" / "window-join.yaml")])
 
     assert result.exit_code == 0
-    where = "C\n" if path == "native" else "Python, more slowly: "
-    assert f"is valid; records are read and written in {where}" in result.stdout
+    assert "is valid\n" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["check", "run"])

@@ -1,4 +1,4 @@
-"""The broker is killed with -9 in the middle of a batch that is read, or written; with the C library and without."""
+"""The broker is killed with -9 in the middle of a batch that is read, or written."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def strike(broker: Broker) -> None:
     broker.start()
 
 
-def test_what_is_read_is_read_once_and_in_order(own: Broker, kafka: dict[str, str], topic: str, path: str) -> None:
+def test_what_is_read_is_read_once_and_in_order(own: Broker, kafka: dict[str, str], topic: str) -> None:
     """Whether the reader goes on by itself, or fails, and the range is read again."""
     with closing(TopicWriter(kafka)) as writer:
         writer.write(topic, None, VALUES)
@@ -80,9 +80,7 @@ def test_what_is_read_is_read_once_and_in_order(own: Broker, kafka: dict[str, st
 
 
 @pytest.mark.parametrize("flushed", [True, False])
-def test_what_is_written_is_there_once(
-    own: Broker, kafka: dict[str, str], topic: str, path: str, flushed: bool
-) -> None:
+def test_what_is_written_is_there_once(own: Broker, kafka: dict[str, str], topic: str, flushed: bool) -> None:
     """Half of a transaction's rows are at the broker, or on their way; the attempt fails, or goes on; then all are."""
     bucket, half, struck = OutputBucket(f"job-{topic}", 0, topic), len(VALUES) // 2, False
     kafka = {**kafka, "transaction.timeout.ms": "60000", "delivery.timeout.ms": "60000"}

@@ -19,7 +19,7 @@ from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScram
 from teacup.kafka import client, rotation
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.native.rdkafka import bound
-from teacup.kafka.read.native_fetch import OwnConsumer
+from teacup.kafka.read.consumer import OwnConsumer
 from tests.support.guarded import Guarded
 from tests.support.waiting import wait_until
 
@@ -39,13 +39,11 @@ def kafka(tmp_path: Path) -> dict[str, str]:
 
 
 def own(kafka: dict[str, str]) -> OwnConsumer:
-    functions = bound()
-    assert functions is not None
-    return OwnConsumer(functions, kafka, {}, lambda _: None)
+    return OwnConsumer(bound(), kafka, {}, lambda _: None)
 
 
 MADE: dict[str, Callable[[dict[str, str]], Any]] = {
-    "producer": lambda kafka: client.producer(kafka, {}, lambda _: None, lambda *_: None),
+    "producer": lambda kafka: client.producer(kafka, {}, lambda _: None),
     "consumer": lambda kafka: client.consumer(kafka, {}, lambda _: None),
     "admin": client.admin,
     "our own consumer": own,

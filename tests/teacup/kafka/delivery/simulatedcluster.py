@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,8 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from teacup.kafka.delivery.transactional import Producers
+from teacup.kafka.write.producer import RecordCounts
+from tests.support.writtenrows import plain
 
 
 class Fate(Enum):
@@ -171,11 +173,12 @@ class Worker:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def producer(
-        self, kafka: Mapping[str, str], tuning: object, on_error: Any, on_delivery: Any, name: str | None = None
-    ) -> SimulatedProducer:
+        self, kafka: Mapping[str, str], tuning: object, on_error: Any, name: str | None = None
+    ) -> tuple[SimulatedProducer, SimulatedRows]:
         assert name is not None
         timeout_s = int(kafka["transaction.timeout.ms"]) / 1000
-        return SimulatedProducer(self, name, timeout_s, on_error, on_delivery)
+        made = SimulatedProducer(self, name, timeout_s, on_error)
+        return made, SimulatedRows(made)
 
     def consumer(self, kafka: Mapping[str, str], tuning: object, on_error: object) -> SimulatedConsumer:
         return SimulatedConsumer(self, kafka["group.id"])
@@ -204,9 +207,10 @@ class Worker:
 class SimulatedProducer:
     """As librdkafka's transactional producer: records are collected, and sent when it is polled or flushed."""
 
-    def __init__(self, worker: Worker, name: str, timeout_s: float, on_error: Any, on_delivery: Any) -> None:
+    def __init__(self, worker: Worker, name: str, timeout_s: float, on_error: Any) -> None:
         self._worker, self._name, self._timeout_s = worker, name, timeout_s
-        self._on_error, self._on_delivery = on_error, on_delivery
+        self._on_error = on_error
+        self.counts = RecordCounts(0, 0, frozenset(), "", -1, 0)
         self._epoch = -1
         self._queue: list[Any] = []
         self._fatal: KafkaError | None = None
@@ -218,10 +222,12 @@ class SimulatedProducer:
     def list_topics(self, topic: str, timeout: float) -> Any:
         return SimpleNamespace(topics={topic: SimpleNamespace(topic=topic, error=None, partitions={})})
 
-    def produce(self, topic: str, value: Any, *_: object) -> None:
+    def produce(self, values: list[Any]) -> int:
+        """Returns librdkafka's code; 0: they are taken."""
         if self._fatal is not None:
-            raise KafkaException(KafkaError(KafkaError._FATAL))
-        self._queue.append(value)
+            return int(KafkaError._FATAL)
+        self._queue += values
+        return 0
 
     def poll(self, timeout: float) -> int:
         self._send()
@@ -269,8 +275,11 @@ class SimulatedProducer:
         try:
             self._asked("produce", lambda: cluster.produce(self._name, self._epoch, self._timeout_s, values))
         except KafkaException as error:
-            for _ in values:
-                self._on_delivery(error.args[0], SimpleNamespace(topic=lambda: "out", partition=lambda: 0))
+            code, before = error.args[0].code(), self.counts
+            codes, failed = before.codes | {code}, before.failed + len(values)
+            self.counts = RecordCounts(before.acknowledged, failed, codes, "out", 0, code)
+        else:
+            self.counts = replace(self.counts, acknowledged=self.counts.acknowledged + len(values))
 
     def _asked(self, what: str, effect: Callable[[], Any]) -> Any:
         if self._fatal is not None:
@@ -282,6 +291,52 @@ class SimulatedProducer:
                 self._fatal = error.args[0]
                 self._on_error(self._fatal)
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRows:
+    """Values of records."""
+
+    values: list[Any]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    def partition_of(self, row: int) -> int:
+        return 0
+
+
+@dataclass(slots=True)
+class SimulatedRows:
+    """As `teacup.kafka.write.native_producer.NativeProducer`."""
+
+    producer: SimulatedProducer
+
+    def rows(self, keys: Any, values: Any, *_: object) -> PlainRows:
+        return PlainRows(list(plain(values, None, len(values))))
+
+    def produce(self, topic: str, rows: PlainRows, start: int) -> tuple[int, int]:
+        code = self.producer.produce(rows.values[start:])
+        return (0, code) if code else (rows.count - start, 0)
+
+    def counts(self) -> RecordCounts:
+        return self.producer.counts
+
+    def in_flight(self) -> int:
+        return 0
+
+    def connections_lost(self) -> int:
+        return 0
+
+    def settled(self) -> None:
+        """Nothing is in flight."""
+
+    def shut(self) -> None:
+        """Nothing more is handed over."""
+
+    def free(self) -> None:
+        """C holds nothing."""
 
 
 class SimulatedConsumer:

@@ -126,7 +126,6 @@ def test_a_producer_is_abandoned_when_no_broker_answers(own: Own, monkeypatch: p
     assert committed(own.kafka, bucket.topic) == []
 
 
-@pytest.mark.usefixtures("path")
 def test_a_producer_kept_while_the_broker_was_restarted_delivers_the_next_batch(own: Own) -> None:
     """librdkafka would wait for the coordinator that it knew, for longer than any time-out (its issue 5511)."""
     bucket = OutputBucket("job", 0, own.topic())
@@ -139,7 +138,6 @@ def test_a_producer_kept_while_the_broker_was_restarted_delivers_the_next_batch(
     assert committed(own.kafka, bucket.topic) == [b"before", b"after"]
 
 
-@pytest.mark.usefixtures("path")
 def test_a_broker_killed_before_the_flush_fails_it(own: Own) -> None:
     """Records that `write` accepted are not reported as delivered; a broker restarted on its folder has its topics."""
     topic = own.topic()

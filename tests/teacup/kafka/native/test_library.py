@@ -1,4 +1,4 @@
-"""Which path is in use, and why: the C library of these very sources, or none."""
+"""The C library is the one of these very sources, or an error says why there is none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from teacup.kafka.errors import LibraryMissing
 from teacup.kafka.native import library
 from teacup.kafka.native.build import NotBuilt, build, main
 
@@ -15,14 +16,13 @@ from teacup.kafka.native.build import NotBuilt, build, main
 @pytest.fixture
 def fresh() -> Iterator[None]:
     """Whatever was loaded before is looked for again, also afterwards."""
-    library._load.cache_clear()
+    library.loaded.cache_clear()
     yield
-    library._load.cache_clear()
+    library.loaded.cache_clear()
 
 
 def test_the_library_is_of_these_sources(native_library: ctypes.CDLL) -> None:
-    """Its file is named by their digest, and it is the path in use."""
-    assert library.missing() is None
+    """Its file is named by their digest."""
     assert library.loaded() is native_library
     assert native_library._name == str(library.path())
 
@@ -40,24 +40,14 @@ def test_other_sources_are_another_library(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.usefixtures("fresh")
-def test_the_switch_turns_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the reason names the variable."""
-    monkeypatch.setenv("TEACUP_NATIVE", "off")
-
-    assert (library.loaded(), library.missing()) == (None, "TEACUP_NATIVE is off")
-
-
-@pytest.mark.usefixtures("fresh")
-def test_without_a_file_the_reason_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The same if the file is of another platform: never an error, the Python path does the work."""
+def test_without_a_file_the_error_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Another one if the file is of another platform."""
     monkeypatch.setattr(library, "path", lambda: tmp_path / "libteacup.so")
-    nothing = library.loaded(), library.missing()
+    with pytest.raises(LibraryMissing, match=r"libteacup\.so\).*teacup\.kafka\.native\.build"):
+        library.loaded()
     library.path().write_bytes(b"not a library")
-    library._load.cache_clear()
-
-    assert nothing == (None, "the C library is not built for this platform; from a clone, `make venv` builds it")
-    assert library.loaded() is None
-    assert str(library.missing()).startswith("the C library cannot be loaded: ")
+    with pytest.raises(LibraryMissing, match="of another platform"):
+        library.loaded()
 
 
 def test_a_build_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from teacup.kafka.write.templates import (
     TextHeader,
     TextPiece,
 )
-from teacup.kafka.write.writer import _header_lists, _plain
+from tests.support.writtenrows import header_lists, plain
 from tests.teacup.kafka.native.scriptedproducer import METADATA, PERSISTED, QUEUE_FULL, Produced, ScriptedProducer
 
 BYTES = st.none() | st.binary(max_size=20) | st.sampled_from([b'"', b"\\\n\x00\x1f\x7f", b"\xc3\xa9", b"x" * 5_000])
@@ -88,12 +88,12 @@ def frame(rows: list[dict[str, Any]], cut: tuple[int, int]) -> pl.DataFrame:
 
 
 def in_python(*columns: Any) -> list[Produced]:
-    """As the Python path hands them over."""
+    """As Python would hand them over."""
     keys, values, headers, times, partitions = columns
     count = len(keys if keys is not None else values)
     defaults: list[Any] = [(keys, None), (values, None), (times, 0), (partitions, -1)]
-    plain = [list(_plain(column, default, count)) for column, default in defaults]
-    found = zip(*plain, _header_lists(headers, count), strict=False)
+    found_in = [list(plain(column, default, count)) for column, default in defaults]
+    found = zip(*found_in, header_lists(headers, count), strict=False)
     return [
         Produced(
             "out", encoded(key), encoded(value), [(name, encoded(content)) for name, content in own or ()], time, part
@@ -143,13 +143,20 @@ def test_any_kind_of_column(
         assert produce(producer, *columns) == in_python(*columns)
 
 
-@pytest.mark.parametrize("column", [[b"a"], pa.array([1], pa.int8()), pa.array([1.0]), pa.array([[1]])])
-def test_other_columns_are_left_to_python(column: Any) -> None:
-    """Lists of objects, and types that no record is made of."""
+@pytest.mark.parametrize("column", [pa.array([1], pa.int8()), pa.array([1.0]), pa.array([[1]])])
+def test_other_columns_are_refused(column: Any) -> None:
+    """Types that no record is made of."""
     with pytest.raises(NotReadable):
         NativeRows(column, None, None, None, None)
     with pytest.raises(NotReadable):
         NativeRows(pa.array([b"a"]), None, None, column, None)
+
+
+def test_lists_are_columns_as_well(producer: ScriptedProducer) -> None:
+    """Of what Python has for each record."""
+    columns = [b"k", None], ["é", b""], [[("h", b"1"), ("h", None)], None], [5, 0], [1, -1]
+
+    assert produce(producer, *columns) == in_python(*columns)
 
 
 def test_columns_of_different_lengths_are_refused() -> None:

@@ -12,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teacup.kafka.headers import UNREADABLE
-from teacup.kafka.read import native_fetch
-from teacup.kafka.read.fetch import SCHEMA
-from teacup.kafka.read.native_fetch import _BEYOND, _EVENT, _LIMIT, _MORE, _ArrowArray, _Taken
+from teacup.kafka.read.fetch import _BEYOND, _EVENT, _LIMIT, _MORE, SCHEMA, _ArrowArray, _Taken, imported
 from tests.teacup.kafka.native.scriptedqueue import Record, ScriptedQueue
 
 BYTES = st.none() | st.binary(max_size=20) | st.integers(0, 300).map(lambda size: b"x" * size)
@@ -48,7 +46,7 @@ def take(queue: ScriptedQueue, fetch: int, end: int, rows: int, size: int, wante
 def columns(queue: ScriptedQueue, fetch: int) -> pa.RecordBatch:
     arrays = (_ArrowArray * len(SCHEMA))()
     assert queue.teacup.tc_fetch_columns(fetch, 7, arrays) == 0
-    return native_fetch.imported(arrays)
+    return imported(arrays)
 
 
 def row(record: Record) -> dict[str, object]:

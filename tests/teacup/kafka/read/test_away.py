@@ -7,7 +7,6 @@ import time
 from contextlib import closing
 from uuid import uuid4
 
-import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.dev.broker.broker import Broker
@@ -36,7 +35,6 @@ def attempts(port: int, within_s: float) -> int:
     return found
 
 
-@pytest.mark.usefixtures("path")
 def test_consumers_at_rest_seldom_look_for_a_broker_that_is_away() -> None:
     topic = f"away-{uuid4().hex[:8]}"
     with Broker() as broker:

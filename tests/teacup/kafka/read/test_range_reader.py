@@ -1,7 +1,4 @@
-"""Ranges of a real partition: which records come, in which batches, across which gaps, and what is refused.
-
-Each test runs on both paths, in C and in Python; `test_fetch_paths.py` compares them.
-"""
+"""Ranges of a real partition: which records come, in which batches, across which gaps, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,14 +17,12 @@ from hypothesis import strategies as st
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read import range_reader
-from teacup.kafka.read.fetch import HEADERS, SCHEMA, PartitionFetch
+from teacup.kafka.read.fetch import HEADERS, SCHEMA, RecordFetch
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.write.writer import TopicWriter
 from tests.conftest import TopicFactory
 from tests.support.profiles import share
 from tests.support.transactions import BASE_MS, Transactions
-
-pytestmark = pytest.mark.usefixtures("path")
 
 
 def fill(kafka: dict[str, str], topic: str, count: int, partition: int = 0) -> None:
@@ -141,13 +136,13 @@ def test_consumers_of_several_partitions_are_opened_at_the_same_time(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each first connects to a bootstrap address, and half a back-off later to the broker."""
-    both, opened = threading.Barrier(2, timeout=30), range_reader._open_fetch
+    both, opened = threading.Barrier(2, timeout=30), range_reader.RecordFetch
 
-    def together(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
+    def together(topic: str, kafka: Mapping[str, str], timeout_s: float) -> RecordFetch:
         both.wait()
         return opened(topic, kafka, timeout_s)
 
-    monkeypatch.setattr(range_reader, "_open_fetch", together)
+    monkeypatch.setattr(range_reader, "RecordFetch", together)
     reader = RangeReader(topic_factory(partitions=2), kafka)
 
     reader.prepare({0: 0, 1: 0})
@@ -159,13 +154,13 @@ def test_no_more_consumers_are_opened_than_are_kept(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch of more partitions takes those that are there in turn."""
-    opened, really = [], range_reader._open_fetch
+    opened, really = [], range_reader.RecordFetch
 
-    def counted(topic: str, kafka: Mapping[str, str], timeout_s: float) -> PartitionFetch:
+    def counted(topic: str, kafka: Mapping[str, str], timeout_s: float) -> RecordFetch:
         opened.append(topic)
         return really(topic, kafka, timeout_s)
 
-    monkeypatch.setattr(range_reader, "_open_fetch", counted)
+    monkeypatch.setattr(range_reader, "RecordFetch", counted)
     monkeypatch.setattr(range_reader, "OPEN_CONSUMERS", 2)
     reader = RangeReader(topic_factory(partitions=5), kafka)
 

@@ -7,19 +7,20 @@ import pyarrow as pa
 import pytest
 
 from teacup.kafka.read import range_reader
-from teacup.kafka.read.fetch import SCHEMA, PartitionFetch, Taken
+from teacup.kafka.read.fetch import SCHEMA, Taken
 from teacup.kafka.read.range_reader import SHORT, RangeReader
 
 
-class EndlessFetch(PartitionFetch):
+class EndlessFetch:
     """Every offset has a record; `asked` notes from where it was told to fetch, and when to rest."""
 
     def __init__(self, asked: list[str]) -> None:
-        super().__init__("t")
+        self.topic, self.partition, self.trouble = "t", -1, None
         self._asked = asked
         self._taken: list[int] = []
 
-    def _assign(self, partition: int, start: int) -> None:
+    def assign(self, partition: int, start: int) -> None:
+        self.partition = partition
         self._asked.append(f"from {start}")
 
     def rest(self) -> None:
@@ -52,7 +53,7 @@ class EndlessFetch(PartitionFetch):
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the reader's consumers are asked for."""
     calls: list[str] = []
-    monkeypatch.setattr(range_reader, "_open_fetch", lambda *_: EndlessFetch(calls))
+    monkeypatch.setattr(range_reader, "RecordFetch", lambda *_: EndlessFetch(calls))
     return calls
 
 

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from teacup.kafka.native import library
 from teacup.kafka.native.columns import valid_avro
 from teacup.kafka.records import avro
 from teacup.kafka.records.avro import AvroSchema
-from teacup.kafka.records.avro_check import is_record
 from tests.support.avrorecords import PLAIN, VALUES, read, record, shown, varint, written
+from tests.support.avroskip import is_record, skip_of
 
 
 def kinds(prefix: str = "") -> st.SearchStrategy[Any]:
@@ -73,11 +72,12 @@ def test_records_that_polars_refuses_are_found_without_it(first: Any, second: An
     container = schema._at_once
     assume(container is not None)
     assert container is not None
+    skip = skip_of(container.schema)
 
     for value in records:
         alone = container._decoded(pa.array([value], pa.binary()), None)
 
-        assert is_record(container._skip, value) == (alone is not None)
+        assert is_record(skip, value) == (alone is not None)
 
 
 @given(kinds("a"), kinds("b"), st.lists(WIRE, max_size=6), st.data())
@@ -89,14 +89,13 @@ def test_c_finds_the_same_records(
     container = schema._at_once
     assume(container is not None)
     assert container is not None
-    records = wire + [
-        value[: data.draw(st.integers(0, len(value)))] for value in wire if is_record(container._skip, value)
-    ]
+    skip = skip_of(container.schema)
+    records = wire + [value[: data.draw(st.integers(0, len(value)))] for value in wire if is_record(skip, value)]
     column = pa.array([b"before", *records], pa.binary())[1:]
 
     found = valid_avro(native_library, container._program, column)
 
-    expected = [is_record(container._skip, value) for value in records]
+    expected = [is_record(skip, value) for value in records]
     assert ([True] * len(records) if found is None else found.to_pylist()) == expected
 
 
@@ -116,11 +115,12 @@ def test_c_agrees_about_texts_and_numbers(native_library: ctypes.CDLL, text: str
     records = [s + n + a for s in texts for n in numbers for a in blocks]
     container = AvroSchema(json.dumps(schema))._at_once
     assert container is not None
+    skip = skip_of(container.schema)
 
     found = valid_avro(native_library, container._program, pa.array(records, pa.binary()))
 
     assert found is not None
-    assert found.to_pylist() == [is_record(container._skip, value) for value in records]
+    assert found.to_pylist() == [is_record(skip, value) for value in records]
 
 
 @pytest.mark.parametrize("bad", [b"\xfe\xff\xff\xff\x0f", b""], ids=["a huge length", "nothing"])
@@ -136,17 +136,6 @@ def test_polars_never_sees_a_bad_record(
 
     assert found == [None if i % 24 == 7 else {"id": str(i), "n": i} for i in range(600)]
     assert "panicked" not in capfd.readouterr().err  # other clients of this process may say something, too
-
-
-def test_without_the_c_library_bad_records_are_found_in_python(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The same rows."""
-    monkeypatch.setattr(library, "loaded", lambda: None)
-    schema = record({"name": "id", "type": "string"})
-    records = [b"" if i % 3 else written(schema, {"id": str(i)}) for i in range(30)]
-
-    assert read(AvroSchema(json.dumps(schema)), records) == [None if i % 3 else {"id": str(i)} for i in range(30)]
 
 
 def test_bad_records_are_found_without_asking_polars_for_each(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teacup.kafka.records.json_fields import json_fields
-from teacup.kafka.records.json_text import is_json, valid_json
+from teacup.kafka.records.json_text import valid_json
+from tests.support.jsontext import is_json
 
 VALID = [
     *("[]", "{}", "null", "true", "false", "0", "-0", "-1", "1.5", "0e1", "1E+2", "1e-2", "-0.0e0", '""', '"a"'),
@@ -105,7 +106,7 @@ def by_the_standard_library(text: str) -> bool:
 
 
 @pytest.mark.parametrize(("texts", "expected"), [(VALID, True), (INVALID, False)])
-def test_the_cases_that_parsers_differ_in(path: str, texts: list[str], expected: bool) -> None:
+def test_the_cases_that_parsers_differ_in(texts: list[str], expected: bool) -> None:
     """A column of all of them, and each alone."""
     together = valid_json(pa.array(texts, pa.string())).to_pylist()
 
@@ -113,7 +114,7 @@ def test_the_cases_that_parsers_differ_in(path: str, texts: list[str], expected:
     assert [text for text in texts if is_json(text) is not expected] == []
 
 
-def test_random_texts_get_the_answer_of_the_standard_library(path: str) -> None:
+def test_random_texts_get_the_answer_of_the_standard_library() -> None:
     """Ten thousand, of which one in twenty is JSON."""
     texts = corpus(7, 10_000)
 
@@ -125,7 +126,7 @@ def test_random_texts_get_the_answer_of_the_standard_library(path: str) -> None:
     assert [text for text, right in zip(texts, expected, strict=True) if is_json(text) is not right] == []
 
 
-def test_a_slice_with_nulls(path: str) -> None:
+def test_a_slice_with_nulls() -> None:
     """Nulls count as JSON; what lies before the slice does not show."""
     texts = pa.array(["{", None, "[1,]", "1", None, '"\\ud800"', "}"], pa.string())
 
@@ -151,7 +152,7 @@ def test_no_text_is_taken_for_a_half_of_a_surrogate_pair(texts: list[tuple[str, 
     assert [json.loads(text)["v"] for text in found.kept.to_pylist()] == [json.loads(d)["v"] for d in documents]
 
 
-def test_fields_are_those_of_strict_json_only(path: str) -> None:
+def test_fields_are_those_of_strict_json_only() -> None:
     """What DuckDB would read wrongly has none; half a surrogate pair hides no field, is kept, and cannot be a key."""
     values = [
         b'{"t":5,"k":"a","v":1,}',

@@ -66,8 +66,8 @@ class ScriptedQueue:
             self.counted += 1
 
 
-def drained(queue: ScriptedQueue, *, counted: bool, until: Callable[[], bool] | None = None) -> None:
-    drain = Drain(queue, queue.in_flight if counted else None, lambda: queue.now_s)
+def drained(queue: ScriptedQueue, *, until: Callable[[], bool] | None = None) -> None:
+    drain = Drain(queue, queue.in_flight, lambda: queue.now_s)
     drain.begin(at_once=True)
     while len(queue) and not (until and until()):
         drain.look()
@@ -78,7 +78,7 @@ def test_full_batches_go_by_themselves(answer_s: float) -> None:
     """One pulse for the rest, and none before, however slow the broker is."""
     queue = ScriptedQueue(full=5, rest=3, answer_s=answer_s)
 
-    drained(queue, counted=True)
+    drained(queue)
 
     assert len(queue.pulses) == 1
     assert queue.spun_s == 0
@@ -86,45 +86,33 @@ def test_full_batches_go_by_themselves(answer_s: float) -> None:
 
 
 def test_a_small_batch_is_sent_at_once() -> None:
-    """On both paths."""
-    for counted in (True, False):
-        queue = ScriptedQueue(full=0, rest=3, answer_s=0.003)
+    """By the pulse that begins the wait."""
+    queue = ScriptedQueue(full=0, rest=3, answer_s=0.003)
 
-        drained(queue, counted=counted)
+    drained(queue)
 
-        assert queue.pulses == [0.0]
-        assert queue.now_s < 0.006
-
-
-def test_who_does_not_count_requests_pulses_seldom() -> None:
-    """A twentieth of the time at most is spent on looking whether a request may be sent."""
-    queue = ScriptedQueue(full=20, rest=3, answer_s=0.2)
-
-    drained(queue, counted=False)
-
-    assert queue.spun_s <= 0.05 * queue.now_s
+    assert queue.pulses == [0.0]
+    assert queue.now_s < 0.006
 
 
 def test_without_a_broker_pulses_become_rare() -> None:
     """And come back once records move."""
-    for counted in (True, False):
-        queue = ScriptedQueue(full=0, rest=3, answer_s=0.01, up=False)
-        drained(queue, counted=counted, until=lambda queue=queue: queue.now_s > 10)
-        while_down = len(queue.pulses)
-        queue.up = True
+    queue = ScriptedQueue(full=0, rest=3, answer_s=0.01, up=False)
+    drained(queue, until=lambda: queue.now_s > 10)
+    while_down = len(queue.pulses)
+    queue.up = True
 
-        drained(queue, counted=counted)
+    drained(queue)
 
-        assert while_down < 10 / 0.02
-        assert queue.now_s < 10.3
+    assert while_down < 10 / 0.02
+    assert queue.now_s < 10.3
 
 
-@pytest.mark.parametrize("counted", [True, False])
-def test_a_broker_may_be_away_for_long(counted: bool) -> None:
+def test_a_broker_may_be_away_for_long() -> None:
     """More pulses than a number of seconds can be doubled."""
     queue = ScriptedQueue(0, 5, 0.1, up=False)
 
-    drained(queue, counted=counted, until=lambda: queue.now_s > 600)
+    drained(queue, until=lambda: queue.now_s > 600)
 
     assert len(queue.pulses) > 1_100
 
@@ -133,7 +121,7 @@ def test_a_request_that_is_never_answered_does_not_block() -> None:
     """The rest goes after a second."""
     queue = ScriptedQueue(full=1, rest=3, answer_s=0.01, loses=1)
 
-    drained(queue, counted=True)
+    drained(queue)
 
     assert 1 < queue.now_s < 1.1
 
@@ -142,7 +130,7 @@ def test_who_waits_looks_seldom() -> None:
     """About a hundred times a second, once it takes long."""
     queue = ScriptedQueue(full=1, rest=0, answer_s=3.0)
 
-    drained(queue, counted=True)
+    drained(queue)
 
     assert queue.looks < 400
 

@@ -16,8 +16,6 @@ from deploy.dev.broker.broker import Broker
 from teacup.kafka.write.writer import Delivered, TopicWriter
 from tests.support.slowproxy import SlowProxy
 
-pytestmark = pytest.mark.usefixtures("path")
-
 ROWS = 200_000
 ANSWERS_AFTER_S = 0.2
 BATCH_ROWS = {4: 4_000, 64: 2_000}
@@ -46,12 +44,10 @@ def spent_s() -> dict[str, float]:
 
 
 @pytest.mark.parametrize("partitions", [4, pytest.param(64, marks=pytest.mark.slow)])
-def test_a_slow_broker_is_waited_for_at_rest(
-    behind_proxy: tuple[SlowProxy, Broker], path: str, partitions: int
-) -> None:
+def test_a_slow_broker_is_waited_for_at_rest(behind_proxy: tuple[SlowProxy, Broker], partitions: int) -> None:
     """At most 5 % of the time goes into waiting: what the same rows take more than with a fast broker."""
     proxy, broker = behind_proxy
-    topic = f"rest-{path}-{partitions}-{uuid4().hex[:8]}"
+    topic = f"rest-{partitions}-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30)[topic].result(60)
     others = spent_s()  # clients that other tests have left open

@@ -13,20 +13,9 @@ from teacup.kafka.write.templates import Form, ListedHeaders, MadeHeaders, MadeT
 from teacup.kafka.write.writer import Delivered, TopicWriter, discard_writer, open_writer
 from tests.conftest import TopicFactory
 
-pytestmark = pytest.mark.usefixtures("path")
-
-
-def test_the_writer_takes_the_path_in_use(kafka: dict[str, str], path: str) -> None:
-    """And with it all that follows."""
-    writer = TopicWriter(kafka)
-    native = writer._native
-    writer.close()
-
-    assert (native is not None) == (path == "native")
-
 
 def test_texts_become_records(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
-    """Keys, values, headers, times and partitions, the same on both paths."""
+    """Keys, values, headers, times and partitions."""
     topic = topic_factory(2)
     rows = pl.DataFrame(
         {
@@ -112,7 +101,7 @@ def test_a_full_queue_holds_the_caller_back(kafka: dict[str, str], topic_factory
 def test_a_record_too_large_for_its_topic_fails_the_flush(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """The broker refuses it after `write` has returned; topic, partition and reason are named."""
     topic = topic_factory(config={"max.message.bytes": "1000"})
-    discard_writer(kafka)  # perhaps of the other path
+    discard_writer(kafka)
     writer = open_writer(kafka)
     writer.write(topic, None, pa.array([b"x" * 5_000]))
 

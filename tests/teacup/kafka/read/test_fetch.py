@@ -1,10 +1,8 @@
-"""The two paths on which ranges are read, in C and in Python, give the same batches and raise the same errors."""
+"""Ranges that C reads are what confluent-kafka's messages hold; each error is named."""
 
 from __future__ import annotations
 
-import ctypes
 import random
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,25 +11,12 @@ from confluent_kafka.admin import AdminClient
 
 from teacup.kafka.errors import ConfigError, OffsetOutOfRange, TopicMissing
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.kafka.native import library, rdkafka
 from teacup.kafka.read import range_reader
-from teacup.kafka.read.fetch import MessageFetch
-from teacup.kafka.read.native_fetch import RecordFetch
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.write.writer import TopicWriter
 from tests.conftest import TopicFactory
+from tests.support.messages import read_messages
 from tests.support.transactions import BASE_MS, Transactions
-
-
-def test_the_path_in_use_is_the_one_that_was_chosen(
-    path: str, kafka: dict[str, str], topic_factory: TopicFactory
-) -> None:
-    """And properties that only confluent-kafka understands take its path."""
-    fetch = range_reader._open_fetch(topic_factory(), kafka, 10)
-
-    assert isinstance(fetch, {"native": RecordFetch, "python": MessageFetch}[path])
-    assert not rdkafka.takes({**kafka, "sasl.oauthbearer.metadata.authentication.type": "aws_iam"})
-    fetch.close()
 
 
 def test_an_empty_range_needs_no_broker() -> None:
@@ -39,26 +24,12 @@ def test_an_empty_range_needs_no_broker() -> None:
     assert list(RangeReader("any", {"bootstrap.servers": "127.0.0.1:1"}).read(0, 5, 5)) == []
 
 
-def on_both_paths(
-    monkeypatch: pytest.MonkeyPatch,
-    native: ctypes.CDLL,
-    topic: str,
-    kafka: dict[str, str],
-    start: int,
-    end: int,
-    chunk: int,
-) -> list[Any]:
-    """The batches of a range, or the error, of either path."""
-    found: list[Any] = []
-    for library_or_none in (native, None):
-        monkeypatch.setattr(library, "loaded", lambda given=library_or_none: given)
-        reader = RangeReader(topic, kafka, timeout_s=20)
-        try:
-            found.append(list(reader.read(0, start, end, chunk)))
-        except Exception as error:
-            found.append((type(error), str(error)))
-        reader.close()
-    return found
+def test_a_login_that_only_confluent_kafka_knows_is_refused() -> None:
+    """With another way to the same."""
+    kafka = {"bootstrap.servers": "127.0.0.1:1", "sasl.oauthbearer.metadata.authentication.type": "aws_iam"}
+
+    with pytest.raises(ConfigError, match=r"'aws_iam' is refused.*sasl\.oauthbearer\.token"):
+        RangeReader("any", kafka)
 
 
 @pytest.fixture(scope="module")
@@ -82,55 +53,44 @@ def mixed(kafka: dict[str, str], topic_factory: TopicFactory, transactions: Tran
     return topic
 
 
-def test_both_paths_give_the_same_batches(
-    mixed: str, kafka: dict[str, str], native_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However the range is cut, by records or bytes; and Arrow finds nothing wrong with them."""
+def test_what_is_read_is_what_messages_hold(mixed: str, kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the range is cut, by records or bytes; and Arrow finds nothing wrong with the columns."""
     end = BrokerLog(mixed, kafka).ends()[0].stable
     for start, stop, chunk, size in [(0, end, 100_000, 32 << 20), (0, end, 37, 32 << 20), (5, end - 3, 100, 5_000)]:
         monkeypatch.setattr(range_reader, "BATCH_BYTES", size)
-        native, python = on_both_paths(monkeypatch, native_library, mixed, kafka, start, stop, chunk)
 
-        assert [batch.num_rows for batch in native] == [batch.num_rows for batch in python]
-        assert all(batch.equals(other) for batch, other in zip(native, python, strict=True))
-        for batch in native:
+        batches = list(RangeReader(mixed, kafka, timeout_s=20).read(0, start, stop, chunk))
+
+        assert pa.Table.from_batches(batches) == pa.Table.from_batches([read_messages(mixed, kafka, start, stop)])
+        assert all(batch.num_rows <= chunk for batch in batches)
+        for batch in batches:
             batch.validate(full=True)
 
 
 def test_a_header_name_that_is_not_utf8_costs_its_record_only_its_headers(
-    kafka: dict[str, str], topic_factory: TopicFactory, native_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
+    kafka: dict[str, str], topic_factory: TopicFactory
 ) -> None:
-    """On both paths alike, wherever the name is; confluent-kafka shows no header of such a record."""
+    """Wherever the name is; confluent-kafka shows no header of such a record."""
     bare = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
     headers = [[(b"a", b"1")], [(b"a", b"1"), (b"n\xff", b"2")], None, [(b"", None), (b"\xc3", None), (b"b", b"3")]]
     count = 250 * len(headers)  # enough for the interpreter to make its calls fast
     values, times, parts = pa.array([b"v"] * count), pa.array([BASE_MS] * count), pa.array([0] * count, pa.int32())
-    monkeypatch.setattr(library, "loaded", lambda: native_library)
     topic, writer = topic_factory(), TopicWriter(kafka)
-    assert writer._native is not None, "only C writes such a name, and only from Arrow columns"
     writer.write(topic, None, values, pa.array(headers * 250, bare), times, parts)
     writer.flush()
     writer.close()
 
-    native, python = on_both_paths(monkeypatch, native_library, topic, kafka, 0, count, count)
+    table = pa.Table.from_batches(list(RangeReader(topic, kafka, timeout_s=20).read(0, 0, count, count)))
 
-    table = pa.Table.from_batches(native)
     table.validate(full=True)
-    assert table == pa.Table.from_batches(python)
+    assert table == pa.Table.from_batches([read_messages(topic, kafka, 0, count)])
     unreadable = [{"key": "teacup.unreadable", "value": b"headers"}]
     assert table["headers"].to_pylist() == [[{"key": "a", "value": b"1"}], unreadable, None, unreadable] * 250
     assert table["value"].to_pylist() == [b"v"] * count
 
 
-def test_both_paths_raise_the_same_errors(
-    mixed: str,
-    kafka: dict[str, str],
-    admin: AdminClient,
-    topic_factory: TopicFactory,
-    native_library: ctypes.CDLL,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Deleted and future offsets, no such topic, no such partition, properties that librdkafka refuses."""
+def test_errors_are_named(kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory) -> None:
+    """Deleted and future offsets, no such topic, properties that librdkafka refuses."""
     short, writer = topic_factory(), TopicWriter(kafka)
     writer.write(short, None, [b"v"] * 10, partitions=[0] * 10)
     writer.flush()
@@ -143,9 +103,5 @@ def test_both_paths_raise_the_same_errors(
         ("nowhere", {"topic.metadata.propagation.max.ms": "500"}, 0, TopicMissing),
         (short, {"no.such.property": "1"}, 6, ConfigError),
     ]:
-        native, python = on_both_paths(
-            monkeypatch, native_library, topic, {**kafka, **properties}, start, start + 1, 10
-        )
-
-        assert native == python
-        assert native[0] is kind
+        with pytest.raises(kind):
+            list(RangeReader(topic, {**kafka, **properties}, timeout_s=20).read(0, start, start + 1, 10))

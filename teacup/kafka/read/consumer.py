@@ -1,11 +1,10 @@
-"""Records of a consumer, made into Arrow columns in C: no Python object for a record.
+"""A consumer of our own, on the librdkafka that confluent-kafka has loaded.
 
-The consumer is our own, on the librdkafka that confluent-kafka has loaded. One of confluent-kafka's must not be polled
-from C: its callbacks, such as that for a missing topic, expect to be within a call of confluent-kafka, and abort the
-process otherwise.
+One of confluent-kafka's must not be polled from C: its callbacks, such as that for a missing topic, expect to be within
+a call of confluent-kafka, and abort the process otherwise.
 
-librdkafka calls nothing back from its own threads: errors and log lines wait in the consumer's queue (`log.queue`), and
-are handed over on the thread that takes records. The callbacks live as long as the consumer.
+librdkafka calls nothing back from its own threads: errors, log lines and requests for a token wait in the consumer's
+queue (`log.queue`), and are handed over on the thread that takes records. The callbacks live as long as the consumer.
 """
 
 from __future__ import annotations
@@ -18,15 +17,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
+from teacup.base.now import wall_ms
 from teacup.kafka import client
-from teacup.kafka.errors import TopicMissing
 from teacup.kafka.native.library import INT, INT64, POINTER, TEXT
 from teacup.kafka.native.rdkafka import Functions
-from teacup.kafka.read.fetch import AT_ONCE, SCHEMA, TUNING, WAIT_MS, PartitionFetch, Taken
-from teacup.kafka.rotation import follow, rotates
+from teacup.kafka.rotation import TOKEN, follow, rotates, token_now
 
 _CONSUMER_KIND = 1  # RD_KAFKA_CONSUMER
 _REASON_BYTES = 512
@@ -50,6 +47,7 @@ class _Metadata(ctypes.Structure):
 
 
 _ErrorCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, POINTER)
+_TokenCallback = ctypes.CFUNCTYPE(None, POINTER, TEXT, POINTER)
 _LogCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, TEXT)
 
 
@@ -73,10 +71,13 @@ class OwnConsumer:
         self._callbacks = (
             _ErrorCallback(lambda _handle, code, reason, _: on_error(KafkaError(code, _text(reason)))),
             _LogCallback(self._log),
+            _TokenCallback(lambda handle, _config, _: self._set_token(handle)),
         )
+        self._token = kafka.get(TOKEN)
         reason = ctypes.create_string_buffer(_REASON_BYTES)
         conf = self._kafka.rd_kafka_conf_new()
         properties = {**client.consumer_properties(kafka, tuning), "log.queue": True}
+        properties.pop(TOKEN, None)
         for name, value in properties.items():
             written = str(value).lower() if isinstance(value, bool) else str(value)
             if self._kafka.rd_kafka_conf_set(conf, name.encode(), written.encode(), reason, _REASON_BYTES):
@@ -84,6 +85,8 @@ class OwnConsumer:
                 raise client.refused(kafka, _text(reason.value))
         self._kafka.rd_kafka_conf_set_error_cb(conf, self._callbacks[0])
         self._kafka.rd_kafka_conf_set_log_cb(conf, self._callbacks[1])
+        if self._token is not None:
+            self._kafka.rd_kafka_conf_set_oauthbearer_token_refresh_cb(conf, self._callbacks[2])
         self.handle = self._kafka.rd_kafka_new(_CONSUMER_KIND, conf, reason, _REASON_BYTES)
         if not self.handle:
             self._kafka.rd_kafka_conf_destroy(conf)
@@ -92,6 +95,8 @@ class OwnConsumer:
         self._kafka.rd_kafka_poll_set_consumer(self.handle)
         self._kafka.rd_kafka_set_log_queue(self.handle, None)
         self.queue = self._kafka.rd_kafka_queue_get_consumer(self.handle)
+        if self._token is not None:
+            self._set_token(self.handle)  # nobody takes records yet, and so nothing is handed over
         if rotates(kafka):
             follow(self, kafka, properties)
 
@@ -103,6 +108,21 @@ class OwnConsumer:
                 if error:
                     self._kafka.rd_kafka_error_destroy(error)
                     raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+    def _set_token(self, handle: int) -> None:
+        """Gives librdkafka the token that the file has now; it asks again before that expires."""
+        assert self._token is not None
+        reason = ctypes.create_string_buffer(_REASON_BYTES)
+        try:
+            token, until_s = token_now(self._token, wall_ms() / 1000)
+            code = self._kafka.rd_kafka_oauthbearer_set_token(
+                handle, token.encode(), int(1000 * until_s), b"", None, 0, reason, _REASON_BYTES
+            )
+            why = _text(reason.value) if code else ""
+        except ValueError as error:  # it is being replaced, or has expired
+            why = str(error)
+        if why:
+            self._kafka.rd_kafka_oauthbearer_set_token_failure(handle, why.encode())
 
     def learn(self, topic: str, timeout_s: float) -> KafkaError | None:
         """Fetches the topic's leaders, as `client.learn`."""
@@ -171,107 +191,3 @@ def _check(code: int) -> None:
 
 def _text(from_librdkafka: bytes | None) -> str:
     return (from_librdkafka or b"").decode(errors="replace")
-
-
-_MORE, _BEYOND, _LIMIT, _EVENT, _MEMORY = range(5)
-"""Why a call stopped: `tc_stopped` in fetch.c."""
-
-
-class _Taken(ctypes.Structure):
-    """`tc_taken` in fetch.c."""
-
-    _fields_ = (
-        ("rows", ctypes.c_int64),
-        ("size", ctypes.c_int64),
-        ("last", ctypes.c_int64),
-        ("offset", ctypes.c_int64),
-        ("text", ctypes.c_char_p),
-        ("error", ctypes.c_int32),
-        ("stopped", ctypes.c_int32),
-    )
-
-
-class _ArrowArray(ctypes.Structure):
-    """`struct ArrowArray` of Arrow's C data interface; only its size matters here."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("length", "null_count", "offset", "n_buffers", "n_children")),
-        *((name, ctypes.c_void_p) for name in ("buffers", "children", "dictionary", "release", "private_data")),
-    )
-
-
-class RecordFetch(PartitionFetch):
-    """Fetches by a consumer of our own."""
-
-    def __init__(self, functions: Functions, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
-        super().__init__(topic)
-        self._teacup = functions.teacup
-        self._fetch: int | None = None
-        self._taken = _Taken()
-        self._before = Taken(0, 0, -1)
-        self._consumer = OwnConsumer(functions, kafka, TUNING, self._on_error)
-        if (refused := self._consumer.learn(topic, timeout_s)) is not None:
-            self._consumer.close()
-            raise client.translate(refused, "read", topic)
-        self._fetch = self._teacup.tc_fetch_new(self._consumer.queue)
-        if self._fetch is None:
-            self._consumer.close()
-            raise self._no_memory()
-
-    def _assign(self, partition: int, start: int) -> None:
-        self._teacup.tc_fetch_clear(self._fetch)
-        self._before = Taken(0, 0, -1)
-        self._consumer.assign(self.topic, partition, start)
-
-    def rest(self) -> None:
-        self._consumer.unassign()
-
-    def take(self, position: int, end: int, rows: int, size: int) -> Taken:
-        before, taken = self._before, self._taken
-        wanted = min(end - position, AT_ONCE, rows)
-        self._teacup.tc_fetch_take(
-            self._fetch, end, before.rows + rows, before.size + size, wanted, WAIT_MS, ctypes.byref(taken)
-        )
-        if self.trouble is not None and client.is_missing(self.trouble):
-            raise TopicMissing(self.topic, self.partition)
-        if taken.last >= 0:
-            position = taken.last + 1
-        if taken.stopped == _EVENT:
-            self._judge(KafkaError(taken.error, (taken.text or b"").decode(errors="replace")), taken.offset, position)
-        elif taken.stopped == _MEMORY:
-            raise self._no_memory()
-        if taken.stopped == _BEYOND or (taken.stopped in (_MORE, _EVENT) and self._passed >= end):
-            position = end
-        self._before = Taken(taken.rows, taken.size, position)
-        return Taken(taken.rows - before.rows, taken.size - before.size, position)
-
-    def batch(self) -> pa.RecordBatch:
-        columns = (_ArrowArray * len(SCHEMA))()
-        if self._teacup.tc_fetch_columns(self._fetch, self.partition, columns):
-            raise self._no_memory()
-        self._before = Taken(0, 0, -1)
-        return imported(columns)
-
-    def ends(self) -> tuple[int, int]:
-        return self._consumer.ends(self.topic, self.partition, client.REQUEST_TIMEOUT_S)
-
-    def close(self) -> None:
-        if self._fetch is not None:
-            self._teacup.tc_fetch_free(self._fetch)
-            self._fetch = None
-            self._consumer.close()
-
-    def __del__(self) -> None:
-        consumer = getattr(self, "_consumer", None)  # none if the properties were refused
-        if consumer is not None and consumer.mine:
-            self.close()
-
-    def _no_memory(self) -> MemoryError:
-        return MemoryError(f"no memory for the records of {self.topic}-{self.partition}")
-
-
-def imported(columns: ctypes.Array[_ArrowArray]) -> pa.RecordBatch:
-    """Returns a batch of the exported columns, which own their memory from now on: each is freed with its last user."""
-    first, size = ctypes.addressof(columns), ctypes.sizeof(_ArrowArray)
-    arrays = [pa.Array._import_from_c(first + at * size, field.type) for at, field in enumerate(SCHEMA)]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
