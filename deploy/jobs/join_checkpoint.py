@@ -38,6 +38,7 @@ from deploy.errors import (
 )
 from deploy.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
+from deploy.output.deliveries import output_bucket
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import SpecChanged
@@ -335,7 +336,7 @@ def buckets_of(job: JoinJob, before: int = 0) -> list[OutputBucket]:
     else:
         with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
             count = left.partition_count()  # one bucket per partition of left; their number never falls
-    return [OutputBucket(job.spec.name, number, job.output.topic) for number in range(count)]
+    return [output_bucket(job.spec, job.output, number) for number in range(count)]
 
 
 def take_output(

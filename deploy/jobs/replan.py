@@ -23,6 +23,7 @@ from dedup.topic.source import Ranges, check_log
 from deploy.errors import CheckpointDriverMissing
 from deploy.job import DedupJob, FeederJob, JoinJob
 from deploy.jobs.join_checkpoint import DEDUP, FEEDER, Checkpoint
+from deploy.output.deliveries import output_bucket
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.feed.spec import Fed
@@ -118,7 +119,7 @@ def _is_whole(job: JoinJob, planned: BatchPlan) -> bool:
 
 def _nothing_is_in(job: JoinJob, planned: BatchPlan) -> bool:
     parts = [part for ticket in Ticket.all_of(planned) for part in ticket.divided()]
-    buckets = [OutputBucket(job.spec.name, part.number_of_part, job.output.topic) for part in parts]
+    buckets = [output_bucket(job.spec, job.output, part.number_of_part) for part in parts]
     kafka = job.written_with
     return nothing_is_in(kafka, dict.fromkeys(buckets, planned.number), planned.generation)
 

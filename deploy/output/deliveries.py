@@ -137,8 +137,8 @@ def open_writing(
     if output.exactly_once:
         batch = Batch(begin.generation, begin.number, begin.digest, begin.first, term)
         in_parts = join_kind_of(spec).repeats_in_order(spec)
-        delivery = ExactlyOnce(kafka, output_bucket(spec, output, begin), batch, in_parts=in_parts)
-        later = (OutputBucket(spec.name, bucket, output.topic) for bucket in begin.ahead)
+        delivery = ExactlyOnce(kafka, output_bucket(spec, output, begin.bucket), batch, in_parts=in_parts)
+        later = (output_bucket(spec, output, bucket) for bucket in begin.ahead)
         producers_of_process.open_ahead(kafka, later, in_parts, batch.before)
         return Writing(delivery)
     plain = AtLeastOnce(kafka)
@@ -147,9 +147,10 @@ def open_writing(
     return DeduplicatedWriting(plain, deduplication, current_attempt(), begin.left_since_ms, batch_tag(spec, begin))
 
 
-def output_bucket(spec: JoinSpec, output: Output, begin: Begin) -> OutputBucket:
-    """Returns the bucket of a ticket, as its producer knows it."""
-    return OutputBucket(spec.name, begin.bucket, output.topic)
+def output_bucket(spec: JoinSpec, output: Output, number: int) -> OutputBucket:
+    """Returns a bucket as its producer knows it."""
+    topic, *others = _topics(output)
+    return OutputBucket(spec.name, number, topic, tuple(others))
 
 
 def batch_tag(spec: JoinSpec, begin: Begin) -> BatchTag:

@@ -105,7 +105,7 @@ class BucketSink:
         self, spec: JoinSpec, output: Output, begin: Begin, writing: Writing, kept: KeptRows | None = None
     ) -> None:
         self._spec, self._output, self._writing, self._kept = spec, output, writing, kept
-        self._accounts = Accounts(str(output_bucket(spec, output, begin)))
+        self._accounts = Accounts(str(output_bucket(spec, output, begin.bucket)))
         self._reached = ""
         self._found: WrittenSoFar | None = None  # before this attempt wrote anything
         limits, tag = output_limits(spec, output), batch_tag(spec, begin)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -69,6 +69,8 @@ _left_alone: list[TopicWriter] = []
 class OutputBucket:
     """A job's bucket whose rows are delivered, with the topic that its receipt is about.
 
+    others   the other topics that its transactions may write to. One that cannot be ended may lack replicas there
+
     Its transactional id, which is also the name of its receipt's group, contains neither generation nor batch: it must
     fence attempts of all earlier ones.
     """
@@ -76,6 +78,7 @@ class OutputBucket:
     job: str
     number: int
     topic: str
+    others: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def transactional_id(self) -> str:
@@ -218,7 +221,7 @@ class FencedProducer:
 
     def _check_replicas(self) -> None:
         """Raises `NotEnoughReplicas` if a topic that is written, or one of the coordinators', has too few."""
-        if (why := self.writer.why_not_taken(self._bucket.topic)) is not None:
+        if (why := self.writer.why_not_taken(self._bucket.topic, *self._bucket.others)) is not None:
             raise why
 
     def _check_topic(self, topic: str) -> None:

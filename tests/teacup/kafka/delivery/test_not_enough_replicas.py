@@ -14,12 +14,12 @@ from confluent_kafka.admin import (
 )
 
 from teacup.kafka.delivery import fencing
-from teacup.kafka.delivery.delivery import AtLeastOnce
+from teacup.kafka.delivery.delivery import AtLeastOnce, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.errors import NotEnoughReplicas
 from teacup.kafka.log.replicas import MINIMUM, TRANSACTIONS
 from tests.support.cluster import Cluster
-from tests.teacup.kafka.delivery.attempts import attempt, committed
+from tests.teacup.kafka.delivery.attempts import BATCH, attempt, committed
 
 pytestmark = pytest.mark.slow
 
@@ -84,3 +84,38 @@ def test_a_write_that_too_few_replicas_can_take_says_so(
     assert attempt(kafka, bucket, 2, SECOND, keyed=True) == len(SECOND)
     assert attempt(kafka, other, 1, OTHER, keyed=True) == len(OTHER)
     assert sorted(committed(kafka, TOPIC)) == sorted([*FIRST, *SECOND, *OTHER])
+
+
+def test_a_retry_names_the_side_topic_that_lacks_replicas(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A retry has written nothing yet, and is only told of the earlier transaction, which cannot be ended."""
+    monkeypatch.setattr(fencing, "INIT_TIMEOUT_S", 5.0)
+    kafka, bucket = {**cluster.kafka, "transaction.timeout.ms": "6000"}, OutputBucket("job", 0, TOPIC, ("dead", "late"))
+    new = NewTopic("dead", 1, 2, config={MINIMUM: "2"})
+    admin = AdminClient(cluster.kafka)
+    admin.create_topics([new], operation_timeout=30)["dead"].result(60)
+    set_minimum(cluster, TOPIC, 1)
+
+    def dead_letters() -> int:
+        delivery = ExactlyOnce(kafka, bucket, BATCH)
+        try:
+            assert not delivery.written_so_far().done
+            delivery.write("dead", None, FIRST, None, [0] * len(FIRST))
+            delivery.commit(len(FIRST), {"dead": len(FIRST)}, done=True)
+            return len(FIRST)
+        except BaseException:
+            delivery.abandon()
+            raise
+
+    cluster.brokers[1].kill()
+    cluster.await_in_sync("dead", 1)
+    for _ in range(2):
+        with pytest.raises(NotEnoughReplicas) as raised:
+            dead_letters()
+        found = raised.value
+        assert (found.topic, found.in_sync, found.placed, found.minimum) == ("dead", 1, 2, 2)
+
+    monkeypatch.undo()
+    cluster.brokers[1].start()
+    cluster.await_in_sync("dead", 2)
+    assert dead_letters() == len(FIRST)
+    assert sorted(committed(kafka, "dead")) == sorted(FIRST)
