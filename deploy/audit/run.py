@@ -72,8 +72,9 @@ def audit(
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
     began_s, now_ms = time.monotonic(), wall_ms()
-    job, further = last_written(job)
-    course, handover, direct, generation = _course(job, further)
+    last = last_written(job)
+    job = last.job
+    course, handover, direct, generation = _course(job, last.further)
     earlier = earlier_than(job.spec, handover)
     found = plan(job, course, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
@@ -81,7 +82,8 @@ def audit(
         origins = origins_of(job.spec.name, generation, handover)
         origin = BatchTag.of(job.spec.name, generation, 0).origin if earlier.rewound else None
         again = [*earlier.again(job.spec.name, generation)]
-        tables = Tables(job, course, Writers(origins, origin, again), inside, now_ms, sample, tell)
+        later = {BatchTag.of(job.spec.name, one, 0).origin for one in last.later}
+        tables = Tables(job, course, Writers(origins, origin, again, later), inside, now_ms, sample, tell)
         tables.read(found)
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
@@ -106,7 +108,7 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, course, found, earlier, verdicts, left_out, tables.of_others, rewritten)],
+        notes=[*_notes(job, course, found, earlier, verdicts, left_out, tables, rewritten)],
     )
 
 
@@ -280,7 +282,7 @@ def _notes(
     earlier: Earlier,
     verdicts: Judgement,
     left_out: int,
-    of_others: int,
+    tables: Tables,
     rewritten: int,
 ) -> Iterator[str]:
     spec = job.spec
@@ -298,8 +300,13 @@ def _notes(
             )
         else:
             yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
-    if of_others:
-        yield f"{of_others:,} rows and copies say that another job wrote them: they were left out"
+    if tables.of_others:
+        yield f"{tables.of_others:,} rows and copies say that another job wrote them: they were left out"
+    if tables.of_later:
+        yield (
+            f"{tables.of_later:,} rows and copies are of the first batch since `teacup rewind`, which was not "
+            "completed: they were left out, and the next start completes it"
+        )
     if verdicts.unread:
         yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
     if verdicts.elsewhere:

@@ -29,7 +29,7 @@ from deploy.audit.judging.terms import SIDE_TOPICS
 from deploy.audit.records import Rewriting, SideTable, copies_of, rows_of, spot_of
 from deploy.audit.shown_late import ShownLate
 from deploy.job import JoinJob
-from deploy.output.ours import copies_of_others, rows_of_others
+from deploy.output.ours import copies_of_others, rows_by, rows_of_others
 from joins.lookup.spec import LookupSpec
 from joins.plan.log_checks import is_compacted
 from joins.read.deserialize import SideReader
@@ -159,11 +159,13 @@ class Writers:
     origins   of this checkpoint, and of those before it
     origin    of this one, if the others' rows are to be told from its own; None: they are not
     again     the rewinds that had rows written again
+    later     of generations since that have completed no batch
     """
 
     origins: Collection[str]
     origin: str | None = None
     again: Sequence[Rewriting] = ()
+    later: Collection[str] = ()
 
 
 class Tables:
@@ -171,6 +173,7 @@ class Tables:
 
     writers     whose rows there are
     of_others   how many rows and copies were left out: another job's
+    of_later    likewise: of generations that have completed no batch
     tell        is called as it goes
     """
 
@@ -185,7 +188,7 @@ class Tables:
         tell: Tell | None = None,
     ) -> None:
         self._job, self._course, self._folder, self._now_ms = job, course, folder, now_ms
-        self._writers, self.of_others = writers, 0
+        self._writers, self.of_others, self.of_later = writers, 0, 0
         self._sample, self._tell = sample, tell or (lambda *_: None)
         self._lock, self._done, self._all = threading.Lock(), 0, 0
         self._files = 0
@@ -288,13 +291,17 @@ class Tables:
 
         def tables() -> Iterator[pa.Table]:
             for batch in open_reader(topic, kafka).read(partition, *span):
-                others = of_others(batch)
-                ours = batch if others is None else batch.filter(pc.invert(others))
+                completed = batch
+                if self._writers.later:
+                    completed = batch.filter(pc.invert(rows_by(batch, self._writers.later)))
+                others = of_others(completed)
+                ours = completed if others is None else completed.filter(pc.invert(others))
                 if ours.num_rows:
                     yield make(ours)
                 self._progress(topic, batch.num_rows)
                 with self._lock:
-                    self.of_others += batch.num_rows - ours.num_rows
+                    self.of_later += batch.num_rows - completed.num_rows
+                    self.of_others += completed.num_rows - ours.num_rows
 
         self._save(table, tables())
 

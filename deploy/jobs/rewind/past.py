@@ -91,21 +91,38 @@ def past_of(job: JoinJob, number: int) -> Past:
     )
 
 
-def last_written(job: JoinJob) -> tuple[JoinJob, Mapping[int, int]]:
-    """Returns the job with the folder whose batches were the last to write, and up to where left is written if further.
+@dataclass(frozen=True, slots=True)
+class LastWritten:
+    """Where a job's last completed batch is.
 
-    A folder that a rewind or an undo has made has no batch until the next start. After a rewind nothing has happened
-    yet; an undo says where left goes on, which may be where an earlier folder had got.
+    job      with the folder that has it
+    further  up to where left is written, if that is further
+    later    generations since that have planned a batch, and completed none
+    """
+
+    job: JoinJob
+    further: Mapping[int, int]
+    later: tuple[str, ...]
+
+
+def last_written(job: JoinJob) -> LastWritten:
+    """Finds the folder that has the last completed batch.
+
+    One that a rewind or an undo has made has none until the first batch after the next start. After a rewind nothing
+    has happened yet; an undo says where left goes on, which may be where an earlier folder had got.
 
     Raises `CheckpointUnreadable`, `SpecChanged`.
     """
     here, further = current(job), None
+    later: list[str] = []
     while True:
         checkpoint = Checkpoint(here.checkpoint)
-        note = None if checkpoint.newest_end() else checkpoint.moved()
+        note = None if checkpoint.committed_end() else checkpoint.moved()
         rewound = None if note is None else note.rewound
         if note is None or rewound is None:
-            return here, further or {}
+            return LastWritten(here, further or {}, tuple(later))
+        if (planned := checkpoint.newest()) is not None:
+            later.append(planned.generation)
         if rewound.to_ms is not None and rewound.before is not None:
             here = at(job, rewound.before)
         else:

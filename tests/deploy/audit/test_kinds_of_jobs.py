@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +151,13 @@ def test_what_was_written_is_audited_between_a_rewind_or_its_undo_and_the_next_s
 
     part = replace(load_job(Path(file)), until={0: 20, 1: 15})
     assert here.run_job(part).code == ExitCode.DONE
+    rewound = Path(folder(content["checkpoint"], 1))
+    shutil.copytree(rewound / "commits", tmp_path / "commits")
+    forget_last_commit(rewound)  # as if it had been killed in its first batch
+    assert not [*(rewound / "commits").glob("[0-9]*")]
+    assert clean(audited(content)).checked == 60
+    shutil.copytree(tmp_path / "commits", rewound / "commits", dirs_exist_ok=True)
+
     rewind("--undo")
     assert Checkpoint(folder(content["checkpoint"], 2)).moved().left == {0: 30, 1: 30}
     rows = records(kafka, content["output"]["topic"])
