@@ -100,6 +100,7 @@ class StoppedRun:
             process = self._start()
             for member in self._members:
                 member.written()
+            self._until(self._catches, "handlers")  # all may have been written before
             self._signal(process, "TERM")
             self._check_end(process, ExitCode.DONE)
             for member in self._members:
@@ -124,7 +125,7 @@ class StoppedRun:
         for member in self._members:
             member.job.feed()
         with self._reached(stop) as process:
-            caught = catches(process.process.pid, signal.SIGTERM)
+            caught = self._catches()
             self._signal(process, stop.signal)
             if stop.signal == "HUP" and caught:
                 time.sleep(STOPS_AFTER_S)
@@ -159,9 +160,9 @@ class StoppedRun:
         later_s = moment(self.seed, len(self.done), 0.3)
         phases: dict[str, Callable[[], Any]] = {
             "began": lambda: None,
-            "imports": lambda: self._until(lambda: catches(self._pid, signal.SIGTERM), "handlers"),
+            "imports": lambda: self._until(self._catches, "handlers"),
             "jvm": lambda: self._until(lambda: self._some(JVM), "the JVM"),
-            "connected": lambda: self._until(self._is_connected, "a connection"),
+            "connected": lambda: self._until(lambda: self._is_connected() or self._planner(), "a connection"),
             "planner": lambda: self._until(self._planner, "the planner"),
             "planning": self._pause_at_the_planner,
             "running": self._to_a_point,
@@ -264,13 +265,16 @@ class StoppedRun:
                     found.append(pid)
         return found
 
+    def _catches(self) -> bool:
+        return catches(self._pid, signal.SIGTERM)
+
     def _planner(self) -> bool:
         """Whether there is one; where planners are forked, they are children of their server."""
         servers = self._some(FORKED_PLANNER)
         return bool(self._some(PLANNER)) or len(servers) > 1
 
     def _is_connected(self) -> bool:
-        """Whether the job itself is connected to the broker."""
+        """Whether the job itself is connected to the broker: once its planner is there, it may be no longer."""
         port = int(self.broker.bootstrap.rpartition(":")[2])
         connections = psutil.Process(self._pid).net_connections()
         return any(found.raddr and found.raddr.port == port for found in connections)
