@@ -16,13 +16,14 @@ over: a batch that was planned again has other files."""
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the output, as a reader of committed records sees it."""
+    """A row of the output, as a reader of committed records sees it; origin: of the generation that has written it."""
 
     partition: int
     offset: int
     left: str
     right: str | None
     late: bool = False
+    origin: str = ""
 
 
 def rows_of(seen: Iterable[Seen]) -> list[Row]:
@@ -34,9 +35,15 @@ def rows_of(seen: Iterable[Seen]) -> list[Row]:
             record.headers["teacup.left"],
             record.headers.get("teacup.right"),
             "teacup.late" in record.headers,
+            origin_of(record),
         )
         for record in seen
     ]
+
+
+def origin_of(record: Seen) -> str:
+    """Which generation of a job has written it."""
+    return record.headers.get("teacup.batch", "").partition(":")[0]
 
 
 def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], int]) -> str | None:
@@ -51,11 +58,11 @@ def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], in
 
 
 def wrong_order(rows: Iterable[Row]) -> str | None:
-    """A left record that was written after a later one of its partition, in the same partition of the output."""
-    newest: dict[tuple[int, str], int] = {}
+    """A left record that a generation wrote after a later one of its partition, in the same partition of the output."""
+    newest: dict[tuple[int, str, str], int] = {}
     for row in sorted(rows, key=lambda row: (row.partition, row.offset)):
         partition, _, offset = row.left.partition(":")
-        at = (row.partition, partition)
+        at = (row.partition, partition, row.origin)
         if int(offset) <= newest.get(at, -1):
             return f"left {row.left} came out after offset {newest[at]}, in partition {row.partition}"
         newest[at] = int(offset)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,13 +92,25 @@ class _Join(_Alone):
         side = {role: [record.headers["teacup.left"] for record in reader.of(self.topics[role])] for role in SIDES[:3]}
         yield checks.other_copies("unmatched", [row.left for row in rows if row.right is None], side["unmatched"])
         yield checks.other_copies("late", [row.left for row in rows if row.late], side["late"])
-        yield checks.other_copies("dead letters", self.traffic.dead, side["dead"])
+        yield checks.other_copies("dead letters", self._times(self.traffic.dead), side["dead"])
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        rows, late = checks.rows_of(reader.of(self.topics["out"])), self.traffic.late
-        yield checks.wrong_rows((row for row in rows if row.left not in late), self.traffic.expected())
-        yield checks.other_copies("late records", late, [row.left for row in rows if row.left in late])
+        rows = checks.rows_of(reader.of(self.topics["out"]))
+        yield from self._wrong_rows(rows)
         yield checks.wrong_order(rows)
+
+    def _wrong_rows(self, rows: Sequence[checks.Row]) -> Iterator[str | None]:
+        late = self.traffic.late
+        expected = {pair: count * self.times(pair[0]) for pair, count in self.traffic.expected().items()}
+        yield checks.wrong_rows((row for row in rows if row.left not in late), expected)
+        yield checks.other_copies("late records", self._times(late), [row.left for row in rows if row.left in late])
+
+    def times(self, left: str) -> int:
+        """How often a left record is to be written."""
+        return 1
+
+    def _times(self, lefts: Iterable[str]) -> Iterator[str]:
+        return chain.from_iterable(repeat(left, self.times(left)) for left in lefts)
 
     def environment(self) -> Mapping[str, str]:
         return {}
@@ -160,9 +173,7 @@ class ShuffledJob(WindowJob):
         return {**document, "join": {**document["join"], "path": "shuffled", "buckets": self.buckets}}
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        rows, late = checks.rows_of(reader.of(self.topics["out"])), self.traffic.late
-        yield checks.wrong_rows((row for row in rows if row.left not in late), self.traffic.expected())
-        yield checks.other_copies("late records", late, [row.left for row in rows if row.left in late])
+        yield from self._wrong_rows(checks.rows_of(reader.of(self.topics["out"])))
         yield from self._wrong_unjoined(reader)
         yield self._too_many_files(self.buckets)
 

@@ -9,6 +9,7 @@ from deploy.dev.lookup_parts import FEEDER, LOOKUP
 from tests.crash.compacted import COMPACTED, CompactedJob
 from tests.crash.framed import FramedJob
 from tests.crash.jobs import DedupJob, Job, LookupWorld, ShuffledJob, WindowJob
+from tests.crash.rewound_job import REWOUND
 from tests.crash.stalled import StalledJob
 
 
@@ -28,6 +29,7 @@ _ALONE = {
     "compacted-join": CompactedJob,
     "stalled-join": StalledJob,
     "dedup": DedupJob,
+    **REWOUND,
 }
 ROLES = {kind: job.roles for kind, job in {**_ALONE, "lookup-join": LookupWorld, "feeder": LookupWorld}.items()}
 

@@ -23,6 +23,8 @@ from rich.progress import track
 
 from deploy.dev.broker.broker import Broker
 from teacup.kafka.delivery.failpoints import FAILPOINTS
+from tests.crash.rewound import RewoundRun
+from tests.crash.rewound_job import REWOUND
 from tests.crash.run import Run
 from tests.crash.scenarios import JOBS, KINDS, STANDBY_TARGETS, Scenario, drawn, every, every_with_standby
 from tests.crash.standbys import StandbyRun
@@ -112,7 +114,7 @@ def _run(seed: int, job: str, master: str, scenarios: Sequence[Any]) -> list[str
         elif first.place:
             run = StandbyRun(broker, where, seed, master, job, place=first.place)
         else:
-            run = Run(broker, where, seed, master, job)
+            run = (RewoundRun if job in REWOUND else Run)(broker, where, seed, master, job)
         for scenario in scenarios:
             run.run(scenario)
         run.finish()

@@ -9,6 +9,8 @@ import pytest
 
 from deploy.dev.broker.broker import Broker
 from tests.crash import stops
+from tests.crash.rewound import RewoundRun
+from tests.crash.rewound_job import REWOUND
 from tests.crash.run import Run, Violation, receipts_ignored
 from tests.crash.scenarios import KILLS, SHORT, SHORT_OF_OTHERS, SHORT_ON_A_CLUSTER, Scenario, drawn, every
 from tests.crash.stopped import StoppedRun
@@ -48,8 +50,9 @@ def test_an_executor_may_be_killed(own_broker: Broker, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SHORT_OF_OTHERS)
 def test_the_other_jobs_lose_and_duplicate_nothing(own_broker: Broker, tmp_path: Path, kind: str) -> None:
-    """The lookup join and its feeder beside store, Data Delay API and collector; and the deduplication of a topic."""
-    run = Run(own_broker, tmp_path, seed=4, kind=kind)
+    """The lookup join and its feeder beside store, Data Delay API and collector; the deduplication of a topic; joins
+    that are rewound."""
+    run = (RewoundRun if kind in REWOUND else Run)(own_broker, tmp_path, seed=4, kind=kind)
     for scenario in SHORT_OF_OTHERS[kind]:
         run.run(scenario)
     run.finish()

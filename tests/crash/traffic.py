@@ -28,6 +28,8 @@ class Traffic:
 
     live   times are those of the clock; else chunk k lies in second k, and ends with a right record in each partition
            that lets all left ones of the chunk through (`idle: hold`: no clock is in it)
+    chunk  how many left records a chunk has
+    keys   how many there are at a time
 
     In each chunk and partition one left record cannot be read, and goes to the dead letters; another one is late. Both
     lie among good records, whose rows they must not change.
@@ -37,6 +39,8 @@ class Traffic:
     topics: Mapping[str, str]
     numbers: random.Random
     live: bool = False
+    chunk: int = CHUNK
+    keys: int = KEYS
     left: list[Put] = field(default_factory=list)
     right: list[Put] = field(default_factory=list)
     dead: set[str] = field(default_factory=set)
@@ -61,7 +65,7 @@ class Traffic:
 
     def rights_of(self, base: int) -> list[Put]:
         """The right records of a chunk that begins at that time, without the last ones."""
-        return self._some("right", CHUNK - 8, base, 0, 800)
+        return self._some("right", self.chunk - 8, base, 0, 800)
 
     def last_of(self, base: int) -> list[Put]:
         """For each partition the right record that lets all left ones of the chunk through."""
@@ -69,7 +73,7 @@ class Traffic:
 
     def lefts_of(self, base: int) -> list[Put]:
         """The left records of a chunk, with the bad and the late ones."""
-        good = self._some("left", CHUNK, base, 400, 900)
+        good = self._some("left", self.chunk, base, 400, 900)
         puts: list[Put] = []
         for p in range(PARTITIONS):
             mine = [put for put in good if put.partition == p]
@@ -98,7 +102,7 @@ class Traffic:
     def _some(self, side: str, count: int, base: int, low: int, high: int) -> list[Put]:
         puts = []
         for n, at in enumerate(sorted(self.numbers.randrange(low, high) for _ in range(count))):
-            key = self.numbers.randrange(KEYS)
+            key = self.numbers.randrange(self.keys)
             puts.append(Put(key % PARTITIONS, self.key(key), base + at, self.value(side, n)))
         return puts
 
@@ -112,14 +116,15 @@ class Traffic:
             after_ms=0,
             kafka=self.kafka,
         )
-        rows = (
-            (
-                f"{result.left_partition}:{result.left_offset}",
-                result.right and f"{result.right_partition}:{result.right_offset}",
-            )
-            for result in oracle.join(history(spec, self.left, _joinable(self.right)), spec)
-        )
-        return Counter(row for row in rows if row[0] not in self.dead | self.late)
+        rows: Counter[tuple[str, str | None]] = Counter()
+        rights = _by_key(_joinable(self.right))
+        for key, lefts in _by_key(self.left).items():  # no other key's record has a part in it, and it is quadratic
+            found = rights.get(key, {})
+            left, right = _renumbered(lefts), _renumbered(found)
+            for result in oracle.join(history(spec, [*lefts.values()], [*found.values()]), spec):
+                at = left[result.left_partition, result.left_offset]
+                rows[at, result.right and right[result.right]] += 1
+        return Counter({row: count for row, count in rows.items() if row[0] not in self.dead | self.late})
 
     def settled_rights(self) -> set[str]:
         """Positions of right records that can match nothing any more."""
@@ -147,3 +152,19 @@ def by_position(puts: Iterable[Put]) -> dict[str, Put]:
         found[f"{put.partition}:{counts[put.partition]}"] = put
         counts[put.partition] += 1
     return found
+
+
+def _by_key(puts: Iterable[Put]) -> dict[bytes | None, dict[str, Put]]:
+    """By key, each by its position."""
+    found: dict[bytes | None, dict[str, Put]] = {}
+    for position, put in by_position(puts).items():
+        found.setdefault(put.key, {})[position] = put
+    return found
+
+
+def _renumbered(puts: Mapping[str, Put]) -> dict[tuple[int, int], str]:
+    """Where they are in topics that have nothing else -> their positions."""
+    return {
+        (put.partition, int(alone.partition(":")[2])): position
+        for (position, put), alone in zip(puts.items(), by_position(puts.values()), strict=True)
+    }
