@@ -24,13 +24,11 @@ from teacup.spark.stream_reader import pickled
 
 
 class DrivenJoin:
-    """The planner and the stage of a join. windows, copies, sampled: as in `joins.window.stage.join_stage`."""
+    """The planner and the stage of a join. windows, copies: as in `joins.window.stage.join_stage`."""
 
-    def __init__(
-        self, spec: JoinSpec, control: JoinControl, windows: Path, copies: str | None = None, *, sampled: bool = False
-    ) -> None:
+    def __init__(self, spec: JoinSpec, control: JoinControl, windows: Path, copies: str | None = None) -> None:
         kind = join_kind_of(spec)
-        self._stage: Any = kind.stage(spec, windows, copies, sampled=sampled)
+        self._stage: Any = kind.stage(spec, windows, copies)
         self._shuffles = kind.shuffles
         reader: Any = kind.reader(spec, control, pickled(fetch_stage(spec) if kind.shuffles else self._stage))
         self.reader: JoinReader = reader

@@ -82,8 +82,7 @@ class JoinKind:
     inputs           the sides whose topics the join itself reads
     repeats_exactly  a batch that runs again gives the same rows: nothing but the topics decides
     reader           plans the batches, as a Spark source; of spec, control and stage
-    stage            makes the items of each ticket, or of a part of one; of spec, the folder of windows, their copies,
-                     and `sampled`: whether somebody looks at the wait curve
+    stage            makes the items of each ticket, or of a part of one; of spec, the folder of windows, their copies
     shuffles         records go through a shuffle to the task that joins them
     """
 
@@ -108,10 +107,10 @@ def _window_reader(*args: Any) -> StreamReader:
     return TicketReader(*args)
 
 
-def _window_stage(*args: Any, sampled: bool = False) -> Stage[BucketSummary]:
+def _window_stage(*args: Any) -> Stage[BucketSummary]:
     from joins.window.stage import join_stage
 
-    return join_stage(*args, sampled=sampled)
+    return join_stage(*args)
 
 
 def _fetch_reader(*args: Any) -> StreamReader:
@@ -120,10 +119,10 @@ def _fetch_reader(*args: Any) -> StreamReader:
     return FetchReader(*args)
 
 
-def _shuffled_stage(*args: Any, sampled: bool = False) -> Stage[BucketSummary]:
+def _shuffled_stage(*args: Any) -> Stage[BucketSummary]:
     from joins.window.shuffle.source import shuffled_stage
 
-    return shuffled_stage(*args, sampled=sampled)
+    return shuffled_stage(*args)
 
 
 def _lookup_reader(*args: Any) -> StreamReader:
@@ -132,9 +131,7 @@ def _lookup_reader(*args: Any) -> StreamReader:
     return LookupReader(*args)
 
 
-def _lookup_stage(
-    spec: LookupSpec, windows: Path | None, copies: str | None, *, sampled: bool = False
-) -> Stage[BucketSummary]:
+def _lookup_stage(spec: LookupSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
     from joins.lookup.stage import lookup_stage
 
     return lookup_stage(spec, windows)

@@ -10,24 +10,23 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from deploy.job import JoinJob
-from joins.batch.wait_curve import WaitCurve
-from joins.batch.waits import BatchWaits
+from deploy.watch.hour.wait_curve import quantiles
 from joins.driven import DrivenJoin
 from joins.items import End, Rows
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.plan.wait_reasons import for_people
-from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
 
@@ -49,7 +48,7 @@ class Preview:
     reasons   by outcome and reason
     late      how many rows are about late left records
     apart_ms  of matched rows, right's time less left's
-    curve     how long after left's time right became readable, where the brokers say that (`joins.batch.wait_curve`)
+    appended  right's times are those at which the broker appended its records
     examples  rows (`joins.rows.frames.ROW`), by outcome
     ended     why it ended before `LEFTS` left records, for people; empty if it did not
     """
@@ -61,7 +60,7 @@ class Preview:
     reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
     late: int = 0
     apart_ms: list[pl.Series] = field(default_factory=list)
-    curve: WaitCurve | None = None
+    appended: bool = False
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     ended: str = ""
 
@@ -94,7 +93,7 @@ def joined(job: JoinJob, lefts: int = LEFTS, within_s: float = WITHIN_S) -> Prev
     spec = replace(spec, max_records=min(spec.max_records or AT_ONCE, AT_ONCE))
     with tempfile.TemporaryDirectory(prefix="teacup-preview-") as folder:
         control = JoinControl(windows=Path(folder), facts=Path(folder), unreachable_for_s=within_s)
-        with closing(DrivenJoin(spec, control, Path(folder), sampled=True)) as join:
+        with closing(DrivenJoin(spec, control, Path(folder))) as join:
             _join(join, spec, found, lefts, until_s)
     return found
 
@@ -112,26 +111,15 @@ def _join(join: DrivenJoin, spec: JoinSpec, found: Preview, lefts: int, until_s:
             if held is not None and held.left_waits:
                 found.ended = for_people(spec, held.listed_ms, [*held.waits])
             return
-        summaries: list[BucketSummary] = []
         for item in join.carry_out(at, end):
             if isinstance(item, Rows):
                 found.add(item.frame)
             elif isinstance(item, End):
                 found.lefts += item.summary.lefts_read
                 found.read.update(item.summary.read)
-                summaries.append(item.summary)
-        _sample(spec, found, summaries)
+                found.appended |= item.summary.waits is not None and item.summary.waits.appended
         at = end
         found.batches += 1
-
-
-def _sample(spec: JoinSpec, found: Preview, summaries: Sequence[BucketSummary]) -> None:
-    """Adds a batch to the wait curve; a lookup join, which reads no right, has none."""
-    samples = [summary.waits for summary in summaries if summary.waits is not None]
-    if samples:
-        found.curve = found.curve or WaitCurve(spec.before_ms, spec.after_ms)
-        ends = {p: facts.end for summary in summaries for p, facts in summary.facts.right.items()}
-        found.curve.add(BatchWaits(spec.before_ms, spec.after_ms, samples, ends))
 
 
 def shown(job: JoinJob, found: Preview) -> Iterator[str]:
@@ -152,8 +140,10 @@ def shown(job: JoinJob, found: Preview) -> Iterator[str]:
     yield f"  match rate {rate}: {', '.join(results)}; late left records {found.late:,}"
     if said:
         yield f"  beside these rows, of both sides: {', '.join(said.values())}"
-    yield from _apart(spec, found.apart_ms)
-    yield from _waited(found.curve if found.rows["matched"] else None)
+    if len(apart := pl.concat(found.apart_ms)):
+        yield from _apart(spec, apart)
+        if not stored:
+            yield _readable(apart, appended=found.appended)
     for outcome, rows in found.examples.items():
         for row in rows:
             reason = f" ({row['reason']})" if row["reason"] else ""
@@ -166,10 +156,7 @@ def _why(found: Preview, outcome: str) -> str:
     return f" ({', '.join(reasons)})" if reasons else ""
 
 
-def _apart(spec: JoinSpec, parts: Sequence[pl.Series]) -> Iterator[str]:
-    apart = pl.concat(parts) if parts else pl.Series(dtype=pl.Int64)
-    if not len(apart):
-        return
+def _apart(spec: JoinSpec, apart: pl.Series) -> Iterator[str]:
     at = [f"{_signed(int(apart.quantile(share, 'nearest') or 0))} ({share:.0%})" for share in SHARES]
     yield (
         f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows -{written(spec.before_ms)} to "
@@ -177,19 +164,16 @@ def _apart(spec: JoinSpec, parts: Sequence[pl.Series]) -> Iterator[str]:
     )
 
 
-def _waited(curve: WaitCurve | None) -> Iterator[str]:
+def _readable(apart: pl.Series, *, appended: bool) -> str:
     """Says how long after left's time right could be read: of records that came long ago only a broker's time tells."""
-    if curve is None:
-        return
-    lags = curve.drawn()["lag_ms"]
-    if any(ms is not None for ms in lags.values()):
-        shares = [f"{written(ms)} ({100 * float(share):g} %)" for share, ms in lags.items() if ms is not None]
-        yield f"  right readable after left's time, by share of the matched rows: up to {', '.join(shares)}"
-    else:
-        yield (
+    if not appended:
+        return (
             "  how long after left's time right becomes readable, nobody noted: right's times are not the broker's. A "
             "job with `metrics` draws that wait curve while it runs"
         )
+    lags = quantiles(apart.to_numpy(), np.ones(len(apart), np.int64))
+    shares = [f"{written(ms)} ({100 * float(share):g} %)" for share, ms in lags.items() if ms is not None]
+    return f"  right readable after left's time, by share of the matched rows: up to {', '.join(shares)}"
 
 
 def _signed(ms: int) -> str:

@@ -276,8 +276,7 @@ def job_rows(
 ) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
-    watched = job.metrics is not None
-    join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder, sampled=watched)
+    join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked, term, kept)
     if select is None:
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from datadelay.watermark import UNKNOWN
+from datadelay.watermark import UNKNOWN, Idle
 from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, Refused, check_whole
 from deploy.watch import measures
 from deploy.watch.concerns import Concern
+from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import timeliness
 from joins.batch.stragglers import holders, stragglers
-from joins.batch.waits import BatchWaits
 from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
@@ -51,7 +51,7 @@ class BatchReport:
     replayed          rows that receipts named, so that they were not written again
     presumed          right records in the window that count as joined because nobody knows
     before_start      by side, of the first batch: offsets before where the join begins, which no batch reads
-    late_by           by side: late records by how far they were below the watermark (`joins.batch.waits`)
+    late_by           by side: late records by how far they were below the watermark (`joins.read.waits`)
     waits             what the wait curve learns from it; None in a lookup join
     """
 
@@ -260,7 +260,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         before_start=_total(summary.before_start for summary in summaries),
         late_by={side: _total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
     )
-    report.waits = _waits(spec, summaries, report.watermark_ms["left"])
+    report.waits = _waits(spec, summaries, report)
     for side in SIDES:
         report.concerns += timeliness(
             side,
@@ -333,12 +333,16 @@ class NothingMatched:
         yield Concern("matches", self._unmatched, text)
 
 
-def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], left_ms: int | None) -> BatchWaits | None:
+def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], report: BatchReport) -> BatchWaits | None:
+    """Returns what the wait curve learns. With `idle: hold` old times may be replayed, at a speed of their own."""
     samples = [summary.waits for summary in summaries if summary.waits is not None]
     if not samples:
         return None
     right_ends = {p: facts.end for summary in summaries for p, facts in summary.facts.right.items()}
-    return BatchWaits(spec.before_ms, spec.after_ms, samples, right_ends, left_ms)
+    matched, unmatched = (report.joined.get(outcome, 0) for outcome in ("matched", "unmatched"))
+    small = 2 * report.records < spec.records_of_batch(len(summaries)) and not any(of.unread for of in samples)
+    follows = small and spec.idle is Idle.ADVANCE
+    return BatchWaits(spec.before_ms, spec.after_ms, samples, right_ends, matched + unmatched, matched, follows)
 
 
 def _total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:

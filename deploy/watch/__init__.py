@@ -8,7 +8,7 @@
     lines.py      a listener: what a job prints
     backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds
     failed_attempts.py  attempts at tasks that failed while their batch is under way
-    history.py    a listener: the last hour, as JSON
+    hour/         a listener: the last hour, as JSON, with the wait curve
     page/         shows it to people: `/`
     board.py      one port for all jobs of a process: their numbers, whether they live, their pages
     metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`

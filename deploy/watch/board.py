@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from deploy.job import CommonJob, MetricsAt
 from deploy.watch.concerns import Told
-from deploy.watch.history import LastHour
+from deploy.watch.hour.history import LastHour
 from deploy.watch.life.follower import Errors, Follower
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import all_ready

@@ -5,6 +5,4 @@ rules.py       how far right is complete, when a left record may go, what expire
 state.py       the batch plan as data (pure)
 stragglers.py  which partitions hold a topic back, if they are not all alike (pure)
 ticket.py      a bucket's share of a batch plan, as it travels from the driver to the task that carries it out (pure)
-wait_curve.py  what more or less waiting would match (pure)
-waits.py       what tasks sample for that (pure)
 """

@@ -7,4 +7,5 @@ parse.py         which records take part, and which go to the dead-letter topic,
 range_gate.py    one partition's range: which of its records may go, and which facts it leaves (pure)
 side_log.py      the log of a side's topic, as every part that searches it by time opens it
 summary.py       what the join has done with a bucket's batch (pure)
+waits.py         what it contributes to the wait curve (pure)
 """

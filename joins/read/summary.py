@@ -9,9 +9,9 @@ import polars as pl
 
 from joins.batch.facts import BucketFacts
 from joins.batch.ticket import Ticket
-from joins.batch.waits import WaitSample, histogram
 from joins.read.parse import ParsedBatch
 from joins.read.range_gate import lags_of
+from joins.read.waits import WaitSample, histogram
 from joins.rows.frames import I64
 from teacup.kafka.delivery.receipt import digest_of
 
@@ -81,6 +81,7 @@ class BucketSummary:
         """Returns an empty summary of a ticket."""
         summary = cls(ticket.number_of_part, ticket.number, ticket.buckets, ticket.generation)
         summary.ticket, summary.is_part = ticket.digest, ticket.part is not None
+        summary.waits = WaitSample.of(ticket) if ticket.bucket.right else None
         if not ticket.part:
             summary.before_start = dict(ticket.bucket.before_start)
         return summary
@@ -98,11 +99,13 @@ class BucketSummary:
         return f"left up to {named if len(named) <= ENDS_CHARACTERS else digest_of(ends)}"
 
     def count(self, rows: pl.DataFrame) -> None:
-        """Counts rows by outcome."""
+        """Counts rows by outcome, and samples them."""
         for total, column in ((self.rows, rows["outcome"]), (self.reasons, rows["reason"])):
             for value, records in column.value_counts().iter_rows():
                 if value is not None:
                     total[value] = total.get(value, 0) + records
+        if self.waits is not None:
+            self.waits.saw_rows(rows)
 
     def saw(self, taken: ParsedBatch, partition: int, newest: Newest, watermark_ms: int, disorder_ms: int) -> None:
         """Counts the records written in this batch; watermark_ms: of the partition, before it."""
@@ -112,6 +115,9 @@ class BucketSummary:
         if newest_ms is not None:
             newest[side, partition] = newest_ms
         self.read[side] += len(taken.records) + len(taken.dead)
+        if side == "right" and self.waits is not None:
+            self.waits.saw_right(taken.records)
+            self.waits.appended |= taken.appended
         if late := int(taken.late.sum()):
             self.late[side] += late
             by = self.late_by.setdefault(side, {})
@@ -135,4 +141,6 @@ class BucketSummary:
             if partitions:
                 self.watermark_ms[side] = min(of.watermark_ms for of in partitions.values())
                 self.newest_ms[side] = max(of.watermark_ms for of in partitions.values())
+        if self.waits is not None:
+            self.waits.unread -= sum(of.end for of in facts.right.values())
         self.facts = BucketFacts(oldest_ms=facts.oldest_ms) if self.is_part and self.bucket else facts

@@ -9,6 +9,5 @@ restore.py       brings a worker's window to its state before a batch (pure)
 slice_files.py   slices and marks as files, named by what they cover
 slices.py        a slice: an immutable, indexed piece of the window (pure)
 stage.py         what a task does with tickets
-wait_samples.py  what a batch contributes to the wait curve (pure)
 window.py        the window of one bucket (pure)
 """

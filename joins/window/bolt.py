@@ -32,7 +32,6 @@ from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
 from joins.window.restore import Joined, Kept, SliceStore, restore
 from joins.window.slices import Slice, Span
-from joins.window.wait_samples import WaitSampler
 from joins.window.window import JoinedRight, Window
 from teacup.base.stage_times import Clock, StageTimes, no_clock
 from teacup.kafka.headers import EXPIRED, NULL_KEY
@@ -49,7 +48,6 @@ class JoinBolt:
 
     give_back   takes the records that were read and held back, so that the next batch finds them
     clock       for how long each stage takes
-    sampled     batches contribute to the wait curve, because somebody looks at it
     """
 
     def __init__(
@@ -60,10 +58,9 @@ class JoinBolt:
         *,
         give_back: GiveBack | None = None,
         clock: Clock = no_clock,
-        sampled: bool = False,
     ) -> None:
         self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
-        self._clock, self._sampled = clock, sampled
+        self._clock = clock
         self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
 
     def join(
@@ -88,17 +85,14 @@ class JoinBolt:
             _save_slices(kept.window, store)
             store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, read, self._give_back)
-        sampler = WaitSampler(spec, ticket, kept.listed_ms, kept.looked_ms) if self._sampled else None
-        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times, sampler)
+        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times)
         batch.summary.restored = came_from
         batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
         yield from batch.rows()
         with times.within("index"):
             self._save(batch, kept, ticket, store)
         batch.summary.seconds = times.seconds
-        kept.number, kept.listed_ms = ticket.number, ticket.listed_ms
-        if sampler is not None and sampler.looks:
-            kept.looked_ms = ticket.listed_ms
+        kept.number = ticket.number
         kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
         kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
         self._windows[key] = kept
@@ -145,12 +139,10 @@ class BatchJoin:
         reader: BatchReader,
         newest: Newest | None = None,
         times: StageTimes | None = None,
-        sampler: WaitSampler | None = None,
     ) -> None:
         self._bucket, self._window, self._reader = ticket.bucket, window, reader
         self._times = times or StageTimes()
         self._newest = {} if newest is None else newest
-        self._sampler = sampler
         self.summary = BucketSummary.of(ticket)
         self.slice: Slice | None = None
         self.joined: dict[int, I64] = {}
@@ -164,7 +156,6 @@ class BatchJoin:
                 yield rows
         self.facts = self._reader.facts(self._window.oldest_ms)
         self.summary.note(self.facts)
-        self.summary.waits = None if self._sampler is None else self._sampler.done(self.facts.right)
         self.summary.window_records = len(self._window)
         self.summary.window_bytes = self._window.data_bytes
 
@@ -174,15 +165,11 @@ class BatchJoin:
         entering: list[pl.DataFrame] = []
         for p, taken in reader.take_right():
             self.summary.saw(taken, p, self._newest, bucket.right[p].watermark_ms, reader.spec.right.disorder_ms)
-            if self._sampler is not None:
-                self._sampler.saw(taken)
             yield from self._enter(taken, entering)
         if entering:
             covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
             self.slice = Slice.build(pl.concat(entering, rechunk=True), covers, since_ms=bucket.expiry_ms)
             window.add(self.slice)
-            if self._sampler is not None:
-                self._sampler.entered(self.slice)
 
     def _match(self) -> Iterator[pl.DataFrame]:
         """Reads left, which is matched and leaves; then expires what no later left record can match."""
@@ -199,7 +186,6 @@ class BatchJoin:
                     expiry_ms=bucket.expiry_ms,
                     stalled_from_ms=stalled_from_ms,
                     joined=joined,
-                    seen=None if self._sampler is None else self._sampler.picked,
                 )
         self.joined = joined.since(reader.expiry_ms)
         yield from window.expire(reader.expiry_ms)
@@ -212,8 +198,6 @@ class BatchJoin:
             yield from in_chunks(rows_about("right", rows_where(records, taken.late), "late", None, late=True))
         no_key = is_null(records["key"])
         expired = (records["time"].to_numpy() < self._bucket.expiry_ms) & ~no_key
-        if self._sampler is not None and expired.any():
-            self._sampler.came_too_late(records, expired)
         for leaving, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
             if leaving.any():
                 late = taken.late.filter(pl.Series(leaving))

@@ -91,15 +91,12 @@ class SliceStore(Protocol):
 class Kept:
     """A bucket's window in a worker's memory, and how far it is: batch, right and left offsets by partition.
 
-    listed_ms when that batch was planned; looked_ms: the last one whose left records were sampled; None: none yet
     deleted   what the last restore needed for the marks, and retention has deleted
     presumed  how many right records of the window count as joined for that reason
     """
 
     window: Window
     number: int = 0
-    listed_ms: int | None = None
-    looked_ms: int | None = None
     right_end: dict[int, int] = field(default_factory=dict)
     left_end: dict[int, int] = field(default_factory=dict)
     newest: dict[tuple[str, int], int] = field(default_factory=dict)

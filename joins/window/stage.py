@@ -25,14 +25,11 @@ from teacup.base.process import PerProcess
 from teacup.kafka.read.range_reader import open_reader
 
 
-def join_stage(
-    spec: JoinSpec, windows: Path | None = None, copies: str | None = None, *, sampled: bool = False
-) -> Stage[BucketSummary]:
+def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
     """Returns the stage that makes items of tickets.
 
     windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
     copies    the folder or URL, reached by all machines, to which they are copied; None: they are not
-    sampled   summaries have what the wait curve needs (`joins.batch.wait_curve`)
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
@@ -40,7 +37,7 @@ def join_stage(
         _prefetch(spec, read)
         for at, ticket in enumerate(read):
             ahead = read[1:] if at == 0 else ()
-            yield from items_of(spec, windows, copies, ticket, ahead=ahead, sampled=sampled)
+            yield from items_of(spec, windows, copies, ticket, ahead=ahead)
 
     return items
 
@@ -53,7 +50,6 @@ def items_of(
     opened: OpenRange | None = None,
     *,
     ahead: Iterable[Ticket] = (),
-    sampled: bool = False,
 ) -> Iterator[Item[BucketSummary]]:
     """Yields the items of a ticket; `opened` as in `JoinBolt.join`, `ahead` as in `Begin`, rest as in `join_stage`."""
     summaries: list[BucketSummary] = []
@@ -61,14 +57,14 @@ def items_of(
     for side in ("left", "right"):
         expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
     folder, generation = windows or own_folder(), ticket.generation
-    bolt = _bolts.get((spec.name, generation, folder), lambda: _bolt(spec, generation, folder, copies, sampled))
+    bolt = _bolts.get((spec.name, generation, folder), lambda: _bolt(spec, generation, folder, copies))
     with planned_records(spec):
         yield from map(Rows, bolt.join(ticket, summaries.append, opened))
     (summary,) = summaries
     yield End(summary)
 
 
-def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None, sampled: bool) -> JoinBolt:
+def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) -> JoinBolt:
     forget_other_generations(windows, spec.name, generation)
     readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
 
@@ -80,7 +76,7 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None, sa
         return files if copies is None else CheckpointedStore(files, copies)
 
     give_back = readers["left"].give_back
-    return JoinBolt(spec, read, store_of, give_back=give_back, clock=time.perf_counter, sampled=sampled)
+    return JoinBolt(spec, read, store_of, give_back=give_back, clock=time.perf_counter)
 
 
 _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)

@@ -12,7 +12,7 @@ slice has expired.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,10 +44,6 @@ REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
 _REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if reason else "matched" for reason in REASONS])
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
-
-
-SeesPicks = Callable[[pl.DataFrame, Sequence[Slice], Probe, Picks], None]
-"""Takes left records, the slices, the records as they were grouped, and what was picked for them."""
 
 
 @dataclass(eq=False)
@@ -103,7 +99,6 @@ class Window:
         expiry_ms: int,
         stalled_from_ms: int | None = None,
         joined: JoinedRight | None = None,
-        seen: SeesPicks | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Yields rows (`frames.ROW`) for each left record, in left's order; marks the right records that are in them.
 
@@ -112,15 +107,12 @@ class Window:
         late             a flag per left record
         stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
         joined           collects the right records that were picked
-        seen             takes all that was picked
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
         probe = Probe.of(self.spec, left, expiry_ms)
         for picks in pick_probed(self.spec, self.slices, probe, len(left)):
             self._mark(picks, joined)
-            if seen is not None:
-                seen(left, self.slices, probe, picks)
             for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 

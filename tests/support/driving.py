@@ -145,7 +145,7 @@ class Driven(Running):
             facts=self._facts or self.windows,
             copied=self._copies is not None,
         )
-        self._join = DrivenJoin(self.spec, control, self.windows, self._copies, sampled=True)
+        self._join = DrivenJoin(self.spec, control, self.windows, self._copies)
         return self._join.reader
 
 

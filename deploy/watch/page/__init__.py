@@ -10,7 +10,7 @@ jobs.html    the jobs of a process that has several, beside jobs.js, from `/v1/j
 
 from __future__ import annotations
 
-from deploy.watch.history import LastHour
+from deploy.watch.hour.history import LastHour
 from deploy.watch.server import Answer, Asked, Route, Routes
 from teacup.http.page import HEADERS, page_files
 

@@ -90,19 +90,17 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
     return rows
 
 
-def shuffled_stage(
-    spec: JoinSpec, windows: Path | None = None, copies: str | None = None, *, sampled: bool = False
-) -> Stage[BucketSummary]:
+def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
     """Returns the stage that makes items of the parts of a ticket.
 
-    `windows`, `copies` and `sampled` are as in `joins.window.stage.join_stage`.
+    `windows` and `copies` are as in `joins.window.stage.join_stage`.
     """
 
     def items(parts: Iterable[ShuffledPart]) -> Iterator[Item[BucketSummary]]:
         for part in parts:
             if part.ticket is None:
                 raise JoinError("records came through the shuffle without their ticket: this is a defect")
-            yield from items_of(spec, windows, copies, part.ticket, part.opened(spec), sampled=sampled)
+            yield from items_of(spec, windows, copies, part.ticket, part.opened(spec))
 
     return items
 

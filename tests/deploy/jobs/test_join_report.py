@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from datadelay.watermark import UNKNOWN
+from datadelay.watermark import UNKNOWN, Idle
 from dedup.restart.deduplicator import FilterChange, FilterReport, FilterState, Reason
 from deploy.jobs.join_report import NO_ONE, BatchReport, NothingMatched, gather
 from deploy.output.accounts import DeliveredBatch
 from joins import DelayApi, LookupSpec, StorageApi
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
+from joins.read.waits import WaitSample
 from joins.spec import JoinSpec, Side
 
 SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
@@ -221,3 +222,27 @@ def test_one_match_ends_the_watch() -> None:
 def test_other_rows_do_not_count() -> None:
     """Unjoined right records, dead letters."""
     assert not [*NothingMatched(ADS).concerns({"unjoined": 9_000, "dead_letter": 9_000}, {})]
+
+
+@pytest.mark.parametrize(
+    ("spec", "right", "unread", "follows"),
+    [
+        (SPEC, 10, 0, True),
+        (SPEC, 10, 5, False),
+        (replace(SPEC, max_records=1_000), 499, 0, True),
+        (replace(SPEC, max_records=1_000), 500, 0, False),
+        (replace(SPEC, idle=Idle.HOLD), 10, 0, False),
+    ],
+)
+def test_a_join_that_follows_its_topics_reads_small_batches_completely(
+    spec: JoinSpec, right: int, unread: int, follows: bool
+) -> None:
+    """Only then the wait curve learns from them; never with `idle: hold`."""
+    waits = WaitSample(0, unread=unread)
+    both = {"left": 0, "right": 0}
+    summary = BucketSummary(0, 7, 1, watermark_ms=both, read={"left": 0, "right": right}, waits=waits)
+
+    batch = gather(spec, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000)
+
+    assert batch.waits is not None
+    assert batch.waits.follows is follows

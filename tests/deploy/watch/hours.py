@@ -9,14 +9,15 @@ from contextlib import contextmanager
 from deploy.jobs.join_report import BatchReport
 from deploy.watch.board import Shown
 from deploy.watch.concerns import Concern
-from deploy.watch.history import LastHour
+from deploy.watch.hour.history import LastHour
+from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
 from deploy.watch.listener import About, JobListeners
 from deploy.watch.metrics import Metrics
 from deploy.watch.page import page_routes
 from deploy.watch.server import JobServer
-from joins.batch.waits import BatchWaits, WaitSample
+from joins.read.waits import WaitSample
 from tests.support.waiting import wait_until
 
 NOON_MS = 1_788_004_800_000
@@ -103,7 +104,7 @@ class MadeUp:
     def _waited(self, left: int, matched: int) -> BatchWaits:
         """Right records become readable soon after left's time as a rule, some of them much later."""
         rng = self._random
-        sample = WaitSample(self.now_ms - 400, rows=left, matched=matched, follows=True)
+        sample = WaitSample(self.now_ms - 400)
         gone_ms = self.now_ms - 400
         for _ in range(32):
             spare_ms = max(0, min(int(15_000 - rng.expovariate(1 / 1_600)), self.number * 2_000 - 4_000))
@@ -120,7 +121,7 @@ class MadeUp:
         for due in [each for each in getattr(self, "_later", []) if each[0] <= self.now_ms]:
             self._later.remove(due)
             sample.right.append(due[1:])
-        return BatchWaits(900_000, 10_000, [sample], {0: self.number}, gone_ms - 15_200)
+        return BatchWaits(900_000, 10_000, [sample], {0: self.number}, left, matched, follows=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from deploy.jobs.dedup import DedupReport
 from deploy.watch.board import Shown
-from deploy.watch.history import FIGURES, KEPT_MS, STEP_MS, Together
+from deploy.watch.hour.history import FIGURES, KEPT_MS, STEP_MS, Together
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.listener import Listeners
 from teacup.base.errors import ExitCode

@@ -14,7 +14,7 @@ import pytest
 from deploy.watch import measures
 from deploy.watch.board import Shown
 from deploy.watch.concerns import OVER_MS, Concern
-from deploy.watch.history import LastHour
+from deploy.watch.hour.history import LastHour
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import TopicLag, WaitingFor
 from deploy.watch.lines import Lines

@@ -5,12 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.batch.wait_curve import HORIZON_MS, OF_A_KEY, REMEMBERED, WaitCurve
-from joins.batch.waits import BOUNDS_MS, BatchWaits, WaitSample, histogram
+from deploy.watch.hour.wait_curve import HORIZON_MS, OF_A_KEY, REMEMBERED, BatchWaits, WaitCurve
+from joins.read.waits import BOUNDS_MS, HASH_BITS, WaitSample, histogram
+from joins.rows.frames import empty_rows, rows_about
+from joins.spec import Policy
+from joins.window.window import Window
+from teacup.base.times import EARLIEST_MS
+from teacup.kafka.headers import NO_CANDIDATE, NO_TIME
+from tests.support.making import Record, frame, join_spec, rows, slice_of
 
 BEFORE_MS, AFTER_MS = 60_000, 5_000
 START_MS = 1_700_000_000_000
@@ -73,44 +80,42 @@ def stories(draw: st.DrawFn) -> Story:
     return Story(plans_ms, lefts, rights)
 
 
-def hashed(key: int) -> int:
-    """A hash of a key, as polars makes them: 64 bits."""
-    return (key * 0x9E3779B97F4A7C15 + 0x1234567) % 2**64
-
-
 def batches(story: Story) -> list[BatchWaits]:
     """What the tasks would report of each plan, with a policy that takes the first match."""
     found = []
     right_at = {id(right): (0, n) for n, right in enumerate(sorted(story.rights, key=lambda right: right.plan))}
     read = 0
     for plan, listed_ms in enumerate(story.plans_ms):
-        sample = WaitSample(listed_ms, follows=True)
-        rights = [right for right in story.rights if right.plan == plan]
-        read += len(rights)
-        sample.add_right(
-            np.array([hashed(right.key) for right in rights], np.uint64),
-            np.array([right.time_ms for right in rights], np.int64),
-            1_000,
-        )
-        alone = []
-        for left in [left for left in story.lefts if left.plan == plan]:
-            sample.rows += 1
+        sample = WaitSample(listed_ms)
+        sample.right = [(right.key, right.time_ms) for right in story.rights if right.plan == plan]
+        read += len(sample.right)
+        lefts = [left for left in story.lefts if left.plan == plan]
+        for left in lefts:
             if chosen := story.matched(left, listed_ms, AFTER_MS)[:1]:
-                sample.matched += 1
                 sample.pairs.append((left.time_ms, chosen[0].time_ms, *right_at[id(chosen[0])], 1))
             else:
-                alone.append(left)
-        sample.add_missed(
-            np.array([hashed(left.key) for left in alone], np.uint64),
-            np.array([left.time_ms for left in alone], np.int64),
-            1_000,
-        )
-        found.append(BatchWaits(BEFORE_MS, AFTER_MS, [sample], {0: read}))
+                sample.missed.append((left.key, left.time_ms))
+        found.append(batch_of(sample, read, len(lefts), len(sample.pairs)))
     return found
 
 
+def batch_of(sample: WaitSample, read: int, rows: int = 0, matched: int = 0, *, follows: bool = True) -> BatchWaits:
+    """A batch of one bucket, that read right's only partition up to there."""
+    return BatchWaits(BEFORE_MS, AFTER_MS, [sample], {0: read}, rows, matched, follows)
+
+
+def records(keys: list[bytes], time_ms: int) -> pl.DataFrame:
+    """Records of these keys and one time."""
+    return frame((0, n, time_ms, key) for n, key in enumerate(keys))
+
+
+def unmatched(keys: list[bytes], time_ms: int) -> pl.DataFrame:
+    """The rows of left records without a match."""
+    return rows_about("left", records(keys, time_ms), "unmatched", NO_CANDIDATE, late=False)
+
+
 def curve_of(story: Story) -> dict:
-    curve = WaitCurve(BEFORE_MS, AFTER_MS)
+    curve = WaitCurve(BEFORE_MS, AFTER_MS, 3_600_000)
     for batch in batches(story):
         curve.add(batch)
     return curve.drawn()
@@ -150,34 +155,31 @@ def test_more_waiting_matches_what_comes_later(story: Story) -> None:
 
 def test_a_share_of_the_keys_stands_for_all() -> None:
     """Of 60,000 left records, each of a key of its own, whose right ones come 3 s later: the estimate is close."""
-    rng = np.random.default_rng(7)
-    curve, listed_ms, read = WaitCurve(BEFORE_MS, AFTER_MS), START_MS, 0
-    hashes = rng.integers(0, 2**64 - 1, size=60_000, dtype=np.uint64)
-    curve.add(BatchWaits(BEFORE_MS, AFTER_MS, [WaitSample(listed_ms, follows=True)], {0: 0}))
-    for at in range(0, len(hashes), 2_000):
+    curve, listed_ms = WaitCurve(BEFORE_MS, AFTER_MS, 3_600_000), START_MS
+    keys = [b"%d" % n for n in range(60_000)]
+    curve.add(batch_of(WaitSample(listed_ms), 0))
+    for at in range(0, len(keys), 2_000):
         listed_ms += 1_000
-        sample = WaitSample(listed_ms, rows=2_000, follows=True)
-        sample.add_missed(hashes[at : at + 2_000], np.full(2_000, listed_ms - 9_000), 256)
+        sample = WaitSample(listed_ms, bits=3 + at % 3, most=256)
+        sample.saw_rows(unmatched(keys[at : at + 2_000], listed_ms - 9_000))
         if at >= 6_000:
-            sample.add_right(hashes[at - 6_000 : at - 4_000], np.full(2_000, listed_ms - 12_000), 256)
-            read += 2_000
-        curve.add(BatchWaits(BEFORE_MS, AFTER_MS, [sample], {0: read}))
+            sample.saw_right(records(keys[at - 6_000 : at - 4_000], listed_ms - 12_000))
+        curve.add(batch_of(sample, at, 2_000))
 
     more = {ms: gained for ms, gained, _ in curve.drawn()["more"]}
 
     assert more[2_000] == 0
-    assert 0.7 < more[3_000] < 1.1  # those of the last three seconds are not there yet
+    assert 0.8 < more[3_000] < 1.0  # those of the last three seconds are not there yet
 
 
 def test_what_was_read_from_a_backlog_is_left_out() -> None:
     """Until two plans in a row follow the topics: before, records may have been readable for long."""
-    curve = WaitCurve(BEFORE_MS, AFTER_MS)
+    curve = WaitCurve(BEFORE_MS, AFTER_MS, 3_600_000)
 
     def batch(n: int, *, follows: bool, appended: bool = False) -> BatchWaits:
         listed_ms = START_MS + n * 1_000
-        sample = WaitSample(listed_ms, rows=1, matched=1, follows=follows, appended=appended)
-        sample.pairs.append((listed_ms - 7_000, listed_ms - 6_000, 0, n, 1))
-        return BatchWaits(BEFORE_MS, AFTER_MS, [sample], {0: n + 1})
+        sample = WaitSample(listed_ms, appended=appended, pairs=[(listed_ms - 7_000, listed_ms - 6_000, 0, n, 1)])
+        return batch_of(sample, n + 1, rows=1, matched=1, follows=follows)
 
     curve.add(batch(0, follows=False))
     curve.add(batch(1, follows=True))
@@ -194,56 +196,72 @@ def test_what_is_too_old_is_forgotten() -> None:
     """The counts of the last hour, or slightly less."""
     curve = WaitCurve(BEFORE_MS, AFTER_MS, kept_ms=12_000)
     for n in range(40):
-        sample = WaitSample(START_MS + n * 1_000, rows=1, follows=True)
-        curve.add(BatchWaits(BEFORE_MS, AFTER_MS, [sample], {}))
+        curve.add(batch_of(WaitSample(START_MS + n * 1_000), 0, rows=1))
 
     assert 11 <= curve.drawn()["rows"] <= 12
 
 
-@settings(max_examples=20)
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=2_000), st.integers(1, 50))
-def test_a_sample_is_bounded_and_keeps_all_records_of_its_keys(hashes: list[int], most: int) -> None:
-    """However the records come, in one piece or in many; those of other keys belong to no share of this size."""
-    times = np.arange(len(hashes), dtype=np.int64)
-    whole, parts = WaitSample(0), WaitSample(0)
-    whole.add_right(np.array(hashes, np.uint64), times, most)
-    for at in range(0, len(hashes), 100):
-        parts.add_right(np.array(hashes[at : at + 100], np.uint64), times[at : at + 100], most)
+def test_a_key_with_too_many_records_takes_neither_memory_nor_time() -> None:
+    """A batch keeps some of its records, and few of those meet each other."""
+    curve = WaitCurve(BEFORE_MS, AFTER_MS, 3_600_000)
+    for n in range(400):
+        sample = WaitSample(START_MS + n, most=8)
+        for _ in range(3):
+            sample.saw_rows(unmatched([b"a"] * 90, START_MS))
+            sample.saw_right(records([b"a"] * 90, START_MS + 9_000))
+        assert len(sample.right) == len(sample.missed) == 64
+        curve.add(batch_of(sample, 0, 270))
 
-    for sample in (whole, parts):
-        assert len(sample.right) <= 2 * most
-        inside = [(key >> 16, n) for n, key in enumerate(hashes) if key >> 64 - sample.right_bits == 0]
-        assert sample.right == inside[: 2 * most]
+    more = {ms: (gained, gained_after) for ms, gained, gained_after in curve.drawn()["more"]}
 
-
-def test_a_key_with_too_many_records_takes_no_memory() -> None:
-    """Whatever its hash is; that of most keys drops out of the share."""
-    for key in (0, 2**63):
-        sample, curve = WaitSample(START_MS, follows=True), WaitCurve(BEFORE_MS, AFTER_MS)
-        for _ in range(30):
-            sample.listed_ms += 1
-            sample.add_missed(np.full(9_000, key, np.uint64), np.full(9_000, START_MS), 1_000)
-            sample.add_right(np.full(9_000, key, np.uint64), np.full(9_000, START_MS + 9_000), 1_000)
-            curve.add(BatchWaits(BEFORE_MS, AFTER_MS, [sample], {}))
-
-        assert len(sample.right) == len(sample.missed) == (2_000 if key == 0 else 0)
-        assert sum(map(len, curve._missed.values())) == len(curve._gone) <= OF_A_KEY
-        assert sum(map(len, curve._ahead.values())) <= OF_A_KEY
+    assert more[5_000] == (0, pytest.approx(OF_A_KEY / (399 * 270), abs=1e-6))
 
 
-def test_many_keys_take_bounded_memory() -> None:
-    """The share of the keys becomes smaller."""
-    rng, curve = np.random.default_rng(3), WaitCurve(BEFORE_MS, AFTER_MS)
-    for n in range(40):
-        sample = WaitSample(START_MS + n, follows=True)
-        for add in (sample.add_missed, sample.add_right):
-            hashes = rng.integers(0, 2**64 - 1, size=2_000, dtype=np.uint64)
-            add(hashes, np.full(2_000, START_MS + 9_000), 1_000)
-        curve.add(BatchWaits(BEFORE_MS, AFTER_MS, [sample], {}))
+def test_many_records_take_bounded_memory() -> None:
+    """What is remembered is a shorter time, rows and all, so that shares stay right."""
+    curve = WaitCurve(BEFORE_MS, AFTER_MS, 3_600_000)
+    for n in range(300):
+        sample = WaitSample(START_MS + n * 1_000)
+        sample.missed = [(1_000 * n + key, START_MS + n * 1_000) for key in range(1_000)]
+        sample.right = [(1_000 * (n - 1) + key, START_MS + n * 1_000 - 1_000) for key in range(1_000)]
+        curve.add(batch_of(sample, 0, 1_000))
 
-    assert REMEMBERED / 4 < len(curve._gone) <= REMEMBERED
-    assert sum(map(len, curve._missed.values())) == len(curve._gone)
-    assert REMEMBERED / 4 < sum(map(len, curve._ahead.values())) <= 2 * REMEMBERED
+    drawn = curve.drawn()
+
+    assert REMEMBERED * 0.9 < 2 * drawn["rows"] <= REMEMBERED
+    assert {ms: gained for ms, gained, _ in drawn["more"]}[1_000] == pytest.approx(1, abs=0.05)
+
+
+@pytest.mark.parametrize("policy", Policy)
+@given(lefts=rows(null_keys=True), rights=rows(null_keys=True), most=st.integers(1, 40))
+def test_samples_what_the_window_says(policy: Policy, lefts: list[Record], rights: list[Record], most: int) -> None:
+    """Of rows with a match each n-th, and which left records have none."""
+    window, sample = Window(join_spec(policy=policy)), WaitSample(START_MS, most=most)
+    window.add(slice_of([record for record in rights if record[3] is not None]))
+
+    sample.saw_right(frame(rights))
+    made = pl.concat([empty_rows(), *window.join(frame(lefts), late=False, expiry_ms=EARLIEST_MS)])
+    sample.saw_rows(made)
+    sample.saw_rows(rows_about("left", frame(lefts), "dead_letter", NO_TIME, late=False))
+
+    matched, alone = made.filter(outcome="matched"), made.filter(reason=NO_CANDIDATE)
+    every = -(-len(matched) // most)
+    pairs = matched.select("left_time", "right_time", "right_partition", "right_offset").rows()
+    assert sample.pairs == [(*pair, every) for pair in pairs[every // 2 :: every or 1]]
+    assert [time_ms for _, time_ms in sample.missed] == alone["left_time"].to_list()[: 8 * most]
+    assert [time_ms for _, time_ms in sample.right] == [t for _, _, t, key in rights if key is not None][: 8 * most]
+
+
+@given(st.integers(0, 4))
+def test_left_and_right_records_of_the_same_keys_are_sampled(bits: int) -> None:
+    keys, sample = [b"%d" % n for n in range(500)], WaitSample(START_MS, bits, most=500)
+
+    sample.saw_right(records(keys, START_MS))
+    sample.saw_rows(unmatched(keys, START_MS))
+
+    assert sample.missed == sample.right
+    assert 250 / 2**bits < len(sample.missed) <= 1_000 / 2**bits
+    assert max(key for key, _ in sample.missed) < 2 ** (HASH_BITS - bits)
 
 
 def test_histogram_counts_each_duration_below_the_first_bound_that_holds_it() -> None:

@@ -2,7 +2,7 @@
 
     bins        ten seconds each: sums, last values and largest values of the batches in it, and who held the join
     warnings    of the last hour, each once (`deploy.watch.concerns`)
-    wait curve  of joins (`joins.batch.wait_curve`)
+    wait curve  of joins (`deploy.watch.hour.wait_curve`)
 
 All of it is bounded, whatever happens: an hour of points, `MOST` of those who hold the job in each. Nothing is kept on
 disk: a job that is started again has an empty hour.
@@ -20,13 +20,13 @@ from typing import Any
 
 from deploy.watch import measures
 from deploy.watch.concerns import Told
+from deploy.watch.hour.wait_curve import BatchWaits, WaitCurve
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import MISSING, Life, Progress, State, progress
 from deploy.watch.listener import About, Quiet, Report
 from deploy.watch.measures import Measured
-from joins.batch.wait_curve import WaitCurve
-from joins.batch.waits import BOUNDS_MS, BatchWaits
+from joins.read.waits import BOUNDS_MS
 from teacup.base.errors import ExitCode
 
 KEPT_MS = 3_600_000
