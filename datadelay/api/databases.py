@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, func, make_url, select, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from datadelay.api.schema import migrate
+from datadelay.api.schema import cause, migrate
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from teacup.base.config.keys import most_similar
+from teacup.base.disks import with_disk
 
 _EXAMPLES = "write sqlite:////var/lib/teacup/delay.db or postgresql://user@host:5432/database"
 _ROOM_BYTES = 1 << 20
@@ -69,6 +70,10 @@ class Database(Protocol):
 
     def check_kept(self) -> None:
         """Raises `StoreUnavailable` if its file has been removed or replaced; called after each transaction."""
+        ...
+
+    def said(self, error: SQLAlchemyError) -> str:
+        """Returns what an error of it says, and what there is to know about its disk."""
         ...
 
     def close(self) -> None:
@@ -145,7 +150,9 @@ class SqliteFile:
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
                 file.write(bytes(_ROOM_BYTES))
         except OSError as error:
-            raise StoreUnavailable(f"database {self._path}: its disk is full, or cannot be written: {error}") from error
+            raise StoreUnavailable(
+                f"database {self._path}: its disk is full, or cannot be written: {with_disk(error, self._path.parent)}"
+            ) from error
 
     def check_kept(self) -> None:
         """Raises `StoreUnavailable` if the file was removed or replaced."""
@@ -154,6 +161,10 @@ class SqliteFile:
                 f"database {self._path} was removed or replaced while this server ran: nothing that it writes is kept; "
                 "start it again"
             )
+
+    def said(self, error: SQLAlchemyError) -> str:
+        """Returns what SQLite says, and what the disk has left if it may be full."""
+        return with_disk(cause(error), self._path.parent)
 
     def close(self) -> None:
         """Closes the connections and releases the file."""
@@ -235,6 +246,10 @@ class Postgresql:
 
     def check_kept(self) -> None:
         """Does nothing: the server notices a lost database by itself."""
+
+    def said(self, error: SQLAlchemyError) -> str:
+        """Returns what the server, or the driver, says."""
+        return cause(error)
 
     def close(self) -> None:
         """Closes the connections."""

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, RowMapping, bindparam, delete, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from datadelay.api.databases import Database, open_database
-from datadelay.api.schema import cause, from_row, history, published, to_row
+from datadelay.api.schema import from_row, history, published, to_row
 from datadelay.errors import DelayNotFound, StoreUnavailable
 from datadelay.model import DelayState, Point
 from datadelay.publish import Published
@@ -194,7 +194,7 @@ class DelayStore:
                 yield connection
             self._database.check_kept()
         except SQLAlchemyError as error:
-            raise StoreUnavailable(f"database {self._database.name}: {cause(error)}") from error
+            raise StoreUnavailable(f"database {self._database.name}: {self._database.said(error)}") from error
 
     def _write(self, connection: Connection, after: Published, now_ms: int) -> tuple[int, int]:
         values = to_row(after)

@@ -24,6 +24,7 @@ from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.read.summary import BucketSummary
+from teacup.base.disks import with_disk
 from teacup.base.files import checked_text, from_checked_text
 from teacup.base.logs import sparse
 
@@ -31,6 +32,7 @@ log = sparse("teacup.joins.read.facts_files")
 
 KEPT = 3
 """Batches whose facts are kept: the last one, and those that may run at the same time."""
+_NOT_KEPT = "%s: the facts of batch %d are not kept (%s); they are read again"
 NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
 
 
@@ -68,7 +70,7 @@ class FactsFolder:
                 if match and int(match[1]) <= number - KEPT:
                     (self._folder / name).unlink(missing_ok=True)
         except OSError as error:
-            log.warning("%s: the facts of batch %d are not kept (%s); they are read again", self._folder, number, error)
+            log.warning(_NOT_KEPT, self._folder, number, with_disk(error, self._folder))
 
     def load(self, number: int, digest: str) -> BucketFacts | None:
         """Returns the facts of a batch; None if they are lost, or the file is damaged."""
@@ -96,7 +98,7 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary
             temporary.replace(_of_all(folder, number))
             _of_all(folder, number - KEPT).unlink(missing_ok=True)
         except OSError as error:
-            log.warning("%s: the facts of batch %d are not kept (%s); they are read again", folder, number, error)
+            log.warning(_NOT_KEPT, folder, number, with_disk(error, folder))
 
 
 def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:

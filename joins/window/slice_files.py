@@ -41,6 +41,7 @@ from joins.read.facts_files import FactsFolder
 from joins.window.covering import Entry, chosen, is_below
 from joins.window.restore import Joined
 from joins.window.slices import HASH_VERSION, Covers, Slice, Span
+from teacup.base.disks import with_disk
 from teacup.base.logs import sparse
 from teacup.base.now import wall_ms
 from teacup.base.times import LATEST_MS
@@ -172,9 +173,9 @@ class FileStore:
         except OSError as error:
             log.warning(
                 "the window's folder %s cannot be written to (%s): the join continues from memory, and reads the log "
-                "again where a worker is new; make room there, or name another `window_folder`",
+                "again where a worker is new. Name another `window_folder` if this lasts",
                 self.folder,
-                error,
+                with_disk(error, self.folder),
             )
             with suppress(OSError):  # a half-written file takes up the space that is missing
                 temporary.unlink(missing_ok=True)

@@ -3,7 +3,8 @@
     disk_of           what a file system says of itself
     room_for          tries it: what a file system says knows no quota of the user
     refusal_in        whether the text of an error says that a disk took nothing
-    name_the_disks    a sentence for that: the folders in question, the one that it was first
+    with_disk         an error of a file in one folder, with what its disk has left, for those who go on
+    name_the_disks    a sentence for several folders: those in question, the one that it was first
 
 Java and Python word such errors alike, as both take the system's own text.
 """
@@ -79,6 +80,14 @@ def refusal_in(text: str) -> str:
     them; empty otherwise.
     """
     return next((words for words in map(os.strerror, _REFUSALS) if words in text), "")
+
+
+def with_disk(error: object, folder: Path) -> str:
+    """Returns an error of writing to a folder; with what its disk has left, if that may have taken nothing."""
+    text, disk = str(error), _known(folder)
+    if disk is None or not (refusal_in(text) or disk.problem):
+        return text
+    return f"{text}; its disk {disk}: make room there"
 
 
 def name_the_disks(text: str, folders: Mapping[str, Path]) -> str:

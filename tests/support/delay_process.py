@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,11 +26,11 @@ serve(DelayServeConfig(database=sys.argv[1], port=int(sys.argv[2])))
 
 @contextmanager
 def server_process(
-    database: str, folder: Path, environment: Mapping[str, str] | None = None
+    database: str, folder: Path, environment: Mapping[str, str] | None = None, before: Sequence[str] = ()
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The server as users run it, ready to answer."""
+    """The server as users run it, ready to answer. before: what the command begins with."""
     port = free_port()
-    command = [sys.executable, "-c", SERVE, database, str(port)]
+    command = [*before, sys.executable, "-c", SERVE, database, str(port)]
     url = f"http://127.0.0.1:{port}"
     variables = {WRITE_TOKEN_VARIABLE: TOKEN, **(environment or {})}
     with ready_process(command, variables, folder / "server.log", url) as process:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -26,13 +26,20 @@ TOKEN = "a-token-of-this-test-alone"
 
 @contextmanager
 def server_process(
-    folder: Path, port: int | None = None, environment: Mapping[str, str] | None = None, **settings: Any
+    folder: Path,
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
+    **settings: Any,
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """Ready to answer; killed in the end. Its log is `server.log` in the folder."""
+    """Ready to answer; killed in the end. Its log is `server.log` in the folder.
+
+    before   what the command begins with
+    """
     port = port or free_port()
     config = _config(folder, port=port, **settings)
     (folder / "storage.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "deploy.cli", "storage", "serve", str(folder / "storage.yaml")]
+    command = [*before, sys.executable, "-m", "deploy.cli", "storage", "serve", str(folder / "storage.yaml")]
     url = f"http://127.0.0.1:{port}"
     variables = {WRITE_TOKEN_VARIABLE: TOKEN, **(environment or {})}
     with ready_process(command, variables, folder / "server.log", url) as running:

@@ -19,6 +19,7 @@ from teacup.base.times import iso
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from tests.support.jobprocess import JobProcess, records
 from tests.support.recreating import recreate
+from tests.support.smalldisk import on_small_disk
 from tests.support.sparkjoin import Put, produce
 from tests.support.waiting import wait_until
 
@@ -185,4 +186,21 @@ def test_a_job_whose_checkpoint_is_on_a_full_disk_goes_on_once_there_is_room(kaf
         f"the disk of the checkpoint {disk}/checkpoint took nothing more: Read-only file system; it is read-only"
         in said
     )
+    assert rows(kafka, content) == positions(0, 400)
+
+
+def test_a_job_whose_window_folder_is_on_a_full_disk_goes_on_in_memory(kafka, window_job, tmp_path):
+    """It is a cache: the job says which folder it is, and what is left there, and writes every row."""
+    disk = tmp_path / "disk"
+    content = window_job(records_per_batch=20, window_folder=str(disk / "windows"))
+    fill(kafka, content, 0, 400)
+    run = (*on_small_disk(disk, "16k"), sys.executable, "-m", "deploy.cli", "run")
+
+    job = JobProcess(tmp_path, content, run)
+
+    assert job.ended() == ExitCode.DONE, job.logged()
+    said = re.search(r"the window's folder (\S+) cannot be written to \(\[Errno 28\] (.+?)\): the join", job.logged())
+    assert said, job.logged()
+    assert said[1].startswith(f"{disk}/windows/")
+    assert "its disk is full (0 bytes free): make room there" in said[2]
     assert rows(kafka, content) == positions(0, 400)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 import pytest
 
-from teacup.base.disks import Disk, disk_of, name_the_disks, refusal_in, room_for
+from teacup.base.disks import Disk, disk_of, name_the_disks, refusal_in, room_for, with_disk
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,13 @@ def test_an_error_of_java_or_python_names_the_folder(tmp_path, number):
     said = name_the_disks(text, {"TMPDIR": other, "checkpoint": tmp_path / "checkpoint"})
     assert said.startswith(f"the disk of checkpoint {tmp_path}/checkpoint took nothing more: {words}; it has ")
     assert f"TMPDIR {other} has " in said
+
+
+def test_what_a_disk_has_left_is_said_only_where_it_may_have_taken_nothing(tmp_path):
+    """Others of its errors have causes of their own."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert re.fullmatch(
+        r"\[Errno 28\] No space left on device; its disk .+: make room there", with_disk(full, tmp_path)
+    )
+    assert with_disk("permission denied", tmp_path) == "permission denied"

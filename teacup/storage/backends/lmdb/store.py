@@ -31,6 +31,7 @@ from uuid import uuid4
 
 import lmdb
 
+from teacup.base.disks import with_disk
 from teacup.storage.backends import entries
 from teacup.storage.backends.entries import Moment, StoredNamespace, check_generation
 from teacup.storage.backends.lmdb.upkeep import (
@@ -96,7 +97,7 @@ class LmdbStore:
             if self._unsynced is not None:
                 self._unsynced.settle_killed(lambda: self._env.sync(True))
         except (lmdb.Error, OSError) as error:
-            raise StorageUnavailable(f"the store in {folder} cannot be opened: {error}") from error
+            raise StorageUnavailable(f"the store in {folder} cannot be opened: {with_disk(error, folder)}") from error
 
     def declare(self, namespace: Namespace) -> None:
         """Creates the namespace if it does not exist yet. Raises `StorageConfigInvalid` for contradicting settings."""
@@ -225,7 +226,8 @@ class LmdbStore:
                 file.write(bytes(max(1, min(room, _RESERVE_PAGES * _PAGE_BYTES))))
         except OSError as error:
             raise StorageUnavailable(
-                f"the disk of the store in {self._folder} is full, or cannot be written: {error}"
+                f"the disk of the store in {self._folder} is full, or cannot be written: "
+                f"{with_disk(error, self._folder)}"
             ) from error
 
     def _open(self, namespace: Namespace) -> _Opened:
