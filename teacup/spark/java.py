@@ -50,6 +50,7 @@ from teacup.base.logs import logs_json
 from teacup.base.scratch import ScratchFolder
 from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, MissingTool
+from teacup.spark.planner.connection import shown
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -194,7 +195,6 @@ NO_PYTHON = "/dev/null/python"
 three processes, one after the other; our workers are started by `PYSPARK_PYTHON`."""
 _LOOK_EVERY_S = 0.02
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_SAYS_NOTHING = b"Using incubator modules"  # Spark asks for one, and every JVM says so
 
 
 class Jvm:
@@ -296,10 +296,7 @@ class Jvm:
 
     def _show(self) -> None:
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            text = line.decode(errors="replace")
-            if _SAYS_NOTHING in line:
-                continue
+        for text in shown(line.decode(errors="replace") for line in self._process.stderr):
             if self._as_json:
                 log.warning("%s", text.rstrip("\n"))
             else:

@@ -7,22 +7,33 @@ and is ended otherwise.
 
     planner --connects to a port of its JVM's, which Spark names in the environment--> JVM
 
+One that is started, and not there within the time that Spark waits for it, finds nobody to connect to. It ends with a
+traceback of PySpark's, seconds after it was said that another one is started; nothing of ours could catch it there, as
+it has imported none of it by then. So it is left out of what the JVM shows (`shown`).
+
 Standard library only: some of Spark's processes import this and need nothing else of ours.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 ENDS_WITHIN_S = 5.0
 """A planner that is between two calls closes what is open by then."""
 _PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
+_SAYS_NOTHING = "Using incubator modules"  # Spark asks for one, and every JVM says so
+_BEGINS = "Traceback (most recent call last):"
+_OF_A_LATE_PLANNER = ("python_streaming_source_runner", "[CANNOT_OPEN_SOCKET]")
+_OF_THE_JVM = re.compile(r"\{|\d{4}-\d\d-\d\d ")
+"""How its own lines begin, which may come between those of a traceback."""
 _CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)  # macOS has only the latter, and means the same by it
 
 
@@ -77,3 +88,24 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     """Reports an uncaught error as before, unless it says that the connection was closed."""
     if not isinstance(error, ConnectionError | EOFError):
         sys.__excepthook__(kind, error, trace)
+
+
+def shown(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines on a JVM's standard error that somebody needs; a traceback once it is whole."""
+    trace: list[str] = []
+    for line in lines:
+        if _SAYS_NOTHING in line:
+            continue
+        if not (trace or line.startswith(_BEGINS)) or _OF_THE_JVM.match(line):
+            yield line
+            continue
+        trace.append(line)
+        if not line.startswith((_BEGINS, " ")):
+            yield from _unless_late(trace)
+            trace = []
+    yield from trace
+
+
+def _unless_late(trace: list[str]) -> list[str]:
+    text = "".join(trace)
+    return [] if all(word in text for word in _OF_A_LATE_PLANNER) else trace

@@ -107,10 +107,14 @@ def test_a_planner_that_is_there_too_late_is_started_again(window_job: Job, tmp_
     job = JobProcess(tmp_path, content)
     try:
         wait_until(lambda: processes(job, PLANNER))
-        os.kill(first(job, PLANNER), signal.SIGSTOP)
+        late = first(job, PLANNER)
+        os.kill(late, signal.SIGSTOP)
         job.until(lambda: "it is started again" in job.logged(), "the warning")
+        os.kill(late, signal.SIGCONT)  # it finds nobody who waits for it
 
         assert job.ended() == ExitCode.DONE
         assert job.lines
     finally:
         job.kill()
+    (warning,) = logged(job)
+    assert "it is started again" in warning
