@@ -57,7 +57,7 @@ from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.cluster.executors import Executors
 from teacup.spark.conf import of_checkpoint
-from teacup.spark.crossing import crossing
+from teacup.spark.crossing import cancelled_by_a_stop, crossing
 from teacup.spark.errors import NoExecutor
 from teacup.spark.java import check_java
 from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
@@ -429,7 +429,8 @@ class _RunOfJob:
             with of_job(job), crossing():
                 sync_plan(kind.common.checkpoint, batch_id)
                 nothing = partial(nothing_planned, frame.sparkSession, kind.common.checkpoint, batch_id)
-                summaries = summaries_of(frame, kind.summary, nothing)
+                with cancelled_by_a_stop():
+                    summaries = summaries_of(frame, kind.summary, nothing)
                 if summaries:  # there are none if the job was stopped before anything was planned
                     report = kind.report(summaries, time.monotonic() - began, wall_ms())
                     kind.keep(summaries)

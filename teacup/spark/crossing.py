@@ -4,6 +4,7 @@ Spark passes on only the text of a traceback, so an error travels as a note of t
 
     raise DataLoss(...)   in a source or a task; its class says with which exit code it ends the command
     crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
+    cancelled_by_a_stop() at the same edge, for what a stop of the query has cancelled
     crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may hold several
 
 A task reports a summary, typed in the task and in the driver, a row of JSON where it crosses the JVM. A record that a
@@ -30,6 +31,8 @@ if TYPE_CHECKING:  # processes that ask only for a schema need no pydantic
     from pydantic import TypeAdapter
 
 MARK = "teacup-error: "
+
+_CANCELLED = re.compile("cancelled job group|java.lang.InterruptedException")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -101,6 +104,30 @@ def crossing() -> Iterator[None]:
         note = None if failure is None else MARK + failure.to_json()
         if note is not None and note not in getattr(error, "__notes__", ()):
             error.add_note(note)
+        raise
+
+
+class BatchCancelled(Exception):
+    """A stop has cancelled the jobs of a batch, which runs again at the next start. In words that Spark recognises."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
+        )
+
+
+@contextmanager
+def cancelled_by_a_stop() -> Iterator[None]:
+    """Raises `BatchCancelled` in place of an error of Spark's by which a stop of the query has ended what is done here.
+
+    Spark looks for the interruption by a regular expression over the whole text that Python gives it. With the stacks
+    of Java and Python in it, that takes more than the stack of its thread has, which then ends in a trace of its own.
+    """
+    try:
+        yield
+    except Exception as error:
+        if _CANCELLED.search(str(error)):
+            raise BatchCancelled from None
         raise
 
 

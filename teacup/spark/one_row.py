@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from teacup.base.scratch import ScratchFolder
+from teacup.spark.crossing import cancelled_by_a_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,4 +90,5 @@ class _OneRowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _collect(frame: DataFrame, batch_id: int) -> None:
-    frame.collect()
+    with cancelled_by_a_stop():
+        frame.collect()

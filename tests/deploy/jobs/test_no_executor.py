@@ -110,6 +110,7 @@ def test_a_job_that_lost_its_master_in_a_batch_stops_at_the_first_signal(
         code, took_s = process.stop(), time.monotonic() - began_s
 
     assert (code, took_s < STOPS_WITHIN_S) == (ExitCode.DONE, True), (took_s, process.logged())
+    assert [line for line in unexpected(process) if '"logger": "org.apache.spark' not in line] == []  # no stack
 
 
 def test_a_job_that_would_take_all_cores_of_a_cluster_is_warned_of() -> None:

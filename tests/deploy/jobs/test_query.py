@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import logging
+import threading
+import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.errors.exceptions.captured import StreamingQueryException as CapturedQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from deploy.errors import AccountsDiffer
-from deploy.jobs.query import failed, in_progress, nothing_planned, planner_was_too_slow, summaries_of
+from deploy.jobs.query import (
+    failed,
+    in_progress,
+    nothing_planned,
+    planner_was_too_slow,
+    summaries_of,
+)
 from joins.errors import DelayUnreachable
 from teacup.base.errors import ExitCode
 from teacup.kafka.errors import OffsetOutOfRange
-from teacup.spark.crossing import SUMMARY_SCHEMA, crossing
+from teacup.spark.crossing import SUMMARY_SCHEMA, BatchCancelled, cancelled_by_a_stop, crossing
 from tests.support.waiting import wait_until
 
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):
@@ -123,6 +133,37 @@ def test_a_batch_is_in_progress_from_its_plan_to_its_commit(spark: SparkSession,
 
     assert during == [True]
     assert [path.name for path in (tmp_path / "commits").glob("[0-9]*")] == ["0"]
+
+
+def test_a_batch_that_a_stop_cancels_is_no_failure_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """By a few words: it searches the whole text, and the stack of its thread is not enough for a long one."""
+    raised: list[BaseException] = []
+    running = threading.Event()
+
+    def wait_for_a_task(frame: DataFrame, batch_id: int) -> None:
+        running.set()
+        try:
+            with cancelled_by_a_stop():
+                spark.range(0, 1, 1, 1).mapInArrow(_sleeps, "id bigint").collect()
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    query = rows.writeStream.foreachBatch(wait_for_a_task).option("checkpointLocation", str(tmp_path)).start()
+    assert running.wait(60)
+    wait_until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
+    query.stop()
+
+    assert query.exception() is None
+    (cancelled,) = raised
+    assert isinstance(cancelled, BatchCancelled)
+    assert len("".join(traceback.format_exception(cancelled))) < 2_000
+
+
+def _sleeps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    time.sleep(60)
+    yield from batches
 
 
 @pytest.mark.parametrize(
