@@ -81,13 +81,13 @@ class Starved:
     def __init__(self, master: str, limit_ms: int) -> None:
         self._master, self._limit_ms, self._said = master, limit_ms, False
 
-    def check(self, found: Executors) -> None:
+    def checked(self, found: Executors) -> Executors:
         """Says when executors are missing, and when they are there again. Raises `NoExecutor` after the limit."""
         if found.missing_ms is None:
             if self._said:
                 log.info("%d executors are there again: the job goes on", found.count)
             self._said = False
-            return
+            return found
         if found.missing_s * 1000 >= self._limit_ms:
             raise NoExecutor(
                 f"no executor since {iso(found.missing_ms)}, for {written(self._limit_ms)} (`wait_for_executors`): "
@@ -99,6 +99,7 @@ class Starved:
                 "no executor since %s: %s. The job ends with exit code 4 at %s (`wait_for_executors`: %s)",
                 *(iso(found.missing_ms), self._why(), iso(found.missing_ms + self._limit_ms), written(self._limit_ms)),
             )
+        return found
 
     def _why(self) -> str:
         return (

@@ -164,8 +164,9 @@ class JobKind(ABC):
 
 Check = Callable[[], None]
 """Raises what ends a job that has lost it to another process."""
-Turn = Callable[[Callable[[Check, RunRecord], ExitCode]], ExitCode]
-"""Waits until this process may run the job, lets it, and returns its exit code (`deploy.standby.turn`)."""
+Turn = Callable[[Callable[[Check, RunRecord], ExitCode], Callable[[], Executors]], ExitCode]
+"""Waits until this process may run the job, lets it, and returns its exit code (`deploy.standby.turn`). Is given the
+work, and a look at the executors, which raises `NoExecutor` once they are missing for too long."""
 
 
 class SparkOfJob(Protocol):
@@ -385,8 +386,15 @@ class _RunOfJob:
                 from teacup.spark.one_row import rehearse
 
                 rehearse(session.spark, lambda: self.stop.asked)
-                return turn(lambda check, record: self.noted_in(record)._taken_over(session, check))
+                starved = self._starved(session)
+                return turn(
+                    lambda check, record: self.noted_in(record)._taken_over(session, check),
+                    lambda: starved.checked(session.executors()),
+                )
             return self._carried_out(session, lambda: None)
+
+    def _starved(self, session: SparkOfJob) -> Starved:
+        return Starved(str(session.spark.sparkContext.master), self.kind.common.executors_within_ms)
 
     def _taken_over(self, session: SparkOfJob, check: Check) -> ExitCode:
         """Runs the job in a session that is warm, and whose topics were there when it was started."""
@@ -453,7 +461,7 @@ class _RunOfJob:
         if listener.watches:
             backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
             backlog.start()
-        starved = Starved(str(session.spark.sparkContext.master), kind.common.executors_within_ms)
+        starved = self._starved(session)
         asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
         host.supervisor.ready()
         try:
@@ -468,7 +476,7 @@ class _RunOfJob:
                 executors = session.executors()
                 if asked and (not executors.count or not in_progress(query)):  # without executors no batch ends
                     query.stop()
-                starved.check(executors)
+                starved.checked(executors)
                 asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
         finally:
             stop.at_once(None)

@@ -40,12 +40,13 @@ def found_lease(file: CheckpointFile) -> Lease | None:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A standby that waits. at_ms: wall clock, when it said so last."""
+    """A standby that waits. at_ms: wall clock, when it said so last; no_executor_since_ms: None if it has executors."""
 
     process: int
     host: str
     since_ms: int
     at_ms: int
+    no_executor_since_ms: int | None = None
 
     def __str__(self) -> str:
         return f"process {self.process} on {self.host}"

@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import TextIO
 
 from deploy.checkpoint_file import CheckpointFile
@@ -34,6 +35,7 @@ from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
 from teacup.base.logs import sparse
 from teacup.base.now import Every, wall_ms
+from teacup.spark.cluster.executors import Executors
 
 log = logging.getLogger("teacup")
 unseen = sparse("teacup.deploy.standby.turn")
@@ -79,9 +81,12 @@ class StandbyTurn:
         self._watched: Watched | None = None
         self._behind = ""
 
-    def __call__(self, work: Callable[[Check, RunRecord], ExitCode]) -> ExitCode:
-        """Waits until this process may run the job; does the work then. `DONE` also if it is asked to stop before."""
-        if (took := self._waited()) is None:
+    def __call__(self, work: Callable[[Check, RunRecord], ExitCode], executors: Callable[[], Executors]) -> ExitCode:
+        """Waits until this process may run the job; does the work then. `DONE` also if it is asked to stop before.
+
+        What `executors` raises ends it: a standby without executors could not go on with the job.
+        """
+        if (took := self._waited(executors)) is None:
             return ExitCode.DONE
         lock, lease = took
         code = ExitCode.DONE
@@ -98,13 +103,13 @@ class StandbyTurn:
             log.debug("interrupted at its end")
         return code
 
-    def _waited(self) -> tuple[TextIO | None, Lease] | None:
+    def _waited(self, executors: Callable[[], Executors]) -> tuple[TextIO | None, Lease] | None:
         """Returns the lock and the lease, once this process has them; None if it is asked to stop."""
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
         mark = Mark(os.getpid(), socket.gethostname(), wall_ms(), wall_ms())
         supervisor, marks, tells = Supervisor(), Every(MARKED_EVERY_S), Every(TELLS_EVERY_S, at_once=True)
-        took, said = None, ""
+        took, said, found = None, "", executors()
         try:
             while not self._stop.asked and (took := self._look()) is None:
                 if self._behind != said:
@@ -114,9 +119,18 @@ class StandbyTurn:
                     said = self._behind
                     log.info("standby: warm, waits for %s", said)
                 if tells.due():
-                    self._listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STANDBY, behind=said))
+                    found = executors()
+                    self._listener.moment(
+                        JobState(
+                            at_ms=wall_ms(),
+                            phase=Phase.STANDBY,
+                            behind=said,
+                            executors=found.count,
+                            no_executor_since_ms=found.missing_ms,
+                        )
+                    )
                 if marks.due():
-                    leave_mark(self._checkpoint, Mark(mark.process, mark.host, mark.since_ms, wall_ms()))
+                    leave_mark(self._checkpoint, replace(mark, at_ms=wall_ms(), no_executor_since_ms=found.missing_ms))
                 supervisor.alive()
                 time.sleep(LOOKS_AT_URL_EVERY_S if self._folder is None else LOOKS_EVERY_S)
             if took is not None and said == NOBODY:

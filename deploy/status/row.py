@@ -92,7 +92,9 @@ class Row:
         if self.problem:
             yield self.problem
         if self.standby is not None:
-            yield f"standby: {self.standby} waits since {iso(self.standby.since_ms)}"
+            missing_ms = self.standby.no_executor_since_ms
+            lacks = "" if missing_ms is None else f", no executor since {iso(missing_ms)}"
+            yield f"standby: {self.standby} waits since {iso(self.standby.since_ms)}{lacks}"
         if self.lock.held is None and self.lock.unknown:
             last = "" if run is None else f"; last started {iso(run.started_ms)} by process {run.process} on {run.host}"
             yield f"{self.lock.unknown}{last}"
@@ -148,6 +150,7 @@ class Row:
                 "process": self.standby.process,
                 "host": self.standby.host,
                 "since_ms": self.standby.since_ms,
+                "no_executor_since_ms": self.standby.no_executor_since_ms,
             },
             "run": None
             if run is None

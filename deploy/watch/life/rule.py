@@ -147,10 +147,11 @@ def _ended(facts: JobFacts) -> Life | None:
 
 
 def _stands_by(facts: JobFacts) -> Life | None:
-    """A standby needs no brokers as long as it waits."""
+    """A standby needs no brokers as long as it waits; without executors it could not go on with the job."""
     if facts.now is None or facts.now.phase is not Phase.STANDBY:
         return None
-    return Life(State.STANDBY, text=f"waits for {facts.now.behind}")
+    waits = f"waits for {facts.now.behind}"
+    return _without_executors(facts, State.STANDBY, f"{waits}; ") or Life(State.STANDBY, text=waits)
 
 
 def _starts(facts: JobFacts) -> Life | None:
@@ -173,11 +174,7 @@ def _lacks_brokers(facts: JobFacts) -> Life | None:
 
 def _lacks_executors(facts: JobFacts) -> Life | None:
     """Before what its plan waits for, too: without executors nothing is read, whatever is there."""
-    since_ms = None if facts.now is None else facts.now.no_executor_since_ms
-    if since_ms is None:
-        return None
-    text = f"no executor since {iso(since_ms)}: Spark's master gives this job none"
-    return Life(State.HELD, EXECUTORS, text, since_ms)
+    return _without_executors(facts, State.HELD)
 
 
 def _waits(facts: JobFacts) -> Life | None:
@@ -207,6 +204,14 @@ def _without_brokers(facts: JobFacts, state: State) -> Life | None:
     if not facts.unreachable:
         return None
     return Life(state, BROKERS, f"the brokers do not answer: {facts.unreachable}")
+
+
+def _without_executors(facts: JobFacts, state: State, says: str = "") -> Life | None:
+    since_ms = None if facts.now is None else facts.now.no_executor_since_ms
+    if since_ms is None:
+        return None
+    text = f"{says}no executor since {iso(since_ms)}: Spark's master gives this job none"
+    return Life(state, EXECUTORS, text, since_ms)
 
 
 def usual_ms(reason: str) -> float:

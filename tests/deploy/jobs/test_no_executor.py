@@ -156,7 +156,7 @@ def test_missing_executors_are_said_once_and_end_the_job_after_its_limit(caplog:
         *(Executors(0, 0, SAID_AFTER_S), Executors(0, 0, 59.0), Executors(2)),
         Executors(0, 0, 30.0),
     ):
-        starved.check(found)
+        starved.checked(found)
 
     assert [line.message.partition(":")[0] for line in caplog.records] == [
         "no executor since 1970-01-01T00",
@@ -164,4 +164,4 @@ def test_missing_executors_are_said_once_and_end_the_job_after_its_limit(caplog:
         "no executor since 1970-01-01T00",
     ]
     with pytest.raises(NoExecutor, match="wait_for_executors"):
-        starved.check(Executors(0, 0, 60.0))
+        starved.checked(Executors(0, 0, 60.0))

@@ -28,6 +28,8 @@ from deploy.watch.life.moment import JobState
 from deploy.watch.listener import Quiet
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
+from teacup.spark.cluster.executors import Executors
+from teacup.spark.errors import NoExecutor
 from tests.support.waiting import wait_until
 
 _HOLD = """
@@ -73,17 +75,22 @@ class Heard(Quiet):
 class Waiting:
     """A standby in a thread; `go` lets its work end."""
 
-    def __init__(self, checkpoint: object, **how: Any) -> None:
+    def __init__(self, checkpoint: object, found: Executors = Executors(1), **how: Any) -> None:  # noqa: B008 - frozen
         self.heard, self.stop = Heard(), Stop()
         self.works, self.go = threading.Event(), threading.Event()
         self.code: ExitCode | None = None
+        self.error: NoExecutor | None = None
         self.check: Callable[[], None] = lambda: None
+        self.executors: Callable[[], Executors] = lambda: found
         self._turn = StandbyTurn(kind_on(checkpoint, **how), self.heard, self.stop)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
-        self.code = self._turn(self._work)
+        try:
+            self.code = self._turn(self._work, lambda: self.executors())
+        except NoExecutor as error:
+            self.error = error
 
     def _work(self, check: Callable[[], None], _record: RunRecord) -> ExitCode:
         self.check = check
@@ -112,6 +119,24 @@ def has_lost(check: Callable[[], None]) -> bool:
 
 def url() -> str:
     return f"memory://standby-{uuid.uuid4().hex}"
+
+
+def test_it_says_that_it_has_no_executor_and_ends_when_that_takes_too_long(tmp_path: Path) -> None:
+    """It could not go on with the job: the listener hears it, status finds it."""
+
+    def gone() -> Executors:
+        raise NoExecutor("no executor for 10m")
+
+    with holder(tmp_path):
+        standby = Waiting(tmp_path, Executors(0, missing_ms=1_000))
+        wait_until(lambda: standby.heard.now is not None and standby.heard.now.no_executor_since_ms == 1_000)
+        wait_until(lambda: (mark := standby_of(str(tmp_path), wall_ms())) and mark.no_executor_since_ms == 1_000)
+        standby.executors = gone
+        standby.thread.join(120)
+
+    assert isinstance(standby.error, NoExecutor)
+    assert not standby.works.is_set()
+    assert standby_of(str(tmp_path), wall_ms()) is None
 
 
 def test_it_waits_for_a_process_without_a_lease_and_takes_over_when_that_is_killed(tmp_path: Path) -> None:

@@ -48,6 +48,17 @@ def facts(phase: Phase | None = Phase.RUNNING, code: int | None = None, **more: 
             False,
         ),
         (facts(Phase.STANDBY, behind="process 17"), Life(State.STANDBY, "", "waits for process 17"), True, True),
+        (
+            facts(Phase.STANDBY, behind="process 17", no_executor_since_ms=NOW_MS),
+            Life(
+                State.STANDBY,
+                "executors",
+                "waits for process 17; no executor since 2026-08-29T12:00:00.000Z: Spark's master gives this job none",
+                NOW_MS,
+            ),
+            False,
+            False,
+        ),
         (facts(), Life(State.RUNNING), True, True),
         (facts(lag=None), Life(State.RUNNING, "", "how much is left to read is not known"), True, True),
         (facts(waiting=SOON), Life(State.RUNNING, "data_delay", SOON.text, SOON.since_ms), True, True),
