@@ -176,6 +176,27 @@ def test_a_command_that_is_killed_has_done_nothing_or_all(kafka, content, here, 
 
 
 @pytest.mark.slow
+def test_a_stop_before_the_rewound_job_has_planned_anything_is_no_dead_end(kafka, content, here, tmp_path):
+    """Behind a shuffle: it goes on, and so it does once it is rewound again, or that is undone."""
+    shuffled = {**content, "join": {"before": "5s", "path": "shuffled", "buckets": 3}}
+    fill(kafka, shuffled, 0, 60)
+    assert here.run(shuffled).code == ExitCode.DONE
+    assert rewind(tmp_path, shuffled, to=at(40), written="again") == ExitCode.DONE
+    rewound = Path(shuffled["checkpoint"]) / "rewound" / "1"
+
+    with here.running({**shuffled, "trigger": {"every": "0s"}}) as job:
+        job.until((rewound / "metadata").exists, "the query")
+        assert job.stop() == ExitCode.DONE
+    assert (rewound / "offsets" / "0").read_text().splitlines()[-1] == "{}"
+    assert (rewound / "commits" / "0").exists()
+    assert rewind(tmp_path, shuffled, to=at(50), written="keep", dry_run=True) == ExitCode.DONE
+    assert rewind(tmp_path, shuffled, undo=True, dry_run=True) == ExitCode.DONE
+    assert here.run(shuffled).code == ExitCode.DONE
+
+    assert rows(kafka, shuffled) == expected(0, 40, "matched") + twice(40, 60)
+
+
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused_and_nothing_changes(kafka, content, here, tmp_path, capsys):
     assert rewind(tmp_path, content, to=at(0), written="again") == ExitCode.CHECKPOINT
     assert "has no batch of a join" in capsys.readouterr().err
