@@ -6,7 +6,7 @@ warning, in a thread of its own: neither a batch nor the end of a job waits for 
 cannot be written is no error of the job. Warnings are written every `EVERY_S` seconds at most, and states every
 `CHANGES_S`. A process that was killed has left a start without an end.
 
-Warnings are those of the driver's process, but not those of another job in it. Each is kept once, however often it
+Warnings are those of the driver's process (`deploy.watch.life.own_lines`). Each is kept once, however often it
 comes: two are the same if they differ in numbers only, and then the newer text stays.
 """
 
@@ -23,11 +23,12 @@ from typing import Any
 
 from deploy.checkpoint_file import CheckpointFile
 from deploy.watch.life.moment import JobState
+from deploy.watch.life.own_lines import OwnLines
 from deploy.watch.life.rule import JobFacts, Life, RecordedRun, State, life
 from deploy.watch.listener import Quiet
 from teacup.base.disks import refusal_in
 from teacup.base.errors import ExitCode
-from teacup.base.logs import LIBRDKAFKA, job_here, without_numbers
+from teacup.base.logs import job_here, without_numbers
 from teacup.base.now import wall_ms
 
 log = logging.getLogger("teacup.deploy.jobs.run_record")
@@ -39,7 +40,6 @@ CHANGES_S = 1.0
 ROOM = 8_192
 """Bytes that the file takes from the start: on a disk that has become full, the end of the run is written over them."""
 _WRITTEN_WITHIN_S = 5.0
-_LONGEST = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +113,19 @@ def last_run(location: str) -> LastRun | None:
         return None
 
 
-class RunRecord(logging.Handler):
-    """Keeps the record of the run that begins: handles what the loggers of Teacup log from warnings on."""
+class RunRecord:
+    """Keeps the record of the run that begins."""
 
     def __init__(self, location: str) -> None:
-        super().__init__(logging.WARNING)
         self.run = LastRun(wall_ms(), os.getpid(), socket.gethostname())
-        self._location, self._file, self._job = location, CheckpointFile(location, FILE), job_here()
+        self._location, self._file = location, CheckpointFile(location, FILE)
         self._changed, self._hurry, self._closing = threading.Event(), threading.Event(), threading.Event()
         self._changed.set()
         self._left = False
         self._writer = threading.Thread(target=self._write_all, name="run record", daemon=True)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Takes a warning, but not what librdkafka says of its own attempts; `logging` calls one at a time."""
-        if record.name == LIBRDKAFKA or job_here() not in ("", self._job):
-            return
-        text = record.getMessage()[:_LONGEST]
+    def note(self, record: logging.LogRecord, text: str) -> None:
+        """Takes a warning, or an error."""
         self.run = self.run.noted(Note(int(record.created * 1000), record.levelname.lower(), text))
         self._changed.set()
 
@@ -192,12 +188,13 @@ class RunRecord(logging.Handler):
 def recorded(location: str) -> Iterator[RunRecord]:
     """Records a run that holds the lock of the checkpoint; whoever enters calls `end`, or the record has no end."""
     record, ours = RunRecord(location), logging.getLogger("teacup")
-    ours.addHandler(record)
+    lines = OwnLines(job_here(), logging.WARNING, record.note)
+    ours.addHandler(lines)
     record.begin()
     try:
         yield record
     finally:
-        ours.removeHandler(record)
+        ours.removeHandler(lines)
 
 
 class Recording(Quiet):

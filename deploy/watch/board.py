@@ -21,8 +21,9 @@ from urllib.parse import quote
 from deploy.job import CommonJob, MetricsAt
 from deploy.watch.concerns import Told
 from deploy.watch.hour.history import LastHour
-from deploy.watch.life.follower import Errors, Follower
+from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState
+from deploy.watch.life.own_lines import OwnLines
 from deploy.watch.life.rule import all_ready
 from deploy.watch.listener import About, Quiet, Report
 from deploy.watch.metrics import Metrics, metrics_routes, probe_routes, probed
@@ -77,7 +78,7 @@ class Board:
     def __init__(self, at: MetricsAt, name: str, *, several: bool = False) -> None:
         """name: what the log calls the server."""
         self._jobs: dict[str, Shown] = {}
-        self._errors: dict[str, Errors] = {}
+        self._errors: dict[str, OwnLines] = {}
         self._several, self._was_ready = several, False
         self._routes: dict[str, Route] = dict(metrics_routes(lambda: [shown.metrics for shown in self._jobs.values()]))
         if several:
@@ -96,7 +97,8 @@ class Board:
         if name not in self._jobs:
             shown = self._jobs[name] = Shown.of(name)
             self._routes |= {f"{self._place(name)}{path}": route for path, route in shown.routes().items()}
-            self._errors[name] = Errors(shown.follower, alone=not self._several)
+            job = name if self._several else ""
+            self._errors[name] = OwnLines(job, logging.ERROR, lambda _, text: shown.follower.failed(text))
             logging.getLogger("teacup").addHandler(self._errors[name])
         return self._jobs[name]
 

@@ -6,7 +6,6 @@ that nobody has asked yet as not up, until they have answered. A run ends for th
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
@@ -14,9 +13,6 @@ from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import JobFacts, Life, life
 from deploy.watch.listener import About, Quiet
 from teacup.base.errors import ExitCode
-from teacup.base.logs import job_here
-
-LONGEST = 2_000
 
 
 class Follower(Quiet):
@@ -53,7 +49,7 @@ class Follower(Quiet):
     def failed(self, text: str) -> None:
         """Notes an error that the job has logged: the last one is why its run ends."""
         with self._lock:
-            self._error = text[:LONGEST]
+            self._error = text
 
     def restarts(self, at_ms: int) -> None:
         """Notes when the job, whose run has ended, is started again."""
@@ -94,17 +90,3 @@ class Follower(Quiet):
     def restarted(self) -> int:
         """How often the job was started again."""
         return max(self._starts - 1, 0)
-
-
-class Errors(logging.Handler):
-    """Gives the errors that a job logs to its follower."""
-
-    def __init__(self, follower: Follower, *, alone: bool) -> None:
-        """alone: whether the process has no other job."""
-        super().__init__(logging.ERROR)
-        self._follower, self._alone = follower, alone
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Takes an error; of several jobs only this one's."""
-        if self._alone or job_here() == self._follower.name:
-            self._follower.failed(record.getMessage())

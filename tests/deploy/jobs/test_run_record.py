@@ -7,9 +7,13 @@ import threading
 from pathlib import Path
 
 import fsspec
+import pytest
 
 from deploy.checkpoint_file import CheckpointFile
+from deploy.job import MetricsAt
 from deploy.jobs.run_record import FILE, KEPT, ROOM, LastRun, Note, last_run, recorded
+from deploy.watch.board import Board
+from deploy.watch.life.rule import seen_from_outside
 from teacup.base.errors import ExitCode
 from teacup.base.logs import of_job
 
@@ -69,9 +73,40 @@ def test_a_warning_of_another_job_in_the_process_is_not_this_ones(tmp_path: Path
     assert [note.text for note in found.notes] == ["mine", "everybody's"]
 
 
-def _say(log: logging.Logger, job: str, text: str) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_page_and_status_know_the_same_last_error(tmp_path: Path, several: bool) -> None:
+    """The job's own: not what librdkafka says after it, or another job, or the process of all its jobs."""
+    job = "clicks" if several else ""
+    board = Board(MetricsAt(port=0), "test", several=several)
+    try:
+        follower = board.show("clicks").follower
+        with of_job(job), recorded(str(tmp_path)) as record:
+            logging.getLogger("teacup").error("left is gone" + "!" * 9_000)
+            logging.getLogger("teacup.kafka.librdkafka").error("GETPID")
+            if several:
+                for other in ("views", ""):
+                    thread = threading.Thread(
+                        target=_say, args=(logging.getLogger("teacup"), other, "not its", logging.ERROR)
+                    )
+                    thread.start()
+                    thread.join()
+            record.end(ExitCode.DATA_LOSS)
+        follower.ended(ExitCode.DATA_LOSS)
+        page = follower.life().text
+    finally:
+        board.close()
+
+    found = last_run(str(tmp_path))
+    assert found is not None
+    outside = seen_from_outside(found.seen, held=False, has_batch=True, ends=True, now_ms=0)
+    assert page == outside.text
+    assert page.startswith(f"exit code {ExitCode.DATA_LOSS:d}: left is gone!")
+    assert len(page) < 3_000
+
+
+def _say(log: logging.Logger, job: str, text: str, level: int = logging.WARNING) -> None:
     with of_job(job):
-        log.warning(text)
+        log.log(level, text)
 
 
 def test_the_end_is_written_over_what_the_file_has(tmp_path: Path) -> None:
