@@ -2,6 +2,7 @@
 
 The ends of the topics are asked for in a thread of their own, every few seconds, so that an unreachable broker does not
 hold the job up. They are asked for also while it is not known where the job is: whether brokers answer is known then.
+That they do not is known after some seconds: the job itself waits for longer before it gives a call up.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from teacup.kafka.log.broker_log import BrokerLog, stable_ends
 log = logging.getLogger("teacup")
 
 LOOK_EVERY_S = 5.0
+_ANSWERED_WITHIN_S = 10.0
 _WITHIN_S = 60.0
 
 Positions = Mapping[tuple[str, int], int]
@@ -82,7 +84,7 @@ class Backlog:
         positions = self._positions()
         left = dict.fromkeys((topic for topic, _ in positions), 0)
         for topic in {*self._topics, *left} - logs.keys():
-            logs[topic] = BrokerLog(topic, self._kafka)
+            logs[topic] = BrokerLog(topic, self._kafka, tried_for_s=_ANSWERED_WITHIN_S)
         found = stable_ends(logs.values())
         for topic, ends in ((topic, found[topic]) for topic in left):
             starts = {} if all((topic, p) in positions for p in ends) else logs[topic].ends()

@@ -59,6 +59,7 @@ class BrokerLog:
     outliers            how many records of a block may have a wrong time (`teacup.kafka.log.time_search`)
     max_future_skew_ms  how far a record's time may lie above its append time, if the broker set that, and be valid
     as_json             makes JSON of values (binary) in which the time is looked for; None: they are JSON
+    tried_for_s         how long brokers that do not answer are asked again, in each call; None: for a minute
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class BrokerLog:
         outliers: int = OUTLIERS,
         max_future_skew_ms: int = UNLIMITED_MS,
         as_json: Callable[[pa.Array], pa.Array] | None = None,
+        tried_for_s: float | None = None,
     ) -> None:
         self._outliers = outliers
         self._skew_ms = max_future_skew_ms
         self._topic = topic
         self._time_of = time_of or TimeOf()
         self._as_json = as_json
+        self._tried_for_s = tried_for_s
         self._kafka = dict(kafka)
         self._trouble: KafkaError | None = None
         self._admin = client.admin(kafka, self._on_error)
@@ -325,7 +328,7 @@ class BrokerLog:
                     client.learn(self._admin, topic, client.LEARN_TIMEOUT_S)
                 raise
 
-        return client.retried(asked, self._kafka)
+        return client.retried(asked, self._kafka, self._tried_for_s)
 
     def _result(self, future: Any, at: TopicPartition | None = None) -> Any:
         try:
