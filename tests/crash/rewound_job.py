@@ -79,7 +79,7 @@ class RewoundJob(WindowJob):
     def went_back(
         self, to_ms: int, goes_on: Mapping[int, int], *, again: bool, stays: bool, in_place_of_last: bool = False
     ) -> str | None:
-        """It was rewound, and all that is written was read. Returns what was lost by that.
+        """It was rewound, and all that is written was read. Returns what is wrong before that.
 
         goes_on   by partition, from which left record on
         stays     also of all that is written again: rows of before the time stay that are there
@@ -91,19 +91,19 @@ class RewoundJob(WindowJob):
         self._before = Counter(self._wanted)
         self._generations.append((to_ms, goes_on))
         reached: set[int] = set()
-        lost = []
+        wrong = []
         for position, put in by_position(self.traffic.left).items():
             if put.time_ms >= to_ms:
                 reached.add(put.partition)  # this record and all behind it
             found = self._found[position]
             if int(position.partition(":")[2]) < goes_on[put.partition]:
-                lost += [position] if found != self._wanted[position] else []
+                wrong += [position] if found != self._wanted[position] else []
             elif position in self.traffic.dead or (again and put.partition in reached):
                 self._wanted[position] = found + 1
             elif stays:
                 self._wanted[position] = max(found, 1)
         self._missing = (self._wanted - self._found).total()
-        return f"the job goes on at {goes_on}, and does not write {lost[:5]}" if lost else None
+        return f"before {goes_on}, where the job goes on, rows are missing or too many: {wrong[:5]}" if wrong else None
 
     def _wrong_unjoined(self, reader: CommittedReader) -> Iterator[str | None]:
         rows = checks.rows_of(reader.of(self.topics["out"]))

@@ -363,12 +363,29 @@ def environment(more: Mapping[str, str]) -> Iterator[None]:
 
 def receipts_ignored(folder: Path) -> dict[str, str]:
     """An environment in which every Python process assumes that nothing of a batch is in the output."""
+    return _in_workers(
+        folder,
+        "from teacup.kafka.delivery import delivery, receipt",
+        "delivery.written_so_far = lambda *_: receipt.NOTHING_IN",
+    )
+
+
+def kept_ignored(folder: Path) -> dict[str, str]:
+    """One in which no row stays that a rewind was to keep."""
+    return _in_workers(
+        folder,
+        "from deploy.output.kept import KeptRows, np",
+        "KeptRows.stay = lambda _, rows: np.zeros(len(rows), np.bool_)",
+    )
+
+
+def _in_workers(folder: Path, *lines: str) -> dict[str, str]:
+    """An environment in which the daemon of Spark's workers does this first."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "if any(re in ' '.join(sys.orig_argv) for re in ('worker_daemon', 'pyspark.daemon')):\n"
-        "    from teacup.kafka.delivery import delivery, receipt\n"
-        "    delivery.written_so_far = lambda *_: receipt.NOTHING_IN\n"
+        + "".join(f"    {line}\n" for line in lines)
     )
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": re.sub(f"{os.pathsep}+", os.pathsep, path)}

@@ -11,7 +11,7 @@ from deploy.dev.broker.broker import Broker
 from tests.crash import stops
 from tests.crash.rewound import RewoundRun
 from tests.crash.rewound_job import REWOUND
-from tests.crash.run import Run, Violation, receipts_ignored
+from tests.crash.run import Run, Violation, kept_ignored, receipts_ignored
 from tests.crash.scenarios import KILLS, SHORT, SHORT_OF_OTHERS, SHORT_ON_A_CLUSTER, Scenario, drawn, every
 from tests.crash.stopped import StoppedRun
 
@@ -91,6 +91,21 @@ def test_without_its_protection_the_same_fault_makes_duplicates(
     changes = {"output": {"delivery": "at-least-once"}} if protection == "transactions" else {}
     environment = receipts_ignored(tmp_path / "off") if protection == "receipts" else {}
     run = Run(own_broker, tmp_path, seed=3, changes=changes, environment=environment)
+
+    def strike_and_check() -> None:
+        run.run(AFTER_COMMIT)
+        run.finish()
+
+    with pytest.raises(Violation, match=DOUBLED):
+        strike_and_check()
+
+
+@pytest.mark.slow
+@pytest.mark.canary
+def test_rows_that_a_rewind_was_to_keep_and_that_do_not_stay_are_found(own_broker: Broker, tmp_path: Path) -> None:
+    """Canary: they are written again."""
+    environment = kept_ignored(tmp_path / "off")
+    run = RewoundRun(own_broker, tmp_path, seed=7, kind="rewound-join", environment=environment)  # it begins with one
 
     def strike_and_check() -> None:
         run.run(AFTER_COMMIT)

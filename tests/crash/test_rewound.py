@@ -102,7 +102,7 @@ def test_what_a_rewind_has_passed_over_is_found(job: RewoundJob) -> None:
     lost = job.went_back(SECOND, goes_on(job, SECOND), again=False, stays=True)
 
     assert lost is not None
-    assert "does not write ['1:2']" in lost
+    assert "are missing or too many: ['1:2']" in lost
 
 
 def test_rows_of_a_batch_that_was_killed_stay_before_the_time(job: RewoundJob) -> None:
