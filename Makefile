@@ -9,7 +9,7 @@ TOOLS := build/release-tools
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus test wheels release-check mutations crash clocks endurance soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus quick test wheels release-check mutations crash clocks endurance soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ redis: ## a Redis server for the tests of that back end, where it is missing
 
 prometheus: ## Prometheus and promtool for the tests of metrics, where they are missing
 	@if [ -f tests/install-prometheus.sh ]; then sh tests/install-prometheus.sh; fi
+
+quick: $(STAMP) ## the tests that need no broker, Spark or browser, with new examples each time (SEED=7 repeats a run): a minute
+	@$(BIN)/python -m tests.quick $(if $(SEED),--seed $(SEED)) -n $(WORKERS) --dist worksteal $(ARGS)
 
 test: broker-jars browser redis prometheus ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
 	@-$(BIN)/python -m teacup.spark.class_archive >/dev/null  # only slower without it

@@ -1,0 +1,79 @@
+"""The tests that need no broker, Spark, browser, Redis or process: `make quick`.
+
+Found by what test modules import, through the modules of tests that they share: nothing below starts anything. Each run
+searches with other examples, which a seed gives: `make quick SEED=7` repeats a run. (`make test` and `.ci/run` take the
+same examples each time: what is red there is about the change.)
+
+    python -m tests.quick [--seed 7] [arguments of pytest]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.support.profiles import FRESH
+
+ROOT = Path(__file__).parents[1]
+STARTS = {
+    *("subprocess", "multiprocessing", "socket", "pyspark", "py4j", "selenium", "uvicorn", "redis", "aerospike"),
+    *("requests", "urllib3", "psutil"),
+    *("confluent_kafka", "deploy.dev", "teacup.kafka.native.build"),
+    *("tests.support.api", "tests.support.one_broker", "tests.support.zookeeper_server"),
+}
+"""What a test module imports that starts something, or talks to something that was started."""
+GIVEN = {"kafka", "spark", "topic_factory", "admin", "transactions", "guarded", "window_job", "zookeeper", "world"}
+"""Fixtures that do."""
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yields the modules that are imported anywhere in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+
+
+@cache
+def starts(module: Path) -> bool:
+    """Returns whether a module of the tests starts something, or a module does that it shares with others."""
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    arguments = {argument.arg for node in ast.walk(tree) if isinstance(node, ast.arguments) for argument in node.args}
+    names = set(imported(tree))
+    if arguments & GIVEN or any(name == one or name.startswith(f"{one}.") for name in names for one in STARTS):
+        return True
+    shared = (ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("tests."))
+    return any(starts(other) for other in shared if other.exists() and other != module)
+
+
+def quick() -> list[Path]:
+    """Returns the test modules that start nothing, by name."""
+    return [module for module in sorted((ROOT / "tests").rglob("test_*.py")) if not starts(module)]
+
+
+def main() -> int:
+    """Runs them; returns pytest's exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.quick", description="The tests that start nothing.")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    asked, more = parser.parse_known_args()
+    print(f"examples of seed {asked.seed}: `make quick SEED={asked.seed}` repeats them", flush=True)
+    command = [sys.executable, "-m", "pytest", "-m", "not slow and not canary", f"--hypothesis-seed={asked.seed}"]
+    return subprocess.run(
+        [*command, *more, *map(str, quick())],
+        cwd=ROOT,
+        env={**os.environ, "TEACUP_PROFILE": FRESH},
+        check=False,
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
