@@ -77,6 +77,16 @@ class Policy(StrEnum):
     LAST = "last"
     ALL = "all"  # one row per pair
 
+    def rank(self, left_ms: int, right_ms: int, *position: int) -> tuple[int, ...]:
+        """Returns what candidates are ordered by: the first one is chosen, of `all` each in this order."""
+        match self:
+            case Policy.NEAREST:
+                return abs(right_ms - left_ms), right_ms, *position
+            case Policy.FIRST | Policy.ALL:
+                return right_ms, *position
+            case Policy.LAST:
+                return tuple(-each for each in (right_ms, *position))
+
 
 class Format(StrEnum):
     """What the values of a topic are, as far as a join needs to know."""

@@ -159,7 +159,7 @@ def terms_of(job: JoinJob, course: Course, found: Plan, earlier: Earlier, from_m
         right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
     lookup = isinstance(spec, LookupSpec)
     return Terms(
-        policy=str(spec.policy),
+        policy=spec.policy,
         before_ms=spec.before_ms,
         after_ms=spec.after_ms,
         from_ms=from_ms,

@@ -16,7 +16,7 @@ compares with the clock when it lists the ends; keep such records so far ahead t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from joins.spec import JoinSpec, Policy
@@ -51,7 +51,7 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
     rights = present(history.right, spec)
     rows: list[Result] = []
     for left in present(history.left, spec):
-        chosen = _CHOICE[spec.policy](left, [right for right in rights if _pairs(left, right, spec)])
+        chosen = _chosen(spec.policy, left, [right for right in rights if _pairs(left, right, spec)])
         rows += [Result(left.partition, left.offset, right.partition, right.offset, "matched") for right in chosen]
         if not chosen:
             reason = NULL_KEY if left.key is None else NO_CANDIDATE
@@ -87,17 +87,6 @@ def _pairs(left: Event, right: Event, spec: JoinSpec) -> bool:
     )
 
 
-def _order(right: Event) -> tuple[int, int, int]:
-    return right.time_ms, right.partition, right.offset
-
-
-def _nearest(left: Event, candidates: Sequence[Event]) -> list[Event]:
-    return sorted(candidates, key=lambda right: (abs(right.time_ms - left.time_ms), _order(right)))[:1]
-
-
-_CHOICE: Mapping[Policy, Callable[[Event, Sequence[Event]], list[Event]]] = {
-    Policy.NEAREST: _nearest,
-    Policy.FIRST: lambda left, candidates: sorted(candidates, key=_order)[:1],
-    Policy.LAST: lambda left, candidates: sorted(candidates, key=_order)[-1:],
-    Policy.ALL: lambda left, candidates: sorted(candidates, key=_order),
-}
+def _chosen(policy: Policy, left: Event, candidates: Iterable[Event]) -> list[Event]:
+    order = sorted(candidates, key=lambda one: policy.rank(left.time_ms, one.time_ms, one.partition, one.offset))
+    return order if policy is Policy.ALL else order[:1]

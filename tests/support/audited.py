@@ -169,7 +169,7 @@ class Audited:
             self._add(simulation, number, tables, left, right)
         terms = replace(
             Terms(
-                policy=str(spec.policy),
+                policy=spec.policy,
                 before_ms=spec.before_ms,
                 after_ms=spec.after_ms,
                 from_ms=EARLIEST,

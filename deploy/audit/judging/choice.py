@@ -9,14 +9,15 @@ Candidates are the right records of its key in its interval; each was readable f
     not known, left is late                   what is below some time may have expired: the same among the others
     not known, with `max_wait`                left may have gone before right was read: any candidate, or none
 
-`possible` returns every result that may be right. What the policies choose is written out once more, in the words of
-the documents: order is event time, then partition, then offset; `nearest` prefers the earlier of two equally near ones.
+`possible` returns every result that may be right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from joins.spec import Policy
 
 Chosen = frozenset[int]
 """The positions of the right records in the rows of a left one; empty: it is unmatched."""
@@ -56,42 +57,33 @@ class LeftCase:
     waited: bool = True
 
 
-def chosen(policy: str, time_ms: int, candidates: Iterable[RightCandidate]) -> Chosen:
+def chosen(policy: Policy, time_ms: int, candidates: Iterable[RightCandidate]) -> Chosen:
     """Returns what the policy chooses of these."""
-    order = sorted(candidates, key=lambda one: _rank(policy, time_ms, one))
-    return frozenset(one.position for one in (order if policy == "all" else order[:1]))
+    order = sorted(candidates, key=lambda one: policy.rank(time_ms, one.time_ms, one.position))
+    return frozenset(one.position for one in (order if policy is Policy.ALL else order[:1]))
 
 
-def _rank(policy: str, time_ms: int, one: RightCandidate) -> tuple[int, int, int]:
-    if policy == "last":
-        return 0, -one.time_ms, -one.position
-    return abs(one.time_ms - time_ms) if policy == "nearest" else 0, one.time_ms, one.position
-
-
-def allowed(policy: str, left: LeftCase, candidates: Sequence[RightCandidate], got: Chosen) -> bool:
+def allowed(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate], got: Chosen) -> bool:
     """Returns whether a left record may have been joined with these."""
-    if policy == "all":
+    if policy is Policy.ALL:
         return any(sure <= got <= every for sure, every in _known(left, candidates))
     return got in possible(policy, left, candidates)
 
 
-def expected(policy: str, left: LeftCase, candidates: Sequence[RightCandidate]) -> Chosen:
+def expected(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate]) -> Chosen:
     """Returns the result that is right, or that would be if nothing had been late."""
     surely, _ = next(_known(left, candidates))
     return chosen(policy, left.time_ms, (one for one in candidates if one.position in surely))
 
 
-def possible(policy: str, left: LeftCase, candidates: Sequence[RightCandidate]) -> set[Chosen]:
+def possible(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate]) -> set[Chosen]:
     """Returns every result that may be right, of a policy that chooses one."""
     found: set[Chosen] = set()
-    by_position = {one.position: one for one in candidates}
+    ranks = {one.position: policy.rank(left.time_ms, one.time_ms, one.position) for one in candidates}
     for sure, every in _known(left, candidates):
-        best = chosen(policy, left.time_ms, (by_position[at] for at in sure))
-        found.add(best)
-        ranks = [_rank(policy, left.time_ms, by_position[at]) for at in best]
-        for at in every - sure:
-            if not ranks or _rank(policy, left.time_ms, by_position[at]) < ranks[0]:
-                found.add(frozenset({at}))
+        best = min(sure, key=ranks.__getitem__, default=None)
+        found.add(NONE if best is None else frozenset({best}))
+        found |= {frozenset({at}) for at in every - sure if best is None or ranks[at] < ranks[best]}
     return found
 
 

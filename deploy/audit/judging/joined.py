@@ -20,6 +20,7 @@ from deploy.audit.judging.choice import LeftCase, RightCandidate, allowed, expec
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.terms import OFFSET, Terms
 from deploy.audit.records import SHIFT
+from joins.spec import Policy
 
 _ANSWERS = pa.schema(
     [("pos", pa.int64()), ("fine", pa.bool_()), ("sole", pa.bool_()), ("expected", pa.list_(pa.int64()))]
@@ -53,19 +54,17 @@ def join_again(db: AuditTables, terms: Terms) -> None:
     )
     low, high = f"j.t - {terms.before_ms}", f"j.t + {terms.after_ms}"
     one = f"(SELECT pos, t, t - {terms.before_ms} AS low, t + {terms.after_ms} AS high, meets {joined}) j"
-    if terms.policy == "first":
-        select = f"""
+    select = {
+        Policy.FIRST: f"""
             SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best
             FROM {one} ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.low <= f.t
-        """
-    elif terms.policy == "last":
-        select = f"""
+        """,
+        Policy.LAST: f"""
             SELECT j.pos, CASE WHEN b.t >= {low} THEN b.last END AS best
             FROM {one} ASOF LEFT JOIN moments b ON b.meets = j.meets AND j.high >= b.t
-        """
-    else:
+        """,
         # Nothing below the interval, and nothing above it; of two equally near ones the earlier.
-        select = f"""
+        Policy.NEAREST: f"""
             SELECT j.pos, CASE
                 WHEN b.t >= {low} AND b.t <= {high} AND f.t <= {high} AND f.t >= {low}
                     THEN CASE WHEN j.t - b.t <= f.t - j.t THEN b.first ELSE f.first END
@@ -73,8 +72,9 @@ def join_again(db: AuditTables, terms: Terms) -> None:
                 WHEN f.t <= {high} AND f.t >= {low} THEN f.first END AS best
             FROM {one} ASOF LEFT JOIN moments b ON b.meets = j.meets AND j.t >= b.t
                 ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.t < f.t
-        """
-    db.make("best", select)
+        """,
+    }
+    db.make("best", select[terms.policy])
 
 
 def judge_rows(db: AuditTables, terms: Terms) -> int:

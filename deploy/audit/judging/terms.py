@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deploy.audit.records import SHIFT
+from joins.spec import Policy
 from teacup.base.times import LATEST_MS
 
 OFFSET = (1 << SHIFT) - 1
@@ -78,7 +79,7 @@ class Terms:
     all_named        all records that rows and copies name were read
     """
 
-    policy: str
+    policy: Policy
     before_ms: int
     after_ms: int
     from_ms: int
@@ -111,4 +112,4 @@ class Terms:
     @property
     def all_pairs(self) -> bool:
         """Whether a left record has a row for each right one."""
-        return self.policy == "all"
+        return self.policy is Policy.ALL

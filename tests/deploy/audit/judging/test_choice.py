@@ -68,4 +68,4 @@ def test_of_two_equally_near_ones_the_earlier_is_chosen():
     """And of those of one time the one with the smaller position."""
     some = [RightCandidate(12, 1), RightCandidate(8, 3), RightCandidate(8, 2)]
 
-    assert chosen("nearest", 10, some) == {2}
+    assert chosen(Policy.NEAREST, 10, some) == {2}
