@@ -86,7 +86,7 @@ def run(
         bool,
         typer.Option(
             "--accept-sample",
-            help="let a new checkpoint of a join start whose sampled records have no join key, or no usable time",
+            help="start a new checkpoint of a join even if no sampled record has a join key or a usable time",
         ),
     ] = False,
     strict: Annotated[

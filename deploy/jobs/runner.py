@@ -103,7 +103,7 @@ class JobKind(ABC):
         """Returns what the job does, in one line."""
 
     def settings(self) -> Mapping[str, Any]:
-        """Returns what people want to know of the job file when they look at the job; `output`: where rows go."""
+        """Returns the settings that the page and `/v1/job` show; `output`: where rows go. Optional hook."""
         return {}
 
     @abstractmethod
@@ -111,25 +111,25 @@ class JobKind(ABC):
         """Returns the topics that it reads or writes; each must exist."""
 
     def fields(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns what is known of the records of its topics: by topic, the names of fields and their types."""
+        """Returns the known fields of its topics: by topic, names and types. Optional hook."""
         return {}
 
     @abstractmethod
     def checks(self) -> Checks:
         """Returns what `teacup check --connect` looks at, beside the topics."""
 
-    def find_checkpoint(self) -> None:  # noqa: B027 - not every kind has several places in it
-        """Finds out where in its checkpoint the job goes on: `common.checkpoint` is that place from then on."""
+    def find_checkpoint(self) -> None:  # noqa: B027 - optional
+        """Sets `common.checkpoint` to the place in the checkpoint where the job goes on. Optional hook."""
 
-    def read_checkpoint(self) -> None:  # noqa: B027 - not every kind needs more of it than Spark reads
-        """Takes from the checkpoint what the job needs, before any broker is contacted."""
+    def read_checkpoint(self) -> None:  # noqa: B027 - optional
+        """Reads the checkpoint, before any broker is contacted. Optional hook."""
 
     def wait(self, stopped: Callable[[], bool]) -> None:
-        """Returns once what the job reads from answers, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
+        """Waits until the job's inputs answer, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
         wait_for_brokers(self.kafka, stopped, self.common.brokers_answer_within_ms / 1000)
 
-    def prepare(self) -> None:  # noqa: B027 - nor has more to check
-        """Checks what else can be checked before Spark starts, and claims the output."""
+    def prepare(self) -> None:  # noqa: B027 - optional
+        """Runs the checks that need brokers but not Spark, and claims the output. Optional hook."""
 
     @abstractmethod
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
@@ -139,27 +139,27 @@ class JobKind(ABC):
     def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:
         """Adds up the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
 
-    def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - nor to keep
-        """Keeps what the next plan needs of a batch that was carried out."""
+    def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - optional
+        """Stores what the next plan needs of a completed batch. Optional hook."""
 
     def zeros(self) -> Iterable[Measured]:
-        """Returns the counters with labels that a report may have, as 0."""
+        """Returns the labelled counters that a report may have, at 0. Optional hook."""
         return ()
 
     @abstractmethod
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        """Returns up to where a batch has read; `end` is its offset in Spark's log."""
+        """Returns the positions up to which a batch has read. end: the batch's offset in Spark's log."""
 
     def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
-        """Returns how far a batch has got in event time, and what holds the job: not every kind has event times.
+        """Returns how far a batch has got in event time, and what holds the job. Optional hook.
 
         end    the batch's offset in Spark's log
         ends   where the topics end now
         """
         return Standing()
 
-    def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - nor a consumer group
-        """Commits the positions of a batch to the job's consumer group, if the kind has one."""
+    def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+        """Commits the positions of a batch to the job's consumer group. Optional hook."""
 
 
 Check = Callable[[], None]

@@ -82,9 +82,9 @@ class BucketFacts(BothSides[Mapping[int, RangeFacts]]):
 
     @classmethod
     def of_parts(cls, parts: Iterable[BucketFacts]) -> BucketFacts:
-        """Puts together what the parts of a bucket found out.
+        """Merges the parts of a bucket.
 
-        All found the same of its partitions, which the first part tells in full, and each of its own window.
+        All parts saw the same partitions; only part 0 reports them in full. Each reports its own window.
         """
         first, *others = parts
         oldest = [part.oldest_ms for part in (first, *others) if part.oldest_ms is not None]

@@ -58,14 +58,14 @@ class Rewound:
 class Handover:
     """Holds what a new checkpoint knows of the one that it goes on after.
 
-    checkpoint   where the other one is
-    generation, number   of its last batch
-    earlier      the generations that have written to the output before that one, as far as is known
-    name, output         of the job that wrote it, and the topic that it wrote to: those of the new one
-    topic, topic_id      of left
-    left                 the offset where each partition of left goes on
-    rewound              None: it goes on where the other one ended, in a checkpoint of its own
-    kept                 of such a one: rows that the other one would not have written either, as in `Rewound`
+    checkpoint           the other checkpoint's folder
+    generation, number   its generation, and the number of its last batch
+    earlier              the generations that wrote to the output before it, as far as is known
+    name, output         the name and output topic of its job; those of the new job are the same
+    topic, topic_id      its left topic
+    left                 the next offset of each left partition
+    rewound              the rewind that made it; None: the job goes on where the other checkpoint ended
+    kept                 rows that the other job would not have written either, as in `Rewound`
     """
 
     checkpoint: str

@@ -182,8 +182,8 @@ class _Claimant:
     ) -> int:
         """Leaves a receipt, and returns its term. Raises what `receipt` raises, `TakenOver`.
 
-        decides   the term is the next one after that which is found: of several processes that begin at once, each has
-                  a term of its own. In the other buckets one with a later term may have been before us
+        decides   take the next term after the one found, so that processes that begin at once have different terms. In
+                  the other buckets a process with a later term may have signed first
         """
         for tries_left in reversed(range(CLAIMS)):
             try:
