@@ -29,7 +29,7 @@ from types import TracebackType
 ENDS_WITHIN_S = 5.0
 """A planner that is between two calls closes what is open by then."""
 _PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
-_SAYS_NOTHING = "Using incubator modules"  # Spark asks for one, and every JVM says so
+_SAYS_NOTHING = re.compile("Using incubator modules|^SLF4J: ")  # every JVM says the one, the driver of S3 the other
 _BEGINS = "Traceback (most recent call last):"
 _OF_A_LATE_PLANNER = ("python_streaming_source_runner", "[CANNOT_OPEN_SOCKET]")
 _OF_THE_JVM = re.compile(r"\{|\d{4}-\d\d-\d\d ")
@@ -94,7 +94,7 @@ def shown(lines: Iterable[str]) -> Iterator[str]:
     """Yields the lines on a JVM's standard error that somebody needs; a traceback once it is whole."""
     trace: list[str] = []
     for line in lines:
-        if _SAYS_NOTHING in line:
+        if _SAYS_NOTHING.search(line):
             continue
         if not (trace or line.startswith(_BEGINS)) or _OF_THE_JVM.match(line):
             yield line

@@ -25,6 +25,8 @@ logger("of.a.test").info("progress of Spark's is not shown")
 lost = "Lost task 0.0 in stage 1.0 (TID 3) (host executor driver): "
 lost += "org.apache.spark.X: Traceback:\n  File\nDataLoss: gone\n\tat a.B(C.java:1)"
 logger("org.apache.spark.scheduler.TaskSetManager").warn(lost)
+gone = "Lost task 0.0 in stage 1.0 (TID 3) (host executor 0): ExecutorLostFailure (executor 0 exited ...)"
+logger("org.apache.spark.scheduler.TaskSetManager").warn(gone)  # an executor that is lost has a line of its own
 session.close()
 """
 
