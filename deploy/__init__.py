@@ -11,7 +11,7 @@ output/             which rows are written where, and how
 standby/            `teacup run --standby`: a process that waits, warm, and takes over
 status/             `teacup status`: how jobs are that run elsewhere
 watch/              what a running job tells: lines, metrics
-checkpoint_file.py  a small file of ours in a checkpoint
+checkpoint_file.py  a checkpoint on any file system: access, and a small file of ours in it
 checkpoint_lock.py  one process per checkpoint
 errors.py           what is refused or given up (pure)
 job.py              jobs as plain, validated data (pure)

@@ -11,7 +11,8 @@
       +- LeaseLost                another process of the job has taken over
       +- CheckpointUnreadable     what the checkpoint holds is not known
       |    +- CheckpointInvalid       a file of it is truncated, or not understood
-      |    +- CheckpointUnreachable   its file system does not answer, or denies access
+      |    +- CheckpointUnreachable   its file system does not answer
+      |    +- CheckpointRefused       its file system denies access: credentials are missing or wrong
       |    +- CheckpointDriverMissing   fsspec has no driver for its file system
       +- AccountsDiffer           rows were lost or duplicated on their way
       +- ForeignRow               the output has a record that the join did not write
@@ -88,9 +89,15 @@ class CheckpointInvalid(CheckpointUnreadable):
 
 
 class CheckpointUnreachable(CheckpointUnreadable):
-    """The checkpoint's file system does not answer, or denies access. The same call may work later."""
+    """The checkpoint's file system does not answer. The same call may work later."""
 
     exit_code = ExitCode.UNREACHABLE
+
+
+class CheckpointRefused(CheckpointUnreadable):
+    """The checkpoint's file system denies access: credentials are missing or wrong, or there is no such bucket."""
+
+    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class CheckpointDriverMissing(CheckpointUnreadable):

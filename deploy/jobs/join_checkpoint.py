@@ -27,6 +27,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any
 
+from deploy.checkpoint_file import refused
 from deploy.checkpoint_lock import claimed_by, has_ended
 from deploy.errors import (
     CheckpointDriverMissing,
@@ -291,12 +292,14 @@ class Checkpoint:
 
     @contextmanager
     def _reached(self, what: str = "", but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Raises the file system's errors (each has its own) as `CheckpointUnreachable`, except for `but`."""
+        """Raises the file system's errors, except for `but`, as `CheckpointRefused` or `CheckpointUnreachable`."""
         try:
             yield
         except but:
             raise
-        except Exception as error:
+        except Exception as error:  # each file system has its own
+            if (refusal := refused(self._location, error)) is not None:
+                raise refusal from error
             where = f"{what}: " if what else ""
             raise CheckpointUnreachable(f"{self._cannot_be_read}: {where}{type(error).__name__}: {error}") from error
 

@@ -34,10 +34,18 @@ from deploy.check.access import check_topics, explained, to_run
 from deploy.check.checks import Checks
 from deploy.check.machine import written_folders
 from deploy.check.uses import Named
+from deploy.checkpoint_file import check_access, naming_the_store
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
-from deploy.jobs.query import Starved, failed, in_progress, nothing_planned, planner_was_too_slow, summaries_of
+from deploy.jobs.query import (
+    Starved,
+    failed,
+    in_progress,
+    nothing_planned,
+    planner_was_too_slow,
+    summaries_of,
+)
 from deploy.jobs.run_record import Recording, RunRecord, recorded
 from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
@@ -372,6 +380,7 @@ class _RunOfJob:
         kind = self.kind
         self.listener.opening(about(kind, in_detail=self.listener.wants_detail))
 
+        check_access(kind.common.checkpoint)
         if turn is None:
             kind.read_checkpoint()
         with self.host.session(kind) as session:  # its JVM starts meanwhile
@@ -453,7 +462,8 @@ class _RunOfJob:
             trigger = {"availableNow": True}
         with session.starting():
             writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
-            query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
+            with naming_the_store(kind.common.checkpoint):
+                query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
         stop.at_once(query.stop)
         positions = CommittedPositions(kind, query)
         attempts = FailedAttempts(session.spark.sparkContext, str(query.runId))

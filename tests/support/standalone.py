@@ -25,11 +25,11 @@ class Standalone:
     folder, and so its own windows.
     """
 
-    def __init__(self, folder: Path, machines: int = 1, cores: int = 2) -> None:
-        """With this many machines of `cores` each."""
+    def __init__(self, folder: Path, machines: int = 1, cores: int = 2, options: str = "") -> None:
+        """With this many machines of `cores` each. options: Java's, of the master (`SPARK_MASTER_OPTS`)."""
         port = str(free_port())
         self.url = f"spark://127.0.0.1:{port}"
-        self._folder, self._sessions = folder, list[subprocess.Popen[bytes]]()
+        self._folder, self._sessions, self._options = folder, list[subprocess.Popen[bytes]](), options
         self._of_master = [_MASTER, "--host", "127.0.0.1", "--port", port, "--webui-port", "0"]
         self._start(folder / "master", self._of_master)
         for _ in range(machines):
@@ -49,15 +49,18 @@ class Standalone:
         resources = ["--cores", str(cores), "--memory", "1g", "--work-dir", str(folder / "work"), "--webui-port", "0"]
         self._start(folder, [_WORKER, self.url, *resources])
 
+    def runs(self, process: int) -> bool:
+        """Whether one of its machines runs this process."""
+        return os.getsid(process) in [session.pid for session in self._sessions[1:]]
+
     def lose(self, process: int) -> None:
         """Kill all that runs on the machine of this process. ValueError if no machine of this cluster runs it."""
-        machine = os.getsid(process)
-        if machine not in [session.pid for session in self._sessions[1:]]:
-            raise ValueError(f"process {process}, of session {machine}, runs on no machine of this cluster")
-        kill_session(machine)
+        if not self.runs(process):
+            raise ValueError(f"process {process}, of session {os.getsid(process)}, runs on no machine of this cluster")
+        kill_session(os.getsid(process))
 
     def restart_master(self) -> None:
-        """Kill the master, and start one that knows nothing of workers and applications, at the same address."""
+        """Kill the master, and start one at the same address: it knows of workers and applications what it has kept."""
         kill_session(self._sessions[0].pid)
         self._start(self._folder / "master", self._of_master)
         self._sessions[0] = self._sessions.pop()
@@ -69,7 +72,7 @@ class Standalone:
                 [str(_SPARK / "spark-class"), *command],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "TMPDIR": str(folder / "tmp")},
+                env={**os.environ, "TMPDIR": str(folder / "tmp"), "SPARK_MASTER_OPTS": self._options},
                 start_new_session=True,
             )
         kill_session_with_us(process.pid)
