@@ -127,11 +127,13 @@ class StoppedRun:
         with self._reached(stop) as process:
             caught = self._catches()
             self._signal(process, stop.signal)
-            if stop.signal == "HUP" and caught:
+            if stop.signal == "HUP":
                 time.sleep(STOPS_AFTER_S)
-                if process.process.poll() is not None:
+                if process.process.poll() is None:  # it may have waited for its handler
+                    caught = True
+                    self._signal(process, "TERM")
+                elif caught:
                     raise self._violation(f"SIGHUP ended it with {process.process.returncode}: {process.logged()}")
-                self._signal(process, "TERM")
         number = getattr(signal, f"SIG{stop.signal}")
         expected = -number if stop.signal == "KILL" or not caught else ExitCode.DONE
         self._check_end(process, expected, may_be_late=not caught)
