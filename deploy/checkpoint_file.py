@@ -151,13 +151,14 @@ def naming_the_store(location: str) -> Iterator[None]:
 
 
 def check_access(location: str) -> None:
-    """Raises `CheckpointRefused` if the store of a checkpoint does not let Python in."""
+    """Raises `CheckpointRefused` if the store of a checkpoint does not let Python in.
+
+    Whether any other error matters, such as that there is no driver, depends on the job.
+    """
     if local_folder(location) is not None:
         return
-    with suppress(ImportError, ValueError):  # there is no driver: whether one is needed depends on the job
-        logs = SparkLogs.at(location)
-        try:
-            logs.query_id()
-        except Exception as error:
-            if (refusal := refused(location, error)) is not None:
-                raise refusal from error
+    try:
+        SparkLogs.at(location).query_id()
+    except Exception as error:
+        if (refusal := refused(location, error)) is not None:
+            raise refusal from error
