@@ -30,12 +30,11 @@ from deploy.audit.course import Stretch
 from deploy.audit.digests import of_column
 from deploy.audit.shown_late import ShownLate
 from deploy.audit.texts import json_string, json_strings, value_texts
-from deploy.output.ours import rows_before, rows_by
+from deploy.output.ours import positions_in, rows_before, rows_by, tags_in, texts_in
 from joins.read.parse import RAW, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.headers import (
-    BATCH,
     FUTURE_TIME,
     INVALID_KEY,
     LATE,
@@ -47,7 +46,6 @@ from teacup.kafka.headers import (
     TIME,
     TOMBSTONE,
 )
-from teacup.kafka.records.json_fields import text_of
 from teacup.kafka.records.record import LOG_APPEND_TIME, last_header
 
 I64 = npt.NDArray[np.int64]
@@ -297,15 +295,14 @@ def rows_of(
     headers = batch.column("headers")
     digests = of_column(batch.column("value")) if texts else None
     count = batch.num_rows
-    moved = last_header(headers, TIME)
-    lefts = _position(last_header(headers, LEFT))
+    lefts = _position(headers, LEFT)
     columns = {
         "spot": _positions(batch),
         "lpos": lefts,
-        "rpos": _position(last_header(headers, RIGHT)),
-        "ts": pl.select(pl.coalesce(_number(moved), pl.Series(batch.column("timestamp").to_numpy()))).to_series(),
+        "rpos": _position(headers, RIGHT),
+        "ts": _times(batch),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
-        "late": _said(last_header(headers, LATE)),
+        "late": (texts_in(headers, LATE) == "true").fill_null(value=False),
         "before": np.zeros(count, np.bool_) if origin is None else pl.Series(rows_before(batch, origin)),
         "pass": passes(batch, lefts, again),
         "h": np.zeros(count, np.uint64) if digests is None else digests.value,
@@ -317,8 +314,7 @@ def rows_of(
 def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ()) -> pa.Table:
     """Returns the columns of what is in the side topic of this role: `late`, `unmatched`, `unjoined`, `dead_letter`."""
     headers = batch.column("headers")
-    left, right = _position(last_header(headers, LEFT)), _position(last_header(headers, RIGHT))
-    reason = pl.Series(text_of(last_header(headers, REASON)))
+    left, right = _position(headers, LEFT), _position(headers, RIGHT)
     values = pl.Series(batch.column("value")).cast(pl.Binary)
     text = of_column(batch.column("value")) if role == "unmatched" else None
     about_left = left.is_not_null().to_numpy()
@@ -329,16 +325,14 @@ def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ())
         "is_left": about_left,
         "pos": pos,
         "other": right,
-        "reason": reason,
-        "ts": pl.select(
-            pl.coalesce(_number(last_header(headers, TIME)), pl.Series(batch.column("timestamp").to_numpy()))
-        ).to_series(),
+        "reason": texts_in(headers, REASON),
+        "ts": _times(batch),
         "shortened": last_header(headers, OMITTED).is_valid().to_numpy(zero_copy_only=False),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
         "vh": _hashed(values),
         "h": np.zeros(batch.num_rows, np.uint64) if text is None else text.value,
         "len": np.zeros(batch.num_rows, np.int64) if text is None else text.size,
-        "origin": _hashed(pl.Series(text_of(last_header(headers, BATCH))).str.extract("^(.*):")),
+        "origin": _hashed(tags_in(headers)["origin"]),
         "pass": passes(batch, left, again),
     }
     return _table(columns, COPIES)
@@ -358,24 +352,17 @@ def _positions(batch: pa.RecordBatch) -> I64:
     return found
 
 
-def _position(values: pa.Array) -> pl.Series:
-    """Reads `partition:offset`; null for anything else."""
-    parts = pl.Series(text_of(values)).str.split_exact(":", 2).struct.unnest()
-    partition, offset = (parts[name].cast(pl.Int64, strict=False) for name in parts.columns[:2])
+def _position(headers: pa.Array, name: str) -> pl.Series:
+    """Reads a position as one number; null for anything else."""
+    partition, offset = positions_in(headers, name).get_columns()
     in_range = partition.is_between(0, MOST_PARTITIONS - 1) & offset.is_between(0, (1 << SHIFT) - 1)
-    whole = in_range & parts[parts.columns[2]].is_null()
-    return pl.select(pl.when(whole).then(partition * (1 << SHIFT) + offset)).to_series()
+    return pl.select(pl.when(in_range).then(partition * (1 << SHIFT) + offset)).to_series()
 
 
-def _number(values: pa.Array) -> pl.Series:
-    return pl.Series(text_of(values)).cast(pl.Int64, strict=False)
-
-
-def _said(values: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = pc.fill_null(pc.equal(values, pa.scalar(b"true")), False).to_numpy(
-        zero_copy_only=False
-    )
-    return found
+def _times(batch: pa.RecordBatch) -> pl.Series:
+    """Returns the records' own times, also where a topic had refused them as timestamps."""
+    moved = texts_in(batch.column("headers"), TIME).cast(pl.Int64, strict=False)
+    return moved.zip_with(moved.is_not_null(), pl.Series(batch.column("timestamp").to_numpy()))
 
 
 def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:

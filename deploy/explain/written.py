@@ -20,7 +20,7 @@ from dedup.identity import BatchTag
 from deploy.explain.inputs import CHUNK, Budget
 from deploy.explain.model import RowsFound, Written
 from deploy.job import JoinJob
-from deploy.output.ours import copies_of_others, rows_of_others
+from deploy.output.ours import copies_of_others, positions_in, rows_of_others, tags_in, texts_in
 from joins.explain import Position
 from teacup.kafka.client import committed_only
 from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT
@@ -130,25 +130,20 @@ class Ended:
 
     def behind(self, headers: pa.Array) -> bool:
         """Returns whether such a row is among these (list<struct<key, value>>)."""
-        tags = last_header(headers, BATCH)
-        if self.number is not None:
-            parsed = map(BatchTag.parse, tags.dictionary_encode().dictionary.to_pylist())
-            if any(tag is not None and tag.origin == self.origin and tag.number > self.number for tag in parsed):
-                return True
-        if not self.direct:
+        tags, lefts = tags_in(headers), positions_in(headers, LEFT)
+        ours = (tags["origin"] == self.origin).fill_null(value=False)
+        if self.number is not None and (ours & (tags["number"] > self.number)).any():
+            return True
+        same = (lefts["partition"] == self.position[0]).arg_true()
+        if not self.direct or not len(same):
             return False
-        lefts = last_header(headers, LEFT)
-        same = pc.fill_null(pc.starts_with(lefts, f"{self.position[0]}:"), False)
-        rows = np.flatnonzero(same.to_numpy(zero_copy_only=False))
-        if not len(rows):
-            return False
-        tag, last = BatchTag.parse(tags[int(rows[-1])].as_py()), _position(_text(lefts[int(rows[-1])].as_py()))
-        return tag is not None and tag.origin == self.origin and last is not None and last[1] > self.position[1]
+        last = int(same[-1])
+        return bool(ours[last]) and (lefts["offset"][last] or -1) > self.position[1]
 
 
 def _written(topic: str, row: pa.RecordBatch) -> Written:
     outcome, reason = _header(row, OUTCOME), _header(row, REASON)
-    right = _position(_header(row, RIGHT))
+    right = _position(row, RIGHT)
     if outcome is None:
         outcome = "unmatched" if right is None else "matched"
         reason = _reason(row.column("value")[0].as_py())
@@ -156,7 +151,7 @@ def _written(topic: str, row: pa.RecordBatch) -> Written:
         topic=topic,
         partition=row.column("partition")[0].as_py(),
         offset=row.column("offset")[0].as_py(),
-        left=_position(_header(row, LEFT)),
+        left=_position(row, LEFT),
         right=right,
         batch=BatchTag.parse((_header(row, BATCH) or "").encode()),
         late=_header(row, LATE) == "true",
@@ -175,13 +170,10 @@ def _reason(value: bytes | None) -> str | None:
 
 
 def _header(row: pa.RecordBatch, name: str) -> str | None:
-    return _text(last_header(row.column("headers"), name)[0].as_py())
+    found: str | None = texts_in(row.column("headers"), name)[0]
+    return found
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode(errors="replace")
-
-
-def _position(text: str | None) -> Position | None:
-    partition, colon, offset = (text or "").partition(":")
-    return (int(partition), int(offset)) if colon and partition.isdigit() and offset.isdigit() else None
+def _position(row: pa.RecordBatch, name: str) -> Position | None:
+    partition, offset = positions_in(row.column("headers"), name).row(0)
+    return None if partition is None or offset is None else (partition, offset)

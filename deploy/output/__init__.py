@@ -7,7 +7,7 @@ The way of a row, in the task that joined it:
     routing.py     which topic gets what of the row: envelope, headers, side topics, dead letters (pure)
     deliveries.py  **writes it**: `Writing.write` hands records to Kafka, `commit` makes them durable
     kept.py        of which left records rows stay as they are, since the job was rewound (pure)
-    ours.py        which rows and copies in a topic another job has written, or an earlier checkpoint (pure)
+    ours.py        what headers say: which rows and copies another job has written, or an earlier checkpoint (pure)
     accounts.py    what was read, joined, dropped and written must add up; what a task reports of a bucket (pure)
 
 Below `Writing` are transactions and receipts (`teacup.kafka.delivery.delivery`).

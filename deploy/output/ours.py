@@ -1,4 +1,6 @@
-"""Which records of an output topic another job has written: several jobs may write to one. Pure.
+"""What the headers of rows and copies say, and so which of them another job has written. Pure.
+
+This is the one place that reads the headers of rows (`teacup.kafka.headers`). Several jobs may write to one topic:
 
 A row or copy says in `teacup.batch` which generation of which job wrote it. An envelope says of which topic its left
 record is, a copy of which topic its record is. A position alone says nothing: every topic has an offset 0.
@@ -16,13 +18,36 @@ from collections.abc import Collection
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dedup.identity import BatchTag
 from joins.plan.start.handover import Handover
+from joins.rows.frames import rows_at
 from teacup.kafka.headers import BATCH, LEFT, TOPIC
 from teacup.kafka.records.json_fields import text_of
 from teacup.kafka.records.record import last_header
+
+
+def texts_in(headers: pa.Array, name: str) -> pl.Series:
+    """Returns the value of a header in each record; null if it is missing, or not UTF-8."""
+    return pl.Series(text_of(last_header(headers, name)))
+
+
+def positions_in(headers: pa.Array, name: str) -> pl.DataFrame:
+    """Returns the `partition` and the `offset` in a header; null, one or both, if it is no position."""
+    parts = texts_in(headers, name).str.splitn(":", 2).struct.unnest()
+    partition, offset = (part.cast(pl.Int64, strict=False) for part in parts.get_columns())
+    return pl.DataFrame({"partition": partition, "offset": offset})
+
+
+def tags_in(headers: pa.Array) -> pl.DataFrame:
+    """Returns the `origin` and the `number` of the batch that wrote each record; null if it names none of ours."""
+    encoded = last_header(headers, BATCH).dictionary_encode()
+    tags = [BatchTag.parse(value) for value in encoded.dictionary.to_pylist()]
+    columns = {
+        "origin": pl.Series([tag and tag.origin for tag in tags], dtype=pl.String),
+        "number": pl.Series([tag and tag.number for tag in tags], dtype=pl.Int64, strict=False),
+    }
+    return rows_at(pl.DataFrame(columns), pl.Series(encoded.indices.cast(pa.uint32())))
 
 
 def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[str]:
@@ -33,14 +58,12 @@ def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[
 
 def rows_before(batch: pa.RecordBatch, origin: str) -> pa.Array:
     """Returns which rows say that another generation than this one has written them."""
-    tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
-    return _where(_unknown(tags, (origin,)), tags)
+    return _unknown(batch, (origin,)).to_arrow()
 
 
 def rows_by(batch: pa.RecordBatch, origins: Collection[str]) -> pa.Array:
     """Returns which rows or copies say that one of these generations has written them."""
-    tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
-    return _where([(tag := BatchTag.parse(text)) is not None and tag.origin in origins for text in _texts(tags)], tags)
+    return tags_in(batch.column("headers"))["origin"].is_in([*origins]).fill_null(value=False).to_arrow()
 
 
 def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: str | None) -> pa.Array | None:
@@ -48,19 +71,16 @@ def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: 
 
     left_topic   rows are envelopes, and ours are about this topic; None: a `select` made them
     """
-    headers = batch.column("headers")
-    tags = last_header(headers, BATCH).dictionary_encode()
-    unknown = _unknown(tags, origins)
-    if not any(unknown):
+    others = _unknown(batch, origins)
+    if not others.any():
         return None
-    others = _where(unknown, tags)
     if left_topic is None:
-        return others
+        return others.to_arrow()
     before = f'"position":{{"topic":{json.dumps(left_topic)},"partition":'
-    position = pl.Series(text_of(last_header(headers, LEFT))).str.replace(":", ',"offset":', literal=True)
+    position = texts_in(batch.column("headers"), LEFT).str.replace(":", ',"offset":', literal=True)
     said = pl.select(pl.concat_str(pl.lit(before), position, pl.lit('}},"right":'))).to_series().cast(pl.Binary)
     about_ours = pl.Series(batch.column("value")).cast(pl.Binary).bin.contains(said).fill_null(value=False)
-    return pc.and_(others, pc.invert(about_ours.to_arrow()))
+    return (others & ~about_ours).to_arrow()
 
 
 def copies_of_others(
@@ -70,26 +90,13 @@ def copies_of_others(
 
     origins   None: not known, as of the unjoined records of a lookup join, which a job of their own finds
     """
-    tags = last_header(batch.column("headers"), BATCH).dictionary_encode()
-    named = last_header(batch.column("headers"), TOPIC).dictionary_encode()
-    unknown = [] if origins is None else _unknown(tags, origins)
-    elsewhere = [value is not None and value.decode(errors="replace") not in topics for value in _texts(named)]
-    if not any(unknown) and not any(elsewhere):
-        return None
-    of_others = _where(elsewhere, named)
-    return pc.or_(_where(unknown, tags), of_others) if any(unknown) else of_others
+    named = pl.Series(last_header(batch.column("headers"), TOPIC))
+    others = ~named.is_in([topic.encode() for topic in topics]).fill_null(value=True)
+    if origins is not None:
+        others |= _unknown(batch, origins)
+    return others.to_arrow() if others.any() else None
 
 
-def _unknown(tags: pa.DictionaryArray, origins: Collection[str]) -> list[bool]:
-    """Returns which tags are of another origin than these."""
-    return [(tag := BatchTag.parse(value)) is not None and tag.origin not in origins for value in _texts(tags)]
-
-
-def _where(holds: list[bool], encoded: pa.DictionaryArray) -> pa.Array:
-    """Returns for which elements it holds, given for each text; for none that is null."""
-    return pc.fill_null(pa.array(holds, pa.bool_()).take(encoded.indices), False)
-
-
-def _texts(encoded: pa.DictionaryArray) -> list[bytes | None]:
-    found: list[bytes | None] = encoded.dictionary.to_pylist()
-    return found
+def _unknown(batch: pa.RecordBatch, origins: Collection[str]) -> pl.Series:
+    """Returns which rows are of another origin than these."""
+    return ~tags_in(batch.column("headers"))["origin"].is_in([*origins]).fill_null(value=True)

@@ -24,15 +24,14 @@ from dedup.identity import BatchTag
 from deploy.errors import ForeignRow
 from deploy.job import JoinJob
 from deploy.output.kept import KeptRows, Offsets
+from deploy.output.ours import positions_in, tags_in
 from joins.errors import DataLoss
 from teacup.kafka.client import committed_only
-from teacup.kafka.headers import BATCH, LEFT
+from teacup.kafka.headers import LEFT
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.losses import CONTINUE
 from teacup.kafka.log.point_reader import wait_until_readable
 from teacup.kafka.read.range_reader import RangeReader
-from teacup.kafka.records.json_fields import text_of
-from teacup.kafka.records.record import last_header
 
 OPEN_TRANSACTION_S = 120.0
 _REMEDY = "write them again (`--written again`), or to another topic (`--into`)"
@@ -124,17 +123,8 @@ class _Found:
 def _rows(reader: RangeReader, partition: int, start: int, end: int) -> Iterator[pl.DataFrame]:
     """Yields the left position of each row (`partition`, `offset`), and its batch (`origin`, `number`)."""
     for batch in reader.read(partition, start, end):
-        headers = {name: pl.from_arrow(text_of(last_header(batch.column("headers"), name))) for name in (LEFT, BATCH)}
-        yield pl.DataFrame(headers).select(
-            partition=_part(LEFT, 0).cast(pl.Int64, strict=False),
-            offset=_part(LEFT, 1).cast(pl.Int64, strict=False),
-            origin=_part(BATCH, 0),
-            number=_part(BATCH, 1).cast(pl.Int64, strict=False),
-        )
-
-
-def _part(header: str, index: int) -> pl.Expr:
-    return pl.col(header).str.split(":").list.get(index, null_on_oob=True)
+        headers = batch.column("headers")
+        yield pl.concat([positions_in(headers, LEFT), tags_in(headers)], how="horizontal")
 
 
 def _int(partition: object) -> int:

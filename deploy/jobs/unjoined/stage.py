@@ -19,11 +19,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dedup.identity import Identity
 from deploy.errors import ForeignRow
 from deploy.job import JoinJob
 from deploy.jobs.query import summaries_of
 from deploy.output.accounts import DeliveredBatch
+from deploy.output.ours import positions_in
 from deploy.output.stage import deliver_stage
 from joins.errors import NO_RETRY_HELPS
 from joins.items import Batches, Begin, End, Item, Rows
@@ -35,6 +35,7 @@ from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.receipt import digest_of
 from teacup.kafka.headers import LEFT, RIGHT
 from teacup.kafka.read.range_reader import open_reader
+from teacup.kafka.records.record import last_header
 from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
 
 if TYPE_CHECKING:
@@ -109,19 +110,15 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
         inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
     with losses_of(work.spec).of_planned(WAY_OUT):
         for batch in reader.read(partition, start, end):
-            found = positions_in(batch, topic)
+            found = right_positions(batch, topic)
             yield from found.filter(inside).to_arrow().cast(POSITION).to_batches()
 
 
-def positions_in(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
+def right_positions(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
     """Returns right positions in headers of output rows. Raises `ForeignRow` if another program wrote a row."""
     headers = batch.column("headers")
-    left = Identity(LEFT).of_headers(headers)
-    right = Identity(RIGHT).of_headers(headers)
-    parts = right.cast(pl.String, strict=False).str.split_exact(":", 1).struct.unnest()
-    found = parts.select(
-        partition=pl.col("field_0").cast(pl.Int32, strict=False), offset=pl.col("field_1").cast(pl.Int64, strict=False)
-    )
+    left, right = (pl.Series(last_header(headers, name)) for name in (LEFT, RIGHT))
+    found = positions_in(headers, RIGHT)
     unreadable = found["partition"].is_null() | found["offset"].is_null()
     foreign = left.is_null() | (right.is_not_null() & unreadable)
     if foreign.any():
