@@ -34,7 +34,7 @@ import polars as pl
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.commandline import broker_and_folder, machine, promise_line
-from benchmarks.measure import Footprint, RunFailed, Watch, child_environment, end_tree
+from benchmarks.measure import Footprint, RunFailed, StallTimer, child_environment, end_tree
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, values
 from deploy.dev.broker.broker import Broker
 from deploy.job import JoinJob, Output
@@ -201,7 +201,7 @@ class LiveJob:
         self.footprint = Footprint()
         self._folder = folder
         self._process = start_live_job(bootstrap, folder, delivery)
-        self._watch = Watch(self._process.pid)
+        self._watch = StallTimer(self._process.pid)
 
     def __enter__(self) -> Self:
         return self

@@ -127,7 +127,7 @@ class Footprint:
         return sum(self.settled_by_name.values())
 
 
-class Watch:
+class StallTimer:
     """Samples a process and all its descendants until `stop`."""
 
     def __init__(self, pid: int) -> None:
@@ -234,7 +234,7 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
             env={**child_environment(), **(env or {})},
             start_new_session=True,
         )
-        watch = Watch(process.pid)
+        watch = StallTimer(process.pid)
         try:
             code = process.wait(timeout_s)
         except BaseException:

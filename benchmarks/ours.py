@@ -39,7 +39,7 @@ from joins.read.summary import BucketSummary
 from joins.spec import Format, JoinPath, JoinSpec, Side
 from joins.streaming import join_kind_of, stage_frame
 from teacup.kafka.write.templates import MadeTexts
-from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
+from teacup.spark.jvm_errors import SUMMARY_SCHEMA, summary_rows
 from teacup.spark.session import Session
 
 

@@ -34,7 +34,7 @@ from joins.spec import JoinPath, JoinSpec, Side
 from joins.window.backup import CheckpointedStore
 from joins.window.bolt import needed
 from joins.window.covering import EVERY_MS
-from joins.window.restore import Kept, SliceStore, restore
+from joins.window.restore import CachedWindow, SliceStore, restore
 from joins.window.slice_files import FileStore
 
 GENERATION = "0" * 32
@@ -75,7 +75,7 @@ def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     return Ticket(GENERATION, 1, spec.buckets or 1, end_ms, 0, 1 << 62, None, bucket, spec.buckets, 0)
 
 
-def content(kept: Kept) -> tuple[int, int, int]:
+def content(kept: CachedWindow) -> tuple[int, int, int]:
     """Returns how many records and marks, and the sum of the offsets of both."""
     offsets = [piece.offsets[piece.times >= kept.window.expired_ms] for piece in kept.window.slices]
     marked = kept.window.marked()

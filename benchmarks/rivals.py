@@ -44,7 +44,7 @@ from benchmarks.measure import (
     Progress,
     RunFailed,
     Speed,
-    Watch,
+    StallTimer,
     child_environment,
     claim_memory,
     end_tree,
@@ -207,7 +207,7 @@ def drain(name: str, work: Work, topic: str, folder: Path, at_most_s: float) -> 
             subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder, start_new_session=True)
             for command in to_start
         ]
-    watches = [Watch(process.pid) for process in started]
+    watches = [StallTimer(process.pid) for process in started]
     try:
         cut_off = _await_end(started, BrokerLog(topic, work.kafka), begun_s + at_most_s)
         if any(process.poll() not in (None, 0) for process in started):

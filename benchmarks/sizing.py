@@ -42,8 +42,8 @@ from joins.plan.log_checks import check_ends, check_topics
 from joins.plan.readable import list_ends
 from joins.plan.reader import inside_the_clock, state_after
 from joins.plan.start.positions import begin
-from joins.plan.sync_bolt import Planned, SyncBolt, Watch
-from joins.plan.wait_reasons import Held
+from joins.plan.sync_bolt import Planned, StallTimer, SyncBolt
+from joins.plan.wait_reasons import NotReady
 from joins.read.facts_files import keep_facts
 from joins.read.summary import BucketSummary
 from joins.spec import JoinPath, JoinSpec, Side
@@ -163,7 +163,7 @@ class Planning:
         self.left, self.right = (FormulaLog(side, partitions, every_ms) for side in ("left", "right"))
         self._folder = folder
         self.now_ms = BEGIN_MS
-        self._bolt = SyncBolt(self.spec, {"left": self.left, "right": self.right}, Watch(self.now_ms))
+        self._bolt = SyncBolt(self.spec, {"left": self.left, "right": self.right}, StallTimer(self.now_ms))
 
     def write(self, records: int) -> None:
         """Adds so many records to both topics together, and lets time pass until the last of them."""
@@ -172,9 +172,9 @@ class Planning:
         self.now_ms = BEGIN_MS + self.left.written * self.left.every_ms // self.left.partitions + 50
 
     def begun(self) -> str:
-        listing = list_ends(self.left, self.right, self.now_ms)
-        begun = begin(self.spec, listing, self.left, self.right)
-        found = self._bolt.plan(begun, listing)
+        end_offsets = list_ends(self.left, self.right, self.now_ms)
+        begun = begin(self.spec, end_offsets, self.left, self.right)
+        found = self._bolt.plan(begun, end_offsets)
         planned = self._handed_over(found) or Planned.nothing(begun)
         self.carry_out(planned)
         return json.dumps(planned.batch_plan.to_json())
@@ -184,9 +184,9 @@ class Planning:
         state = state_after(self.spec, BatchPlan.from_json(json.loads(start)), [self._folder])
         topics = {s: (log.topic_id(), log.partition_count()) for s, log in (("left", self.left), ("right", self.right))}
         check_topics(self.spec, state, topics)
-        listing = list_ends(self.left, self.right, self.now_ms)
-        state = check_ends(self.spec, state, listing)
-        planned = self._handed_over(self._bolt.plan(state, listing))
+        end_offsets = list_ends(self.left, self.right, self.now_ms)
+        state = check_ends(self.spec, state, end_offsets)
+        planned = self._handed_over(self._bolt.plan(state, end_offsets))
         return (start if planned is None else json.dumps(planned.batch_plan.to_json())), planned
 
     def tickets(self, start: str, end: str) -> list[str]:
@@ -208,8 +208,8 @@ class Planning:
         keep_facts(self._folder, self.spec.name, summaries)
         return sum(file.stat().st_size for file in self._folder.rglob(f"facts-{batch_plan.number}.json"))
 
-    def _handed_over(self, found: Planned | Held) -> Planned | None:
-        if isinstance(found, Held):
+    def _handed_over(self, found: Planned | NotReady) -> Planned | None:
+        if isinstance(found, NotReady):
             return None
         return inside_the_clock(found, {"left": self.left, "right": self.right})
 

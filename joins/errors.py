@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from teacup.base.errors import ExitCode, Invalid
 from teacup.kafka.errors import RecordTooLarge, TakenOver
-from teacup.spark.crossing import TaskEnded
+from teacup.spark.jvm_errors import TaskEnded
 
 
 class JoinError(Exception):
@@ -124,4 +124,4 @@ NO_RETRY_HELPS = (
     TaskEnded,
 )
 """What a task reports instead of raising it: Spark would run it again, in vain. Its last stage reports to the driver
-(`teacup.spark.crossing`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""
+(`teacup.spark.jvm_errors`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""

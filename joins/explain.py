@@ -1,7 +1,7 @@
 """Why a left record was joined with the right record that it was, or with none. Pure.
 
-A join decides by what it has read when a left record goes (`Passage`). So each right record is held against these rules
-in this order, and the first that applies is its `Ruling`:
+A join decides by what it has read when a left record goes (`Visibility`). So each right record is held against these
+rules in this order, and the first that applies is its `MatchReason`:
 
     dead_letter      it cannot take part
     null_key         it has no join key
@@ -53,7 +53,7 @@ NOT_YET = sys.maxsize
 """In place of the number of a batch that will be: later than all."""
 
 
-class Ruling(StrEnum):
+class MatchReason(StrEnum):
     """Why a right record is in a left record's row, or why not; the module's docstring has their meaning."""
 
     DEAD_LETTER = "dead_letter"
@@ -142,7 +142,7 @@ class SideRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class Visibility:
     """When a left record went, and what a right record had to be to be found.
 
     batch      which batch joined it; `UNREAD`: it has not gone yet, and what is read until now counts
@@ -167,7 +167,7 @@ class Candidate:
     """
 
     record: SideRecord
-    ruling: Ruling
+    match_reason: MatchReason
     by_ms: int | None = None
     rival: Position | None = None
     alike: str | None = None
@@ -177,7 +177,7 @@ def judge(
     spec: JoinSpec,
     left: SideRecord,
     rights: Sequence[SideRecord],
-    passage: Passage,
+    passage: Visibility,
     in_rows: Collection[Position] | None = None,
 ) -> list[Candidate]:
     """Judges right records, in their order.
@@ -198,39 +198,39 @@ def judge(
         found[candidate.record.position] = candidate
     for right in rights:  # what the row holds is a fact, whatever was ruled out by the rest
         if in_rows is not None and right.position in in_rows:
-            found[right.position] = Candidate(right, Ruling.WON)
+            found[right.position] = Candidate(right, MatchReason.WON)
     return [found[right.position] for right in rights]
 
 
-def _ruled_out(spec: JoinSpec, left: SideRecord, right: SideRecord, passage: Passage) -> Candidate | None:
+def _ruled_out(spec: JoinSpec, left: SideRecord, right: SideRecord, passage: Visibility) -> Candidate | None:
     if right.dead is not None or right.time_ms is None:
-        return Candidate(right, Ruling.DEAD_LETTER)
+        return Candidate(right, MatchReason.DEAD_LETTER)
     if right.key is None:
-        return Candidate(right, Ruling.NULL_KEY)
+        return Candidate(right, MatchReason.NULL_KEY)
     if right.key != left.key:
         alike = None if left.key is None else resemblance(left.key, right.key)
-        return Candidate(right, Ruling.OTHER_KEY, alike=alike)
+        return Candidate(right, MatchReason.OTHER_KEY, alike=alike)
     if left.time_ms is None:
-        return Candidate(right, Ruling.UNKNOWN)
+        return Candidate(right, MatchReason.UNKNOWN)
     early_ms = earliest_right(spec, left.time_ms) - right.time_ms
     far_ms = right.time_ms - latest_right(spec, left.time_ms)
-    out_of_time = (Ruling.BEFORE_INTERVAL, early_ms) if early_ms > 0 else (Ruling.AFTER_INTERVAL, far_ms)
+    out_of_time = (MatchReason.BEFORE_INTERVAL, early_ms) if early_ms > 0 else (MatchReason.AFTER_INTERVAL, far_ms)
     if passage.direct and right.partition != left.partition:
-        return Candidate(right, Ruling.OTHER_BUCKET)
+        return Candidate(right, MatchReason.OTHER_BUCKET)
     if out_of_time[1] > 0:
         return Candidate(right, *out_of_time)
     if right.read.skipped:
-        return Candidate(right, Ruling.SKIPPED)
+        return Candidate(right, MatchReason.SKIPPED)
     if right.read.unread:
-        return Candidate(right, Ruling.UNREAD)
+        return Candidate(right, MatchReason.UNREAD)
     if right.read.by(passage.batch) is False:
-        return Candidate(right, Ruling.READ_LATER)
+        return Candidate(right, MatchReason.READ_LATER)
     if passage.expiry_ms is not None and right.time_ms < passage.expiry_ms:
-        return Candidate(right, Ruling.EXPIRED, by_ms=passage.expiry_ms - right.time_ms)
+        return Candidate(right, MatchReason.EXPIRED, by_ms=passage.expiry_ms - right.time_ms)
     return None
 
 
-def _was_there(right: SideRecord, passage: Passage) -> bool:
+def _was_there(right: SideRecord, passage: Visibility) -> bool:
     """Returns whether it is known that the record was read in time and had not expired."""
     live = passage.late is False or passage.expiry_ms is not None
     return live and right.read.by(passage.batch) is True
@@ -276,9 +276,9 @@ def _by_plans(
     doubtful = {right.position for right in (*surely, *at_most)} | {right.position for right in perhaps}
     rival = surely[0].position if surely else None
     return [
-        Candidate(right, Ruling.UNKNOWN)
+        Candidate(right, MatchReason.UNKNOWN)
         if right.position in doubtful
-        else Candidate(right, Ruling.OUTDONE, rival=rival)
+        else Candidate(right, MatchReason.OUTDONE, rival=rival)
         for right in (*sure, *perhaps)
     ]
 
@@ -296,13 +296,13 @@ def _by_rows(
     found = []
     for right, was_there in [*((r, True) for r in sure), *((r, False) for r in perhaps)]:
         if right in winners:
-            found.append(Candidate(right, Ruling.WON))
+            found.append(Candidate(right, MatchReason.WON))
         elif gone:
-            found.append(Candidate(right, Ruling.UNKNOWN))
+            found.append(Candidate(right, MatchReason.UNKNOWN))
         elif right in chosen(spec, left, [*winners, right]):
-            found.append(Candidate(right, Ruling.CONTRADICTS_ROW if was_there else Ruling.NOT_IN_WINDOW))
+            found.append(Candidate(right, MatchReason.CONTRADICTS_ROW if was_there else MatchReason.NOT_IN_WINDOW))
         else:
-            found.append(Candidate(right, Ruling.OUTDONE, rival=winners[0].position))
+            found.append(Candidate(right, MatchReason.OUTDONE, rival=winners[0].position))
     return found
 
 

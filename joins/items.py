@@ -29,7 +29,7 @@ from joins.read.summary import BucketSummary
 from joins.rows.frames import HEADERS, ROW
 from joins.spec import JoinSpec
 from teacup.kafka.delivery.receipt import digest_of
-from teacup.spark.crossing import Failure, TaskEnded
+from teacup.spark.jvm_errors import Failure, TaskEnded
 
 
 class RowCounts(Protocol):

@@ -164,7 +164,7 @@ def stage_frame(
     """
     from joins.plan.reader import JoinControl
     from joins.plan.source import ticket_source
-    from teacup.spark.crossing import crossing_rows
+    from teacup.spark.jvm_errors import crossing_rows
     from teacup.spark.stream_reader import rows_of
 
     if join_kind_of(spec).shuffles:

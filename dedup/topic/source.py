@@ -34,7 +34,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.losses import CONTINUE, Losses, epochs_of
 from teacup.kafka.log.point_reader import PointReader
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
-from teacup.spark.crossing import SUMMARY_SCHEMA
+from teacup.spark.jvm_errors import SUMMARY_SCHEMA
 from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from teacup.kafka.read.range_reader import open_reader
 from teacup.kafka.records.limits import TopicLimits, batch_bytes, record_bytes, restamped
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
 from teacup.kafka.write.writer import TopicWriter, discard_writer, open_writer
-from teacup.spark.crossing import FIRST_TRY, TaskRun, summary_rows
+from teacup.spark.jvm_errors import FIRST_TRY, TaskRun, summary_rows
 from teacup.spark.task import this_task
 
 OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch

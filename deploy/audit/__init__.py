@@ -4,7 +4,7 @@ It shares with the join what a record is: how it is fetched, and where its time,
 (`joins.read.parse.find`, `joins.read.deserialize`), and the batch plans of the checkpoint. Which records pair, which
 one is chosen, what is late, what goes where and what a row must say is decided here, from the documents alone.
 
-course.py      what the run decided, from the batch plans that the checkpoint still has (pure)
+plan_history.py      what the run decided, from the batch plans that the checkpoint still has (pure)
 earlier.py     what the checkpoints before this one, that it was moved or rewound from, have read
 digests.py     digests of texts that can be put together from those of their parts (pure)
 findings.py    what was checked, how strictly, and what is wrong, for people and machines (pure)

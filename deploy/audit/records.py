@@ -5,9 +5,9 @@ texts have digests that can be put together (`deploy.audit.digests`), so that a 
 records by arithmetic.
 
     lefts, rights   pos, t, kh (null: no key), dead (why it takes no part, as far as the record itself says), number,
-                    late, expiry, stalled (`deploy.audit.course`), doubt (a right record that its neighbours show to be
-                    late, perhaps), kept (in the sample), h, len (its text in an envelope), vh (its value), okh (its
-                    own key)
+                    late, expiry, stalled (`deploy.audit.plan_history`), doubt (a right record that its neighbours show
+                    to be late, perhaps), kept (in the sample), h, len (its text in an envelope), vh (its value), okh
+                    (its own key)
     rows            spot, lpos, rpos, ts, kh, late, before (an earlier checkpoint than this rewound one wrote it), pass
                     (how many rewinds had it written again), h, len: spot is its position in the output
     copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len, origin
@@ -26,8 +26,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deploy.audit.course import Stretch
 from deploy.audit.digests import of_column
+from deploy.audit.plan_history import OffsetSpans
 from deploy.audit.shown_late import ShownLate
 from deploy.audit.texts import json_string, json_strings, value_texts
 from deploy.output.ours import positions_in, rows_before, rows_by, tags_in, texts_in
@@ -136,7 +136,7 @@ class SideTable:
     texts: bool = True
     copies: bool = True
 
-    def of(self, batch: pa.RecordBatch, stretch: Stretch, shown: ShownLate | None = None) -> pa.Table:
+    def of(self, batch: pa.RecordBatch, stretch: OffsetSpans, shown: ShownLate | None = None) -> pa.Table:
         """Returns the columns of one batch of one partition (`joins.read.deserialize`)."""
         side = self.side
         partition, offsets = batch.column("partition")[0].as_py(), batch.column("offset").to_numpy()

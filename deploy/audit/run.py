@@ -22,12 +22,12 @@ import duckdb
 import pyarrow.parquet as pq
 
 from dedup.identity import BatchTag
-from deploy.audit.course import Course, course_of
 from deploy.audit.earlier import Earlier, earlier_than
 from deploy.audit.findings import Fault, Findings
 from deploy.audit.judging.compare import Judgement, compare
 from deploy.audit.judging.database import AuditTables
-from deploy.audit.judging.terms import LeftSpan, RightSpan, Terms
+from deploy.audit.judging.scope import AuditScope, LeftSpan, RightSpan
+from deploy.audit.plan_history import PlanHistory, plan_history_of
 from deploy.audit.records import SAMPLES, TABLES
 from deploy.audit.scan import Plan, Tables, Writers, plan, side_topics
 from deploy.errors import CheckpointUnusable
@@ -74,24 +74,24 @@ def audit(
     began_s, now_ms = time.monotonic(), wall_ms()
     last = last_written(job)
     job = last.job
-    course, handover, direct, generation = _course(job, last.further)
+    history, handover, direct, generation = _course(job, last.further)
     earlier = earlier_than(job.spec, handover)
-    found = plan(job, course, from_ms, to_ms, now_ms)
+    found = plan(job, history, from_ms, to_ms, now_ms)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
         origins = origins_of(job.spec.name, generation, handover)
         origin = BatchTag.of(job.spec.name, generation, 0).origin if earlier.rewound else None
         again = [*earlier.again(job.spec.name, generation)]
         later = {BatchTag.of(job.spec.name, one, 0).origin for one in last.later}
-        tables = Tables(job, course, Writers(origins, origin, again, later), inside, now_ms, sample, tell)
+        tables = Tables(job, history, Writers(origins, origin, again, later), inside, now_ms, sample, tell)
         tables.read(found)
         with _database(inside) as con:
             left_out = _strays(con, inside, tables, found, from_ms, to_ms)
             counts = {name: _count(con, name) for name in TABLES}
             rewritten = _count(con, "all_rows") - counts["rows"]
-            terms = terms_of(job, course, found, earlier, from_ms, to_ms)
-            terms = replace(terms, all_named=not left_out, direct=direct)
-            verdicts = compare(AuditTables(con), terms, most, lambda what: tell(what, found.offsets, found.offsets))
+            scope = scope_of(job, history, found, earlier, from_ms, to_ms)
+            scope = replace(scope, all_named=not left_out, direct=direct)
+            verdicts = compare(AuditTables(con), scope, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
         job=job.spec.name,
@@ -108,11 +108,11 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, course, found, earlier, verdicts, left_out, tables, rewritten)],
+        notes=[*_notes(job, history, found, earlier, verdicts, left_out, tables, rewritten)],
     )
 
 
-def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[Course, Handover | None, bool, str]:
+def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[PlanHistory, Handover | None, bool, str]:
     """Returns what is known of the run; after which other checkpoint this one goes on, if after any; whether it took
     the direct path; its generation."""
     checkpoint = Checkpoint(job.checkpoint)
@@ -127,15 +127,15 @@ def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[Course, Handover 
     lookup = isinstance(job.spec, LookupSpec)
     handover = checkpoint.moved()
     moved = handover is not None
-    course = course_of(plans, after, job.spec.after_ms, lookup=lookup, moved=moved, further=further)
-    return course, handover, not lookup and plans[-1].parts is None, plans[-1].generation
+    history = plan_history_of(plans, after, job.spec.after_ms, lookup=lookup, moved=moved, further=further)
+    return history, handover, not lookup and plans[-1].parts is None, plans[-1].generation
 
 
-def terms_of(job: JoinJob, course: Course, found: Plan, earlier: Earlier, from_ms: int, to_ms: int) -> Terms:
+def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, from_ms: int, to_ms: int) -> AuditScope:
     """Returns what is compared, and where."""
     spec, output = job.spec, job.output
     moved = earlier.left
-    begins = None if moved else course.begins
+    begins = None if moved else history.begins
     left = {}
     for p, (begin, end) in found.left.spans.items():
         due = None if spec.start == "latest" else 0
@@ -146,19 +146,19 @@ def terms_of(job: JoinJob, course: Course, found: Plan, earlier: Earlier, from_m
         ends = found.left.ends[p]
         kept_from = found.left.kept_from(p)
         twice = earlier.twice("left", p, moved.get(p, 0))
-        left[p] = LeftSpan(begin, end, course.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high, *twice)
+        left[p] = LeftSpan(begin, end, history.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high, *twice)
     right = {}
     for p, (begin, end) in found.right.spans.items():
         first = 0 if spec.start == "earliest" else None
-        if course.right_begins is not None:
-            first = course.right_begins.get(p, 0)
+        if history.right_begins is not None:
+            first = history.right_begins.get(p, 0)
         ends = found.right.ends[p]
-        done = course.right[p].end if p in course.right else end
-        over_ms, kept_from = course.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
+        done = history.right[p].end if p in history.right else end
+        over_ms, kept_from = history.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
         twice = earlier.twice("right", p, first or 0)
         right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
     lookup = isinstance(spec, LookupSpec)
-    return Terms(
+    return AuditScope(
         policy=spec.policy,
         before_ms=spec.before_ms,
         after_ms=spec.after_ms,
@@ -277,7 +277,7 @@ def _shown(key: bytes) -> str:
 
 def _notes(
     job: JoinJob,
-    course: Course,
+    history: PlanHistory,
     found: Plan,
     earlier: Earlier,
     verdicts: Judgement,
@@ -324,7 +324,7 @@ def _notes(
         yield f"records that lie far apart: {left_out:,} more runs of them were not read"
     if verdicts.allowed:
         yield (
-            f"the checkpoint has the plans of the last {course.batches} batches. Of records before them it is not "
+            f"the checkpoint has the plans of the last {history.batches} batches. Of records before them it is not "
             "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
             "in reach were checked against all results that are possible"
         )

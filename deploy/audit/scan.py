@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deploy.audit.course import Course
-from deploy.audit.judging.terms import SIDE_TOPICS
+from deploy.audit.judging.scope import SIDE_TOPICS
+from deploy.audit.plan_history import PlanHistory
 from deploy.audit.records import Rewriting, SideTable, copies_of, rows_of, spot_of
 from deploy.audit.shown_late import ShownLate
 from deploy.job import JoinJob
@@ -105,7 +105,7 @@ def side_topics(job: JoinJob) -> dict[str, str]:
     return {role: topic for role, topic in named.items() if topic is not None}
 
 
-def plan(job: JoinJob, course: Course, from_ms: int, to_ms: int, now_ms: int) -> Plan:
+def plan(job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: int) -> Plan:
     """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
     spec = job.spec
     kafka = committed_only(job.written_with)
@@ -113,7 +113,7 @@ def plan(job: JoinJob, course: Course, from_ms: int, to_ms: int, now_ms: int) ->
     output = _written(job.output.topic, kafka, early_ms)
     copies = {role: _written(topic, kafka, early_ms) for role, topic in side_topics(job).items()}
     ceiling_ms = now_ms + spec.max_future_skew_ms
-    left = _read(spec, spec.left, (from_ms, to_ms), ceiling_ms, course.done)
+    left = _read(spec, spec.left, (from_ms, to_ms), ceiling_ms, history.done)
     earliest_ms = min(from_ms - spec.before_ms, from_ms) - spec.right.disorder_ms
     right = _read(spec, spec.right, (earliest_ms, to_ms + spec.after_ms), ceiling_ms, None)
     return Plan(left, right, output, copies)
@@ -180,14 +180,14 @@ class Tables:
     def __init__(
         self,
         job: JoinJob,
-        course: Course,
+        history: PlanHistory,
         writers: Writers,
         folder: Path,
         now_ms: int,
         sample: int | None,
         tell: Tell | None = None,
     ) -> None:
-        self._job, self._course, self._folder, self._now_ms = job, course, folder, now_ms
+        self._job, self._course, self._folder, self._now_ms = job, history, folder, now_ms
         self._writers, self.of_others, self.of_later = writers, 0, 0
         self._sample, self._tell = sample, tell or (lambda *_: None)
         self._lock, self._done, self._all = threading.Lock(), 0, 0

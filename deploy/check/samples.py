@@ -23,7 +23,7 @@ from joins.errors import DataLoss
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.spec import LookupSpec
 from joins.plan.log_checks import check_topics
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.reader import positions_of
 from joins.plan.start.copartition import why_not_direct, with_path
 from joins.plan.start.handover import Handover
@@ -87,7 +87,7 @@ def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, B
     now_ms = wall_ms()
     with closing(side_log(spec, spec.left)) as left:
         if planned is None:
-            starts = left_start(Beginning(spec, Listing(now_ms, left.ends(), {})), left).offsets
+            starts = left_start(Beginning(spec, EndOffsets(now_ms, left.ends(), {})), left).offsets
         else:
             read = positions_of(spec, planned, facts)
             starts = {p: position for (topic, p), position in read.items() if topic == spec.left.topic}

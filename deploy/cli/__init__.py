@@ -7,6 +7,6 @@ commands.py  what commands share: `--set`, a missing extra in one line, and what
 offsets.py   `teacup offsets`: the offsets of a time, and setting a consumer to them
 rewinds.py   `teacup rewind`: what was asked for, and what is printed of what it does
 services.py  `teacup delay`, `teacup storage`, `teacup dev`: what runs beside jobs
-several.py   `teacup run` of several job files, or of a folder
+many_jobs.py   `teacup run` of several job files, or of a folder
 status.py    `teacup status`: how jobs are, once or again and again
 """

@@ -123,7 +123,7 @@ def run(
         raise typer.Exit(run_file(job_files[0], **consent, standby=standby, assignments=given, stop=context.obj))
     if standby:
         raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
-    from deploy.cli.several import run_files
+    from deploy.cli.many_jobs import run_files
 
     raise typer.Exit(run_files(job_files, **consent, strict=strict, assignments=given, stop=context.obj))
 

@@ -8,12 +8,19 @@ from typing import Any
 
 from datadelay.watermark import UNKNOWN
 from deploy.explain.model import Gone, KeyAnswer, LeftAnswer, RightAnswer, Written
-from joins.explain import Candidate, Ruling, SideRecord
+from joins.explain import Candidate, MatchReason, SideRecord
 from teacup.base.times import LATEST_MS
 
 Answer = LeftAnswer | RightAnswer | KeyAnswer | Gone
 
-_ORDER = [Ruling.WON, Ruling.CONTRADICTS_ROW, Ruling.UNKNOWN, Ruling.NOT_IN_WINDOW, Ruling.READ_LATER, Ruling.EXPIRED]
+_ORDER = [
+    MatchReason.WON,
+    MatchReason.CONTRADICTS_ROW,
+    MatchReason.UNKNOWN,
+    MatchReason.NOT_IN_WINDOW,
+    MatchReason.READ_LATER,
+    MatchReason.EXPIRED,
+]
 
 
 def for_machines(answer: Answer) -> dict[str, Any]:
@@ -45,7 +52,7 @@ def for_machines(answer: Answer) -> dict[str, Any]:
                 "reason": answer.reason,
                 "copies": [_written_json(copy) for copy in answer.copies],
                 "lefts": [
-                    {**_left_json(left), "ruling": str(candidate.ruling), "by_ms": candidate.by_ms}
+                    {**_left_json(left), "match_reason": str(candidate.match_reason), "by_ms": candidate.by_ms}
                     for left, candidate in answer.lefts
                 ],
                 "expiry_ms": _known(answer.expiry_ms),
@@ -83,7 +90,7 @@ def _left_json(answer: LeftAnswer) -> dict[str, Any]:
         "candidates": [
             {
                 **_record_json(candidate.record),
-                "ruling": str(candidate.ruling),
+                "match_reason": str(candidate.match_reason),
                 "by_ms": candidate.by_ms,
                 "rival": candidate.rival and list(candidate.rival),
                 "alike": candidate.alike,
@@ -133,7 +140,7 @@ def ranked(answer: LeftAnswer) -> list[Candidate]:
     def rank(candidate: Candidate) -> tuple[bool, int, int]:
         at = candidate.record.time_ms
         away = LATEST_MS if at is None or left.time_ms is None else abs(at - left.time_ms)
-        order = _ORDER.index(candidate.ruling) if candidate.ruling in _ORDER else len(_ORDER)
+        order = _ORDER.index(candidate.match_reason) if candidate.match_reason in _ORDER else len(_ORDER)
         return candidate.record.key != left.key, order, away
 
     return sorted(answer.candidates, key=rank)

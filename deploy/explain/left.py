@@ -21,9 +21,9 @@ from deploy.explain.stored import StoredNow, stored_now
 from deploy.explain.written import Ended
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import earliest_right, latest_right
-from joins.explain import UNREAD, BatchSpan, Candidate, Passage, Position, Ruling, SideRecord, judge
+from joins.explain import UNREAD, BatchSpan, Candidate, MatchReason, Position, SideRecord, Visibility, judge
 from joins.lookup.spec import LookupSpec
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import LeftWaits, why_left_waits
 from joins.rows.buckets import buckets_of
 from joins.spec import JoinPath
@@ -72,7 +72,7 @@ class LeftAnswers:
 
     def _remedy(self, answer: LeftAnswer) -> Mapping[str, int] | None:
         """Returns with which settings it would have waited for the right record that came nearest, and too late."""
-        later = [candidate.record for candidate in ranked(answer) if candidate.ruling is Ruling.READ_LATER]
+        later = [candidate.record for candidate in ranked(answer) if candidate.match_reason is MatchReason.READ_LATER]
         left_ms, spec = answer.record.time_ms, self._spec
         if answer.outcome is not Outcome.UNMATCHED or not later or left_ms is None or answer.limit is None:
             return None
@@ -101,7 +101,7 @@ class LeftAnswers:
         if moved is None or record.offset >= moved.left.get(record.partition, 0):
             return None
         self._of.note(
-            "before `teacup move` or `teacup rewind` the join may have been another one: rulings are by the job file "
+            "before `teacup move` or `teacup rewind` the join may have been another one: reasons are by the job file "
             "of now"
         )
         return moved.checkpoint
@@ -176,8 +176,8 @@ class LeftAnswers:
         bucket = state.buckets[of.number]
         left, right = self._of.inputs["left"], self._of.inputs["right"]
         facts = {p: RangeFacts(r.end, r.before_ms) for p, r in bucket.right.items()}
-        listing = Listing(left.now_ms, left.ends, right.ends)
-        return why_left_waits(self._spec, bucket, BucketFacts({}, facts, bucket.watermark_ms), listing)
+        end_offsets = EndOffsets(left.now_ms, left.ends, right.ends)
+        return why_left_waits(self._spec, bucket, BucketFacts({}, facts, bucket.watermark_ms), end_offsets)
 
     def _candidates(self, answer: LeftAnswer) -> tuple[list[Candidate], tuple[int, int]]:
         """Finds right records of the key in the interval of a left record and beside it, and judges them."""
@@ -258,7 +258,7 @@ class LeftAnswers:
         expiry_ms = read.before.expiry_ms if read.before is not None and answer.ours and judged else None
         late = answer.late if judged else False
         direct = self._spec.path is not JoinPath.SHUFFLED and not lookup
-        passage = Passage(UNREAD if answer.outcome is Outcome.HELD else batches, expiry_ms, late, direct)
+        passage = Visibility(UNREAD if answer.outcome is Outcome.HELD else batches, expiry_ms, late, direct)
         in_rows = {row.right for row in answer.rows.found if row.right is not None} if answer.rows.found else None
         return judge(self._spec, record, rights, passage, in_rows)
 
@@ -311,9 +311,9 @@ class LeftAnswers:
             self._of.note(f"it has no row in {output}, and should have one: batch {answer.number} is done")
         if answer.read.after is None:
             return answer
-        if any(candidate.ruling is Ruling.WON for candidate in answer.candidates):
+        if any(candidate.match_reason is MatchReason.WON for candidate in answer.candidates):
             return replace(answer, outcome=Outcome.MATCHED)
-        if any(candidate.ruling is Ruling.UNKNOWN for candidate in answer.candidates):
+        if any(candidate.match_reason is MatchReason.UNKNOWN for candidate in answer.candidates):
             return answer
         return replace(answer, outcome=Outcome.UNMATCHED, reason=self._why_alone(answer.record, answer.read))
 

@@ -10,7 +10,7 @@ from deploy.explain.sources import Sources
 from deploy.jobs.unjoined.look import load
 from joins.batch.rules import earliest_left, latest_left
 from joins.errors import SpecChanged
-from joins.explain import Candidate, Position, Ruling, SideRecord
+from joins.explain import Candidate, MatchReason, Position, SideRecord
 from joins.lookup.spec import LookupSpec
 from joins.spec import JoinPath
 from teacup.base.times import LATEST_MS
@@ -68,7 +68,7 @@ class RightAnswers:
         if record.dead is not None:
             return ["dead_letter"]
         lookup = isinstance(self._spec, LookupSpec)
-        joined = any(candidate.ruling is Ruling.WON for _, candidate in lefts)
+        joined = any(candidate.match_reason is MatchReason.WON for _, candidate in lefts)
         return [
             *(["dead_letter"] if lookup and not joined else []),
             *(["late"] if record.late_by_ms != 0 and not lookup else []),
@@ -106,7 +106,7 @@ class RightAnswers:
     ) -> tuple[Outcome, str | None, int | None]:
         dead = next((copy.reason for copy in copies if copy.outcome == "dead_letter"), record.dead)
         unjoined = next((copy.reason for copy in copies if copy.outcome == "unjoined"), None)
-        if any(candidate.ruling is Ruling.WON for _, candidate in lefts):
+        if any(candidate.match_reason is MatchReason.WON for _, candidate in lefts):
             return Outcome.JOINED, None, None
         if dead is not None:
             return outcome_of_dead(self._spec.right, dead), dead, None
@@ -129,7 +129,7 @@ class RightAnswers:
             return Outcome.UNKNOWN, None, None
         if record.time_ms >= bucket.expiry_ms:
             return Outcome.IN_WINDOW, None, bucket.expiry_ms
-        if any(candidate.ruling is Ruling.UNKNOWN for _, candidate in lefts):
+        if any(candidate.match_reason is MatchReason.UNKNOWN for _, candidate in lefts):
             return Outcome.UNKNOWN, None, bucket.expiry_ms
         return Outcome.UNJOINED, "expired", bucket.expiry_ms
 

@@ -15,7 +15,7 @@ from datadelay.watermark import UNKNOWN
 from deploy.explain.as_json import Answer, ranked, written_key
 from deploy.explain.model import Gone, KeyAnswer, LeftAnswer, Outcome, RightAnswer
 from joins.batch.rules import earliest_left, earliest_right, latest_left, latest_right
-from joins.explain import Candidate, Ruling, SideRecord, preference
+from joins.explain import Candidate, MatchReason, SideRecord, preference
 from joins.lookup.spec import LookupSpec
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
@@ -116,7 +116,7 @@ class Words:
             yield f"  matches left records of its key from {iso(low)} to {iso(high)}: {count}"
         for left, candidate in answer.lefts:
             yield f"    {self._record('left', left.record)}: {self._became(left)}"
-            yield f"      {self._ruling(left, candidate)}"
+            yield f"      {self._why(left, candidate)}"
         if answer.more:
             yield f"    and {answer.more} more"
         yield from (f"  not known: {note}" for note in answer.notes)
@@ -244,57 +244,57 @@ class Words:
             other = "" if candidate.record.key == record.key else f"  key {shown_key(candidate.record.key)}"
             at = "no time" if candidate.record.time_ms is None else _time(candidate.record.time_ms, record.time_ms)
             where = _at(spec.right.topic, candidate.record.position)
-            ruling = self._ruling(answer, candidate)
+            match_reason = self._why(answer, candidate)
             if answer.outcome is Outcome.HELD:
-                ruling = ruling.replace("lost", "would lose", 1)
-            yield f"    {where}  {at}{other}  {ruling}"
+                match_reason = match_reason.replace("lost", "would lose", 1)
+            yield f"    {where}  {at}{other}  {match_reason}"
         if len(answer.candidates) > SHOWN:
             yield f"    and {len(answer.candidates) - SHOWN} more (--json has all)"
 
-    def _ruling(self, answer: LeftAnswer, candidate: Candidate) -> str:
+    def _why(self, answer: LeftAnswer, candidate: Candidate) -> str:
         right, left = candidate.record, answer.record
         away = "" if right.time_ms is None or left.time_ms is None else f", {_away(right.time_ms - left.time_ms)}"
         late = right.late_by_ms
         was_late = f"; it was late by {_duration(late)}" if late else ""
-        match candidate.ruling:
-            case Ruling.WON if answer.outcome is Outcome.HELD:
+        match candidate.match_reason:
+            case MatchReason.WON if answer.outcome is Outcome.HELD:
                 return f"would win now{away}"
-            case Ruling.WON:
+            case MatchReason.WON:
                 return f"won{away}"
-            case Ruling.OUTDONE:
+            case MatchReason.OUTDONE:
                 rival = "" if candidate.rival is None else f" than {candidate.rival[0]}:{candidate.rival[1]}"
                 return f"lost{away}: less preferred{rival} (policy {self.spec.policy}: {preference(self.spec.policy)})"
-            case Ruling.BEFORE_INTERVAL:
+            case MatchReason.BEFORE_INTERVAL:
                 return f"lost: {_duration(candidate.by_ms)} before the interval begins (`join.before`)"
-            case Ruling.AFTER_INTERVAL:
+            case MatchReason.AFTER_INTERVAL:
                 return f"lost: {_duration(candidate.by_ms)} after the interval ends (`join.after`)"
-            case Ruling.READ_LATER:
+            case MatchReason.READ_LATER:
                 number = right.read.number
                 which = "a later batch" if number is None else f"batch {number}, a later one,"
                 return f"lost{away}: {which} read it{was_late or ', though it was in time'}"
-            case Ruling.UNREAD:
+            case MatchReason.UNREAD:
                 return f"{'' if answer.outcome is Outcome.HELD else 'lost: '}no batch has read it yet"
-            case Ruling.EXPIRED:
+            case MatchReason.EXPIRED:
                 return f"lost: expired {_duration(candidate.by_ms)} before; the left record was late"
-            case Ruling.SKIPPED:
+            case MatchReason.SKIPPED:
                 return "lost: it lies before the offset at which the join began to read right"
-            case Ruling.DEAD_LETTER:
+            case MatchReason.DEAD_LETTER:
                 return f"lost: a dead letter ({right.dead or 'no_time'})"
-            case Ruling.NULL_KEY:
+            case MatchReason.NULL_KEY:
                 return "lost: it has no key"
-            case Ruling.OTHER_KEY:
+            case MatchReason.OTHER_KEY:
                 return f"lost: another key{'' if candidate.alike is None else f'; {candidate.alike}'}"
-            case Ruling.OTHER_BUCKET:
+            case MatchReason.OTHER_BUCKET:
                 return (
                     f"lost: on the direct path only partition {left.partition} is compared, and the same key should be "
                     "there: see `join.path`"
                 )
-            case Ruling.NOT_IN_WINDOW:
+            case MatchReason.NOT_IN_WINDOW:
                 return (
                     f"lost{away}: by the row it was not {self._there} when the left record went: it came later, or had "
                     f"expired (the plan that would tell is gone){was_late}"
                 )
-            case Ruling.CONTRADICTS_ROW:
+            case MatchReason.CONTRADICTS_ROW:
                 return f"by all that is known it had to be in the row{away}, and is not"
             case _:
                 return f"whether it was {self._there} is not known{away}"
@@ -314,7 +314,7 @@ class Words:
         for candidate in ranked(answer):
             if candidate.record.key == answer.record.key and (said := self._would_match(answer, candidate)):
                 return said
-        alike = next((c for c in answer.candidates if c.ruling is Ruling.OTHER_KEY), None)
+        alike = next((c for c in answer.candidates if c.match_reason is MatchReason.OTHER_KEY), None)
         if alike is not None:
             return f"correct `left.key` or `right.key`, or what writes them: {alike.alike or 'the keys differ'}"
         if answer.reason == "right_stalled":
@@ -326,27 +326,27 @@ class Words:
     def _would_match(self, answer: LeftAnswer, candidate: Candidate) -> str | None:
         """Says what would have let this right record match."""
         spec, by_ms, right = self.spec, candidate.by_ms or 0, candidate.record
-        match candidate.ruling:
-            case Ruling.READ_LATER:
+        match candidate.match_reason:
+            case MatchReason.READ_LATER:
                 return self._would_have_waited(answer, right)
-            case Ruling.AFTER_INTERVAL | Ruling.BEFORE_INTERVAL as ruling:
-                after = ruling is Ruling.AFTER_INTERVAL
+            case MatchReason.AFTER_INTERVAL | MatchReason.BEFORE_INTERVAL as match_reason:
+                after = match_reason is MatchReason.AFTER_INTERVAL
                 key, setting_ms = ("after", spec.after_ms) if after else ("before", spec.before_ms)
                 if is_wrong(by_ms, setting_ms):
                     return f"one of the two times is probably wrong: {_times_of('left', 'right')}"
                 costs = "and every row would wait that much longer" if after else "and the window would grow with it"
                 return f"`join.{key}: {_duration(setting_ms + by_ms)}` would match it, {costs}"
-            case Ruling.EXPIRED:
+            case MatchReason.EXPIRED:
                 return (
                     "the left record came late: a larger `left.disorder`, or `producer_delay` where only the clock was "
                     "beyond it, keeps right records longer"
                 )
-            case Ruling.OTHER_BUCKET:
+            case MatchReason.OTHER_BUCKET:
                 return (
                     "let both topics be written by the same partitioner, or take `join.path: shuffled` (a new "
                     "checkpoint: `teacup move`)"
                 )
-            case Ruling.DEAD_LETTER:
+            case MatchReason.DEAD_LETTER:
                 return self._of_dead("right", right)
             case _:
                 return None
@@ -387,7 +387,7 @@ class Words:
     def _became_of_right(self, answer: RightAnswer) -> str:
         match answer.outcome:
             case Outcome.JOINED:
-                rows = [row for left, c in answer.lefts if c.ruling is Ruling.WON for row in left.rows.found]
+                rows = [row for left, c in answer.lefts if c.match_reason is MatchReason.WON for row in left.rows.found]
                 mine = [row for row in rows if row.right == answer.record.position]
                 if not mine:  # a dead letter about the left record is in place of the row
                     return "joined: its row could not be written, see its left record below"

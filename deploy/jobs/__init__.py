@@ -3,7 +3,7 @@
 The loop, from the first moment to the exit code:
 
     stopping.py    how a job is asked to stop
-    several.py     many jobs in one process: starts, failures, restarts, changed files
+    many_jobs.py     many jobs in one process: starts, failures, restarts, changed files
     runner.py      the loop; `JobKind`, which is all that a kind of job gives to it
     committed_positions.py  positions for lag tools, also while nothing is read
     query.py       the running query: the summaries of a batch, whether one is in progress, what follows if there are
@@ -28,7 +28,7 @@ What a join does before Spark starts, and beside it:
 For those who look at a job from elsewhere (`deploy.status`):
 
     run_record.py  who ran on a checkpoint last, how that ended, and the newest warnings
-    standing.py    how far a job is in event time, and what holds it, from its last batch and its topics (pure)
+    event_time_lag.py    how far a job is in event time, and what holds it, from its last batch and its topics (pure)
 
 **Add a metric of a batch:** a task counts it in its summary (a join: `joins.read.summary.BucketSummary`), the kind's
 report adds it up (a join: `gather` in join_report.py; else `gathered` of the kind), and shows it in `usual`, in `rare`

@@ -15,10 +15,10 @@ from deploy.check.access import check_group
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.uses import Named, side_outputs
 from deploy.job import FeederJob
+from deploy.jobs.event_time_lag import EventTimeLag, of_feeder
 from deploy.jobs.join_checkpoint import FEEDER, Checkpoint
 from deploy.jobs.replan import forget_lost_feed
 from deploy.jobs.runner import JobKind
-from deploy.jobs.standing import Standing, of_feeder
 from deploy.output.accounts import check_whole
 from deploy.watch import measures
 from deploy.watch.concerns import Concern
@@ -105,7 +105,7 @@ class FeederJobKind(JobKind):
     def positions(self, end: Mapping[str, Any]) -> Positions:
         return {(self._spec.right.topic, p): span.end for p, span in Fed.from_json(end).spans.items()}
 
-    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
+    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
         fed = Fed.from_json(end)
         fed.check_belongs_to(self._spec)
         right, read = ends[self._spec.right.topic], {p: span.end for p, span in fed.spans.items()}

@@ -28,16 +28,16 @@ from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import SIDE_TOPICS, WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
 from deploy.errors import CheckpointDriverMissing, CheckpointUnreadable
 from deploy.job import Deduplicate, JoinJob
+from deploy.jobs.event_time_lag import EventTimeLag, of_join
 from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
 from deploy.jobs.move import started
 from deploy.jobs.replan import forget_lost_plan
 from deploy.jobs.rewind.place import current
 from deploy.jobs.runner import JobKind
-from deploy.jobs.standing import Standing, of_join
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
-from deploy.output.kept import KeptRows, rows_that_stay
+from deploy.output.kept import RowsToKeep, rows_that_stay
 from deploy.output.routing import ENVELOPE
 from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
@@ -46,7 +46,7 @@ from joins.batch.state import BatchPlan
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
 from joins.items import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.lookup.spec import LookupSpec
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.reader import JoinControl, commit_positions, positions_of
 from joins.plan.start.copartition import with_path
 from joins.plan.start.handover import Handover
@@ -59,8 +59,8 @@ from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID, LEFT
 from teacup.kafka.log.topic_log import Ends
-from teacup.spark.crossing import SUMMARY_SCHEMA, crossing_rows, summary_rows
 from teacup.spark.errors import SessionRefused
+from teacup.spark.jvm_errors import SUMMARY_SCHEMA, crossing_rows, summary_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -82,7 +82,7 @@ class JoinJobKind(JobKind):
         self._deduplication: Deduplication | None = None
         self._generation: str | None = None
         self._term = 0
-        self._kept: KeptRows | None = None
+        self._kept: RowsToKeep | None = None
         self._nothing_matched = NothingMatched(spec)
 
     def opening(self) -> str:
@@ -247,15 +247,15 @@ class JoinJobKind(JobKind):
         spec, done = self._job.spec, BatchPlan.from_json(end)
         return positions_of(spec, done, known_facts(spec.name, done, self._job.facts_folders))
 
-    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
+    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
         spec, done = self._job.spec, BatchPlan.from_json(end)
         Checkpoint(self._job.checkpoint).check_belongs(done, spec)
         facts = known_facts(spec.name, done, self._job.facts_folders)
-        listing = Listing(now_ms, ends[spec.left.topic], ends.get(spec.right.topic, {}))
+        end_offsets = EndOffsets(now_ms, ends[spec.left.topic], ends.get(spec.right.topic, {}))
         read = positions_of(spec, done, facts)
         left_read = {p: at for (topic, p), at in read.items() if topic == spec.left.topic}
-        next_ms = samples.first_unread(spec, spec.left, left_read, listing.left, now_ms)
-        return of_join(spec, done, facts, listing, next_ms)
+        next_ms = samples.first_unread(spec, spec.left, left_read, end_offsets.left, now_ms)
+        return of_join(spec, done, facts, end_offsets, next_ms)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         commit_positions(self._job.spec, self.name, BatchPlan.from_json(end), self._job.facts_folders)
@@ -272,7 +272,7 @@ def job_rows(
     control: JoinControl,
     asked: Deduplication | None,
     term: int = 0,
-    kept: KeptRows | None = None,
+    kept: RowsToKeep | None = None,
 ) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
@@ -293,7 +293,7 @@ def job_rows(
     return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
 
 
-def kept_rows(job: JoinJob) -> KeptRows | None:
+def kept_rows(job: JoinJob) -> RowsToKeep | None:
     """Returns the rows that stay as they are since the job was rewound; None: it writes all that it joins."""
     try:
         return rows_that_stay(Checkpoint(job.checkpoint).moved())

@@ -1,8 +1,8 @@
 """A running query: the summaries of a batch, whether one is in progress, and an exit code for what failed.
 
 A query without executors waits for them as long as it takes. So it is said that there are none, and the job ends after
-its limit, so that a supervisor starts it anew: a new start is a new application, which a master that was started anew
-knows. Another query of the same session would wait, too, so all jobs of a process end (`deploy.jobs.several`).
+its limit, so that a supervisor starts it anew: a new start is a new application, which a master that was restarted
+knows. Another query of the same session would wait, too, so all jobs of a process end (`deploy.jobs.many_jobs`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
 from teacup.spark.checkpoint import ends_in
 from teacup.spark.cluster.executors import Executors
-from teacup.spark.crossing import Failure, crossed, summaries_in
 from teacup.spark.errors import NoExecutor
 from teacup.spark.java import CONTINUES
+from teacup.spark.jvm_errors import Failure, crossed, summaries_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ def failed(error: Exception, folders: Mapping[str, Path] = MappingProxyType({}))
 
     folders   of this machine that the job writes to, by what they are for: one of their disks may be full
 
-    What failed in a source or a task is in the text of Spark's error, with its mark (`teacup.spark.crossing`).
+    What failed in a source or a task is in the text of Spark's error, with its mark (`teacup.spark.jvm_errors`).
     """
     failure = Failure.of(error) or crossed(_text(error))
     if failure is not None:

@@ -28,7 +28,7 @@ from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.feed.spec import Fed
 from joins.plan.log_checks import check_leaders, is_whole
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.reader import open_log
 from joins.read.facts_files import known_facts
 from joins.streaming import join_kind_of
@@ -112,9 +112,9 @@ def _is_whole(job: JoinJob, planned: BatchPlan) -> bool:
             side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in join_kind_of(spec).inputs
         }
         ends = {side: topic_log.ends() for side, topic_log in logs.items()}
-        listing = Listing(0, ends["left"], ends.get("right", {}))
-        check_leaders(spec, planned, listing, logs)
-        return is_whole(spec, planned, listing)
+        end_offsets = EndOffsets(0, ends["left"], ends.get("right", {}))
+        check_leaders(spec, planned, end_offsets, logs)
+        return is_whole(spec, planned, end_offsets)
 
 
 def _nothing_is_in(job: JoinJob, planned: BatchPlan) -> bool:

@@ -38,6 +38,7 @@ from deploy.checkpoint_file import check_access, naming_the_store
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.job import CommonJob
 from deploy.jobs.committed_positions import CommittedPositions
+from deploy.jobs.event_time_lag import EventTimeLag
 from deploy.jobs.query import (
     Starved,
     failed,
@@ -47,7 +48,6 @@ from deploy.jobs.query import (
     summaries_of,
 )
 from deploy.jobs.run_record import Recording, RunRecord, recorded
-from deploy.jobs.standing import Standing
 from deploy.jobs.stopping import StopRequest
 from deploy.jobs.supervisor import Supervised, Supervisor
 from deploy.watch.backlog import Backlog, Positions
@@ -65,9 +65,9 @@ from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.cluster.executors import Executors
 from teacup.spark.conf import of_checkpoint
-from teacup.spark.crossing import cancelled_by_a_stop, crossing
 from teacup.spark.errors import NoExecutor
 from teacup.spark.java import check_java
+from teacup.spark.jvm_errors import cancelled_by_a_stop, crossing
 from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
 from teacup.spark.session import Session
 
@@ -158,13 +158,13 @@ class JobKind(ABC):
     def positions(self, end: Mapping[str, Any]) -> Positions:
         """Returns the positions up to which a batch has read. end: the batch's offset in Spark's log."""
 
-    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> Standing:
+    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
         """Returns how far a batch has got in event time, and what holds the job. Optional hook.
 
         end    the batch's offset in Spark's log
         ends   where the topics end now
         """
-        return Standing()
+        return EventTimeLag()
 
     def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - optional
         """Commits the positions of a batch to the job's consumer group. Optional hook."""
@@ -197,7 +197,7 @@ class SparkOfJob(Protocol):
 
 
 class Host(Protocol):
-    """What a job has of its process: all of it (`Alone`), or a share (`deploy.jobs.several`).
+    """What a job has of its process: all of it (`Alone`), or a share (`deploy.jobs.many_jobs`).
 
     supervisor   what is notified
     rests        multiplier of the poll interval when jobs share a process

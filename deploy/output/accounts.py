@@ -24,7 +24,7 @@ from dedup.restart.deduplicator import FilterReport
 from deploy.errors import AccountsDiffer
 from joins.items import C
 from joins.rows.frames import is_null
-from teacup.spark.crossing import FIRST_TRY, TaskRun
+from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
 
 
 @dataclass(frozen=True, slots=True)

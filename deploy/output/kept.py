@@ -23,13 +23,13 @@ Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class KeptRows:
+class RowsToKeep:
     """By left partition: the first offset that counts, and which offsets from there on have a row."""
 
     partitions: Mapping[int, tuple[int, Bits]]
 
     @classmethod
-    def of(cls, found: Mapping[int, Offsets], first: Mapping[int, int]) -> KeptRows:
+    def of(cls, found: Mapping[int, Offsets], first: Mapping[int, int]) -> RowsToKeep:
         """Takes the left offsets of rows; those before the first of their partition do not count."""
         partitions = {}
         for p, begin in first.items():
@@ -45,21 +45,21 @@ class KeptRows:
         """Returns how many left records have a row."""
         return sum(int(np.bitwise_count(bits).sum()) for _, bits in self.partitions.values())
 
-    def before(self, ends: Mapping[int, int]) -> KeptRows:
+    def before(self, ends: Mapping[int, int]) -> RowsToKeep:
         """Returns those before an offset of each left partition."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
             count = min(max(ends.get(p, begin) - begin, 0), 8 * len(bits))
             partitions[p] = begin, np.packbits(np.unpackbits(bits)[:count])
-        return KeptRows(partitions)
+        return RowsToKeep(partitions)
 
-    def since(self, starts: Mapping[int, int]) -> KeptRows:
+    def since(self, starts: Mapping[int, int]) -> RowsToKeep:
         """Returns those from an offset of each left partition on."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
             passed = min(max(starts.get(p, begin) - begin, 0), 8 * len(bits))
             partitions[p] = begin + passed, np.packbits(np.unpackbits(bits)[passed:])
-        return KeptRows(partitions)
+        return RowsToKeep(partitions)
 
     def stay(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
         """Returns which rows (`joins.rows.frames.ROW`) are not to be written: the results that stay."""
@@ -81,7 +81,7 @@ class KeptRows:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[int, tuple[int, str]]) -> KeptRows:
+    def from_json(cls, data: Mapping[int, tuple[int, str]]) -> RowsToKeep:
         """Reads what `to_json` wrote."""
         return cls(
             {
@@ -91,14 +91,14 @@ class KeptRows:
         )
 
 
-def rows_that_stay(note: Handover | None, left: Mapping[int, int] | None = None) -> KeptRows | None:
+def rows_that_stay(note: Handover | None, left: Mapping[int, int] | None = None) -> RowsToKeep | None:
     """Returns the rows that stay, as a checkpoint has noted them when it began; None: there are none.
 
     left   only those about left records from these offsets on
     """
     if note is None or note.stays is None:
         return None
-    noted = KeptRows.from_json(note.stays)
+    noted = RowsToKeep.from_json(note.stays)
     if left is None:
         return noted
     found = noted.since(left)

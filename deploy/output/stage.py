@@ -33,7 +33,7 @@ from deploy.output.deliveries import (
     output_bucket,
     output_limits,
 )
-from deploy.output.kept import KeptRows
+from deploy.output.kept import RowsToKeep
 from deploy.output.routing import Router, about
 from joins.errors import JoinError
 from joins.items import Begin, C, End, Item
@@ -56,7 +56,7 @@ def deliver_stage(
     output: Output,
     deduplication: Deduplication | None = None,
     term: int = 0,
-    kept: KeptRows | None = None,
+    kept: RowsToKeep | None = None,
 ) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
     """Delivers all rows of each ticket.
 
@@ -102,7 +102,7 @@ class BucketSink:
     """Delivers the rows of one ticket; commits only if its accounts add up."""
 
     def __init__(
-        self, spec: JoinSpec, output: Output, begin: Begin, writing: Writing, kept: KeptRows | None = None
+        self, spec: JoinSpec, output: Output, begin: Begin, writing: Writing, kept: RowsToKeep | None = None
     ) -> None:
         self._spec, self._output, self._writing, self._kept = spec, output, writing, kept
         self._accounts = Accounts(str(output_bucket(spec, output, begin.bucket)))

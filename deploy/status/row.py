@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.checkpoint_lock import Lock
+from deploy.jobs.event_time_lag import EventTimeLag
 from deploy.jobs.run_record import LastRun
-from deploy.jobs.standing import Standing
 from deploy.standby.lease_file import Mark
 from deploy.watch.life.rule import Life, State, seen_from_outside
 from teacup.base.disks import Disk
@@ -56,7 +56,7 @@ class Row:
     batch: LastBatch | None = None
     lag: Mapping[str, int] | None = None
     lost: Mapping[str, int] = field(default_factory=dict)
-    standing: Standing = field(default_factory=Standing)
+    standing: EventTimeLag = field(default_factory=EventTimeLag)
     problem: str = ""
     code: ExitCode = ExitCode.DONE
 

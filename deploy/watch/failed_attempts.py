@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploy.watch.life.moment import Failures
 from teacup.base.logs import without_numbers
-from teacup.spark.crossing import crossed
+from teacup.spark.jvm_errors import crossed
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

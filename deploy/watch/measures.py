@@ -17,7 +17,7 @@ from enum import StrEnum
 
 from teacup.base.stage_times import longest
 from teacup.kafka.headers import DEAD_REASONS
-from teacup.spark.crossing import TaskRun, restarts, retries
+from teacup.spark.jvm_errors import TaskRun, restarts, retries
 
 PREFIX = "teacup_"
 JOB_LABEL = "teacup_job"

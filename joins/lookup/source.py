@@ -30,13 +30,13 @@ from joins.lookup.key_lookup import (
     retained_from,
     storage_client,
 )
-from joins.lookup.spec import CONSUMER, STORE, LookupSpec, Verdict, clock_ahead, judge
+from joins.lookup.spec import CONSUMER, STORE, Admission, LookupSpec, clock_ahead, judge
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
 from joins.plan.start.positions import Beginning, Say, counting_before, first_plan, left_start, nobody
 from joins.plan.sync_bolt import Planned, SyncBolt
-from joins.plan.wait_reasons import Cause, Held, LeftWaits, unread_left
+from joins.plan.wait_reasons import Cause, LeftWaits, NotReady, unread_left
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import ListedEnds, TopicLog
 from teacup.storage.client import StorageClient
@@ -44,12 +44,12 @@ from teacup.storage.errors import StorageError
 
 
 def begin(
-    spec: LookupSpec, listing: Listing, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
+    spec: LookupSpec, end_offsets: EndOffsets, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
 ) -> BatchPlan:
     """Returns the batch plan before the first batch; its identity holds the generations that it is pinned to."""
-    start = left_start(Beginning(spec, listing, say), left)
-    first = first_plan(spec, listing, {"left": left}, start.offsets, right_from={})
-    first = counting_before(spec, first, listing)
+    start = left_start(Beginning(spec, end_offsets, say), left)
+    first = first_plan(spec, end_offsets, {"left": left}, start.offsets, right_from={})
+    first = counting_before(spec, first, end_offsets)
     return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)
 
 
@@ -146,7 +146,7 @@ class LookupReader(JoinReader):
         """Returns true also under `availableNow` for a join that could not even start: it is not done."""
         return super().waits(start) if start else self._run is not None
 
-    def next_plan(self, start: Mapping[str, Any]) -> Planned | Held:
+    def next_plan(self, start: Mapping[str, Any]) -> Planned | NotReady:
         spec = self._lookup
         self._left = left = self._left or open_log(spec, spec.left)
         state = self.state_after(BatchPlan.from_json(start)) if start else None
@@ -162,48 +162,48 @@ class LookupReader(JoinReader):
                 raise ClockBehind(reason)
         return self._first(left, known, now_ms) if state is None else self._next(state, left, known, now_ms)
 
-    def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
+    def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | NotReady:
         """Plans the first batch plan, once the generations that it is pinned to are known.
 
         `start: latest` keeps the ends of the first look.
         """
         spec = self._lookup
         left.partition_count()  # asked each time: a partition may be added while the join waits to start
-        listing = self.readable(Listing(now_ms, left.ends(), {}))
+        end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         if spec.start == "latest":
-            listing = replace(listing, left=self._first_look.cut(listing.left))
+            end_offsets = replace(end_offsets, left=self._first_look.cut(end_offsets.left))
         if isinstance(known, NotKnown):
             return _unknown(str(known), now_ms)
         delay, store = known
-        begun = begin(spec, listing, left, {CONSUMER: delay.generation, STORE: store}, self.remark)
+        begun = begin(spec, end_offsets, left, {CONSUMER: delay.generation, STORE: store}, self.remark)
         verdict = judge(delay, store, begun.identity, spec.accepted_generations, now_ms)
         if verdict.waits_for is not None:
             held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
                 return held
             self.say_why(held)  # it starts anyway, with nothing to read: `max_wait` counts from now on
-        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, listing, verdict.watermark_ms)
+        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, end_offsets, verdict.watermark_ms)
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})
 
-    def _next(self, state: BatchPlan, left: BrokerLog, known: Known, now_ms: int) -> Planned | Held:
+    def _next(self, state: BatchPlan, left: BrokerLog, known: Known, now_ms: int) -> Planned | NotReady:
         """Plans the batch plan after `state`, as far as left may go."""
         spec = self._lookup
         topics = {"left": left.described()}
         check_topics(spec, state, topics)
         state = with_new_partitions(spec, state, topics)
         if isinstance(known, NotKnown):
-            verdict = Verdict(waits_for=str(known))
+            verdict = Admission(waits_for=str(known))
         else:
             verdict = judge(*known, state.identity, spec.accepted_generations, now_ms)
-        listing = self.readable(Listing(now_ms, left.ends(), {}))
-        check_leaders(spec, state, listing, {"left": left})
-        state = check_ends(spec, state, listing)
-        held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, listing)
+        end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
+        check_leaders(spec, state, end_offsets, {"left": left})
+        state = check_ends(spec, state, end_offsets)
+        held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, end_offsets)
         if held is not None and verdict.shut:
             return held
-        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, listing, verdict.watermark_ms)
-        if isinstance(found, Held):
+        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, end_offsets, verdict.watermark_ms)
+        if isinstance(found, NotReady):
             by = spec.delay.consumer
             return held or replace(found, waits=tuple(replace(wait, detail=by) for wait in found.waits))
         if held is not None:
@@ -211,8 +211,8 @@ class LookupReader(JoinReader):
         return inside_the_clock(found, {"left": left})
 
 
-def _unknown(why: str, now_ms: int, state: BatchPlan | None = None, listing: Listing | None = None) -> Held:
+def _unknown(why: str, now_ms: int, state: BatchPlan | None = None, end_offsets: EndOffsets | None = None) -> NotReady:
     """Holds left because it is not known how far right is stored."""
     buckets = state.buckets.values() if state is not None else ()
-    waiting = {p: n for bucket in buckets if listing for p, n in unread_left(bucket, listing).items()}
-    return Held(now_ms, (LeftWaits(Cause.DELAY_UNKNOWN, waiting=waiting, detail=why),))
+    waiting = {p: n for bucket in buckets if end_offsets for p, n in unread_left(bucket, end_offsets).items()}
+    return NotReady(now_ms, (LeftWaits(Cause.DELAY_UNKNOWN, waiting=waiting, detail=why),))

@@ -124,7 +124,7 @@ read to its end is judged by it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Admission:
     """What a delay means for left.
 
     watermark_ms   every right record below it is stored; UNKNOWN if nothing says so
@@ -143,7 +143,7 @@ def judge(
     pinned: Mapping[str, object],
     accepted: Collection[str] = (),
     now_ms: int = LATEST_MS,
-) -> Verdict:
+) -> Admission:
     """Returns what a delay means for a join that started with the `pinned` generations, by its own clock."""
     who = f"{delay.consumer!r} in {delay.topic!r}"
     for name, what, now in (
@@ -152,24 +152,24 @@ def judge(
     ):
         known = pinned.get(name)
         if known is not None and now != known and now not in accepted:
-            return Verdict(waits_for=_other(what, str(known), now), shut=True)
+            return Admission(waits_for=_other(what, str(known), now), shut=True)
     fed = delay.store_generation
     if fed is not None and fed != store_generation and fed not in accepted:
-        return Verdict(
+        return Admission(
             waits_for=f"consumer {who} feeds a store of generation {fed}, but the store here has {store_generation}: "
             "correct the address of one of them, or let the feeder start over with this store",
             shut=True,
         )
     ahead_ms = delay.listed_ms - now_ms
     if ahead_ms > CLOCK_TOLERANCE_MS:
-        return Verdict(
+        return Admission(
             waits_for=f"the delay of {who} was collected by a clock that is {ahead_ms / 1_000:.0f} s ahead of this "
             f"machine's ({iso(now_ms)}): set the one that is wrong; if it is the collector's, call `rewind` afterwards"
         )
     if delay.state in (DelayState.OK, DelayState.CAUGHT_UP) and delay.consumed_until_ms is not None:
-        return Verdict(delay.consumed_until_ms)
+        return Admission(delay.consumed_until_ms)
     reason = f": {delay.reason}" if delay.reason else ""
-    return Verdict(waits_for=f"the delay of {who} is {delay.state} since {iso(delay.since_ms)}{reason}")
+    return Admission(waits_for=f"the delay of {who} is {delay.state} since {iso(delay.since_ms)}{reason}")
 
 
 def clock_ahead(delay: Delay, store_ms: int | None, now_ms: int) -> str | None:

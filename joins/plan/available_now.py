@@ -28,7 +28,7 @@ from dataclasses import replace
 
 from joins.batch.state import BatchPlan
 from joins.plan.clock_steps import ClockSteps
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import unread_left
 from joins.spec import JoinSpec
 from teacup.base.times import LONGEST_MS
@@ -65,14 +65,14 @@ class AvailableNow:
         self._right: SettledEnds | ListedEnds = of_topic()
         self._newest_left: dict[int, int | None] | None = None
 
-    def cut(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
+    def cut(self, end_offsets: EndOffsets, state: BatchPlan | None = None) -> EndOffsets:
         """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
-        left, right, until = self._left.cut(listing.left), self._right.cut(listing.right), self._until
+        left, right, until = self._left.cut(end_offsets.left), self._right.cut(end_offsets.right), self._until
         if until is not None:
             left = {p: replace(now, stable=max(min(now.stable, until.get(p, 0)), now.start)) for p, now in left.items()}
         if self._complete:
-            return replace(listing, left=left, right=right)
-        cut = replace(listing, left=left)
+            return replace(end_offsets, left=left, right=right)
+        cut = replace(end_offsets, left=left)
         buckets = () if state is None else state.buckets.values()
         if not buckets or any(unread_left(bucket, cut) for bucket in buckets):
             return cut
@@ -80,11 +80,11 @@ class AvailableNow:
         first = dict.fromkeys(right, 0) if until is not None else {p: ends.stable for p, ends in right.items()}
         beyond = {
             p: replace(ends, stable=min(max(first[p], read.get(p, 0)), ends.stable))
-            for p, ends in listing.right.items()
+            for p, ends in end_offsets.right.items()
         }
         return replace(cut, right=beyond)
 
-    def in_steps(self, spec: JoinSpec, cut: Listing, left: TopicLog, state: BatchPlan | None = None) -> Listing:
+    def in_steps(self, spec: JoinSpec, cut: EndOffsets, left: TopicLog, state: BatchPlan | None = None) -> EndOffsets:
         """Returns the listing with the steps in which the clock goes. cut, state: as of `cut`; left: the topic."""
         if self._newest_left is None:
             ends = {p: ends.stable for p, ends in cut.left.items()}

@@ -17,7 +17,7 @@ from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import expiry, give_up, latest_right, left_limit, right_watermark
 from joins.batch.state import Bucket, PartitionRange
-from joins.plan.readable import Answers, Ask, Asking, Expected, Listing, Readable, look, read_left, read_right
+from joins.plan.readable import Answers, Ask, Asking, EndOffsets, Expected, Readable, look, read_left, read_right
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 
@@ -53,17 +53,17 @@ class BucketPlanner:
 
     spec: JoinSpec
     bucket: Bucket
-    listing: Listing
+    end_offsets: EndOffsets
     share: int
     waiting_since_ms: int
 
     def plan(self) -> Asking[BucketPlan]:
         """Plans how far each partition is read."""
-        spec, bucket, listing = self.spec, self.bucket, self.listing
-        left, right = yield from look(spec, bucket, listing, "left", "right")
+        spec, bucket, end_offsets = self.spec, self.bucket, self.end_offsets
+        left, right = yield from look(spec, bucket, end_offsets, "left", "right")
         cap = min(latest_right(spec, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
         target = cap
-        if listing.unread(bucket) > self.share:
+        if end_offsets.unread(bucket) > self.share:
             target = yield from TargetSearch(spec, bucket, left, right).find(self.share, cap)
 
         planned = yield from self._read_to(left, right, target)
@@ -75,7 +75,7 @@ class BucketPlanner:
 
     def plan_left(self, outside_ms: int) -> Asking[BucketPlan]:
         """Plans a bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
-        (left,) = yield from look(self.spec, self.bucket, self.listing, "left")
+        (left,) = yield from look(self.spec, self.bucket, self.end_offsets, "left")
         bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.watermark_ms))
         planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
         return self._suspecting(planned, left)
@@ -96,7 +96,7 @@ class BucketPlanner:
         bucket       with the planned ranges of right, or what a data delay says of it
         may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
         """
-        spec, now_ms = self.spec, self.listing.listed_ms
+        spec, now_ms = self.spec, self.end_offsets.listed_ms
         watermark_ms = right_watermark((e.watermark_ms for e in right.values()), bucket.watermark_ms, bucket.outside_ms)
         moved_ms = now_ms if watermark_ms > bucket.watermark_ms else bucket.moved_ms
         if may_give_up:
@@ -121,7 +121,7 @@ class BucketPlanner:
         """
         ranges = self.bucket.left
         follows = self.spec.complete or self.spec.idle is Idle.ADVANCE
-        if follows and any(self.listing.left[p].settled for p in ranges):
+        if follows and any(self.end_offsets.left[p].settled for p in ranges):
             return LATEST_MS
         newest = [t + left.disorder_ms + 1 for t in left.newest.values() if t is not None]
         held = [
@@ -135,7 +135,7 @@ class BucketPlanner:
             (side.side, p)
             for side in sides
             for p, partition_range in planned.bucket.side(side.side).items()
-            if partition_range.records and ((newest := side.newest[p]) is None or newest > self.listing.listed_ms)
+            if partition_range.records and ((newest := side.newest[p]) is None or newest > self.end_offsets.listed_ms)
         ]
         return replace(planned, ahead=frozenset(ahead)) if ahead else planned
 

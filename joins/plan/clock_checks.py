@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from joins.errors import ClockBehind
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from teacup.base.clock import Trust, WallClock, not_after, not_before
 from teacup.base.now import read_clocks
 from teacup.base.times import LATEST_MS
@@ -54,17 +54,17 @@ class BrokersClock:
     def __init__(self, logs: Mapping[str, TopicLog], tolerance_ms: int) -> None:
         """Takes by side the topics whose event times are the broker's append times."""
         self._logs, self._tolerance_ms = logs, tolerance_ms
-        self._before: Listing | None = None
+        self._before: EndOffsets | None = None
 
-    def compare(self, listing: Listing) -> None:
+    def compare(self, end_offsets: EndOffsets) -> None:
         """Raises `ClockBehind` if the previous listing's time is later than what was appended after it."""
         before = self._before
-        if before is not None and listing.listed_ms >= before.listed_ms:  # else the clock has been set back
+        if before is not None and end_offsets.listed_ms >= before.listed_ms:  # else the clock has been set back
             for side, log in self._logs.items():
-                self._compare(before, side, log, listing.side(side))
-        self._before = listing
+                self._compare(before, side, log, end_offsets.side(side))
+        self._before = end_offsets
 
-    def _compare(self, before: Listing, side: str, log: TopicLog, ends: Mapping[int, Ends]) -> None:
+    def _compare(self, before: EndOffsets, side: str, log: TopicLog, ends: Mapping[int, Ends]) -> None:
         for p, known in before.side(side).items():
             if ends[p].stable > known.high:  # one partition is enough
                 for _, appended_ms in log.valid_times({p: (known.high, ends[p].stable)}, LATEST_MS, 1)[p]:

@@ -11,7 +11,7 @@ from joins.batch.facts import Bound, low_end, starting_at
 from joins.batch.rules import left_watermark
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss, NotCoPartitioned
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.spec import JoinPath, JoinSpec
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.log.losses import CONTINUE, Losses
@@ -154,7 +154,7 @@ def refuse_compaction(topic: str, config: Mapping[str, str], needed_ms: int, who
         )
 
 
-def check_leaders(spec: JoinSpec, state: BatchPlan, listing: Listing, logs: Mapping[str, TopicLog]) -> None:
+def check_leaders(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, logs: Mapping[str, TopicLog]) -> None:
     """Raises `DataLoss` if a partition was truncated below the end of its range, even if it has grown again since."""
     for side, log in logs.items():
         ends = {
@@ -163,10 +163,10 @@ def check_leaders(spec: JoinSpec, state: BatchPlan, listing: Listing, logs: Mapp
             for p, partition_range in bucket.side(side).items()
         }
         where = f"{side} partition {spec.side(side).topic}"
-        losses_of(spec).check_leaders(where, log, ends, state.epochs.get(side, ()), listing.side(side))
+        losses_of(spec).check_leaders(where, log, ends, state.epochs.get(side, ()), end_offsets.side(side))
 
 
-def check_ends(spec: JoinSpec, state: BatchPlan, listing: Listing, *, copied: bool = False) -> BatchPlan:
+def check_ends(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, *, copied: bool = False) -> BatchPlan:
     """Returns the state as of this listing; `on_data_loss: continue` moves positions to what is left of the log.
 
     `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
@@ -181,7 +181,7 @@ def check_ends(spec: JoinSpec, state: BatchPlan, listing: Listing, *, copied: bo
         for side in ("left", "right"):
             sides[side] = {}
             for p, partition_range in bucket.side(side).items():
-                ends = listing.side(side)[p]
+                ends = end_offsets.side(side)[p]
                 is_window = side == "right" and (losses.continues or not copied)
                 low = low_end(partition_range.bounds, bucket.expiry_ms) if is_window else partition_range.end
                 where = f"{side} partition {spec.side(side).topic}-{p}"
@@ -192,10 +192,10 @@ def check_ends(spec: JoinSpec, state: BatchPlan, listing: Listing, *, copied: bo
                     partition_range = _moved_to(side, partition_range, ends.start)
                 sides[side][p] = partition_range
         buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
-    return replace(state, buckets=buckets, skipped=skipped, epochs=listing.epochs)
+    return replace(state, buckets=buckets, skipped=skipped, epochs=end_offsets.epochs)
 
 
-def is_whole(spec: JoinSpec, planned: BatchPlan, listing: Listing, *, copied: bool = False) -> bool:
+def is_whole(spec: JoinSpec, planned: BatchPlan, end_offsets: EndOffsets, *, copied: bool = False) -> bool:
     """Returns whether the log still holds a planned batch and (unless it is `copied`) its window.
 
     Raises `DataLoss` where it was truncated.
@@ -205,7 +205,7 @@ def is_whole(spec: JoinSpec, planned: BatchPlan, listing: Listing, *, copied: bo
         losses.of(
             f"{side} partition {spec.side(side).topic}-{p}",
             partition_range.end,
-            listing.side(side).get(p),
+            end_offsets.side(side).get(p),
             min(low_end(partition_range.bounds, bucket.expiry_ms), partition_range.start)
             if side == "right" and not copied
             else partition_range.start,

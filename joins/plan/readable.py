@@ -1,6 +1,6 @@
 """One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading. Pure.
 
-The `Listing` says where both topics end. Whatever else a plan needs to know of the log it asks for: a plan is a
+The `EndOffsets` says where both topics end. Whatever else a plan needs to know of the log it asks for: a plan is a
 generator that yields an `Ask` and is sent the `Answers`. All plans run in lockstep, so that one call to the log serves
 all their partitions.
 """
@@ -76,7 +76,7 @@ def _look_up(asks: Iterable[Ask], logs: Mapping[str, TopicLog], ceiling_ms: int)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing(BothSides[Mapping[int, Ends]]):
+class EndOffsets(BothSides[Mapping[int, Ends]]):
     """The ends of both topics, and the wall clock time just before they were listed.
 
     steps   in which the clock goes; None: as it goes
@@ -115,13 +115,13 @@ class Listing(BothSides[Mapping[int, Ends]]):
         )
 
 
-def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> Listing:
+def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> EndOffsets:
     """Asks both topics for their ends.
 
     now_ms   the wall clock, read before: what becomes readable later has at least this time less the producer delay,
              whichever topic is asked first
     """
-    return Listing(now_ms, *left.ends_with(right))
+    return EndOffsets(now_ms, *left.ends_with(right))
 
 
 BLOCKS_AHEAD = 2
@@ -160,9 +160,9 @@ class Expected:
     held_ms: int | None = None
 
 
-def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Asking[list[Readable]]:
+def look(spec: JoinSpec, bucket: Bucket, end_offsets: EndOffsets, *sides: str) -> Asking[list[Readable]]:
     """Finds what can be read of these sides of a bucket, in one round of look-ups."""
-    ends = {side: {p: listing.side(side)[p].stable for p in bucket.side(side)} for side in sides}
+    ends = {side: {p: end_offsets.side(side)[p].stable for p in bucket.side(side)} for side in sides}
     answers = yield Ask(newest=ends, last=ends if spec.complete else {})
     newest, finished_ms = answers.newest, _finished(spec, bucket, answers) if spec.complete else None
     return [
@@ -171,7 +171,7 @@ def look(spec: JoinSpec, bucket: Bucket, listing: Listing, *sides: str) -> Askin
             disorder_ms=spec.side(side).disorder_ms,
             ends=ends[side],
             newest={p: newest[side][p] for p in ends[side]},
-            claims={p: _claim(spec, side, p, listing, finished_ms) for p in ends[side]},
+            claims={p: _claim(spec, side, p, end_offsets, finished_ms) for p in ends[side]},
             look_ahead=BLOCKS_AHEAD * block_size(spec.outliers),
         )
         for side in sides
@@ -272,17 +272,17 @@ def _claim_at(side: Readable, p: int, end: int) -> int:
     return side.claims[p] if end >= side.ends[p] else UNKNOWN
 
 
-def _claim(spec: JoinSpec, side: str, p: int, listing: Listing, finished_ms: int | None) -> int:
+def _claim(spec: JoinSpec, side: str, p: int, end_offsets: EndOffsets, finished_ms: int | None) -> int:
     """Returns a time that no record is below that becomes readable after the listing; `UNKNOWN` if nothing says so.
 
     finished_ms   of a complete topic (`_finished`): nothing becomes readable any more, so that this holds as well
     """
-    ends = listing.side(side)[p]
+    ends = end_offsets.side(side)[p]
     if not caught_up(ends.stable, ends.stable, ends.high):
         return UNKNOWN
     if finished_ms is not None:
         return finished_ms
-    return listing.clock_ms - spec.producer_delay_ms if spec.idle is Idle.ADVANCE else UNKNOWN
+    return end_offsets.clock_ms - spec.producer_delay_ms if spec.idle is Idle.ADVANCE else UNKNOWN
 
 
 def _finished(spec: JoinSpec, bucket: Bucket, answers: Answers) -> int:

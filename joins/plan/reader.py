@@ -32,9 +32,9 @@ from joins.errors import ClockBehind, DataLoss, SpecError
 from joins.plan.available_now import AvailableNow, of_available_now
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.log_checks import REMEDY, check_compaction
-from joins.plan.readable import Listing
-from joins.plan.sync_bolt import Planned, Watch
-from joins.plan.wait_reasons import Held, Waited, for_people
+from joins.plan.readable import EndOffsets
+from joins.plan.sync_bolt import Planned, StallTimer
+from joins.plan.wait_reasons import NotReady, Waited, for_people
 from joins.read.batch_reader import find_facts
 from joins.read.deserialize import SideReader, expect_schemas
 from joins.read.facts_files import known_facts, own_folder
@@ -93,21 +93,21 @@ class JoinReader(StreamReader):
         self._shares, self._until = control.share_tasks, control.until
         self._clock = PlanClock(spec.name, control.anchor)
         self._commits: LatestOffsets | None = None
-        self._watch: Watch | None = None
+        self._watch: StallTimer | None = None
         self._watch_set = 0
-        self._held: Held | None = None
+        self._held: NotReady | None = None
         self._waited = Waited()
         self._last: tuple[BatchPlan, BatchPlan] | None = None
         self._remarked: set[str] = set()
         self._run: AvailableNow | None = None  # under `availableNow`
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> NotReady | None:
         """Returns why the last look gave no plan; None as long as every look has."""
         return self._held
 
     @abstractmethod
-    def next_plan(self, start: Mapping[str, Any]) -> Planned | Held:
+    def next_plan(self, start: Mapping[str, Any]) -> Planned | NotReady:
         """Returns the batch plan after `start`, or why there is none."""
 
     def handed_to_spark(self, planned: Planned) -> None:
@@ -117,7 +117,7 @@ class JoinReader(StreamReader):
         if self._spec.complete and self._run is None:
             raise SpecError("complete: what comes after a run has begun would be late: use the trigger `availableNow`")
         found = self.next_plan(start)
-        if isinstance(found, Held):
+        if isinstance(found, NotReady):
             self._held = found
             self.say_why(found)
             return None
@@ -189,24 +189,24 @@ class JoinReader(StreamReader):
         """Returns the wall clock; raises `ClockBehind` if something contradicts it."""
         return self._clock.now_ms(None if state is None else state.listed_ms)
 
-    def watch(self, now_ms: int) -> Watch:
+    def watch(self, now_ms: int) -> StallTimer:
         """Returns what this process has seen since its first look, at `now_ms`.
 
         It starts over when the clock was set: nobody has waited for as long as the clock has jumped.
         """
         if self._watch is None or self._watch_set != self._clock.times_set:
-            self._watch, self._watch_set = Watch(now_ms), self._clock.times_set
+            self._watch, self._watch_set = StallTimer(now_ms), self._clock.times_set
         return self._watch
 
     def prepareForTriggerAvailableNow(self) -> None:
         super().prepareForTriggerAvailableNow()
         self._run, self._spec = AvailableNow(self._until, complete=self._spec.complete), of_available_now(self._spec)
 
-    def readable(self, listing: Listing, state: BatchPlan | None = None) -> Listing:
+    def readable(self, end_offsets: EndOffsets, state: BatchPlan | None = None) -> EndOffsets:
         """Returns what of a listing is read: under `availableNow`, up to where the run ends."""
-        return listing if self._run is None else self._run.cut(listing, state)
+        return end_offsets if self._run is None else self._run.cut(end_offsets, state)
 
-    def say_why(self, held: Held) -> None:
+    def say_why(self, held: NotReady) -> None:
         """Logs what left waits for, where that has lasted longer than usual."""
         since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
@@ -216,7 +216,7 @@ class JoinReader(StreamReader):
         else:
             self.notes.nothing_to_read()
 
-    def _why(self, held: Held) -> tuple[int, str]:
+    def _why(self, held: NotReady) -> tuple[int, str]:
         since_ms, waits = self._waited.unusual(held, all_causes=True)
         return since_ms, for_people(self._spec, since_ms, waits, held.last_ms)
 

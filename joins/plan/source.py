@@ -25,12 +25,12 @@ from joins.plan.log_checks import (
     not_direct,
     with_new_partitions,
 )
-from joins.plan.readable import Listing, list_ends
+from joins.plan.readable import EndOffsets, list_ends
 from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
 from joins.plan.start import copartition
 from joins.plan.start.positions import begin
 from joins.plan.sync_bolt import Planned, SyncBolt
-from joins.plan.wait_reasons import Held
+from joins.plan.wait_reasons import NotReady
 from joins.spec import JoinPath, JoinSpec
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.spark.stream_reader import PartitionStage, StreamReader, pickled, stream_source
@@ -99,11 +99,11 @@ class TicketReader(JoinReader):
         self._logs: tuple[BrokerLog, BrokerLog] | None = None
         self._brokers_clock: BrokersClock | None = None
         self._ahead = PrefetchedPlan()
-        self._quiet: tuple[Mapping[str, Any], Held] | None = None
+        self._quiet: tuple[Mapping[str, Any], NotReady] | None = None
         self._began = False
         self._knows_keys = spec.path is JoinPath.SHUFFLED
 
-    def next_plan(self, start: Mapping[str, Any]) -> Planned | Held:
+    def next_plan(self, start: Mapping[str, Any]) -> Planned | NotReady:
         if not start:
             return self._first()
         if self._quiet is not None and self._still_holds(start, *self._quiet):
@@ -111,7 +111,7 @@ class TicketReader(JoinReader):
         state = self.state_after(BatchPlan.from_json(start))
         ahead = self._ahead.take(state)
         found = ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
-        self._quiet = (start, found) if isinstance(found, Held) else None
+        self._quiet = (start, found) if isinstance(found, NotReady) else None
         return found
 
     def handed_to_spark(self, planned: Planned) -> None:
@@ -138,41 +138,41 @@ class TicketReader(JoinReader):
         listed = list_ends(left, right, now_ms)
         self._began = True
         self._look_at_keys(listed, left, right)
-        listing = self._this_run(listed, left)
-        begun = begin(spec, listing, left, right, self.remark)
-        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(begun, listing)
+        end_offsets = self._this_run(listed, left)
+        begun = begin(spec, end_offsets, left, right, self.remark)
+        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(begun, end_offsets)
         # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, logs)
 
-    def _next(self, state: BatchPlan) -> Planned | Held:
+    def _next(self, state: BatchPlan) -> Planned | NotReady:
         left, right = self._connected()
         logs = {"left": left, "right": right}
         spec = self._spec
         topics = {"left": left.described(), "right": right.described()}
         check_topics(spec, state, topics)
         now_ms = self.now_ms(state)
-        listing = list_ends(left, right, now_ms)
-        self._compare_with_broker(listing, logs)
-        check_leaders(spec, state, listing, logs)
-        self._look_at_keys(listing, left, right)
-        state = check_ends(spec, with_new_partitions(spec, state, topics), listing, copied=self._copied)
-        listing = self._this_run(listing, left, state)
-        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, listing)
+        end_offsets = list_ends(left, right, now_ms)
+        self._compare_with_broker(end_offsets, logs)
+        check_leaders(spec, state, end_offsets, logs)
+        self._look_at_keys(end_offsets, left, right)
+        state = check_ends(spec, with_new_partitions(spec, state, topics), end_offsets, copied=self._copied)
+        end_offsets = self._this_run(end_offsets, left, state)
+        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, end_offsets)
         return inside_the_clock(found, logs) if isinstance(found, Planned) else found
 
-    def _this_run(self, listing: Listing, left: BrokerLog, state: BatchPlan | None = None) -> Listing:
-        cut = self.readable(listing, state)
+    def _this_run(self, end_offsets: EndOffsets, left: BrokerLog, state: BatchPlan | None = None) -> EndOffsets:
+        cut = self.readable(end_offsets, state)
         return cut if self._run is None else self._run.in_steps(self._spec, cut, left, state)
 
-    def _look_at_keys(self, listing: Listing, left: BrokerLog, right: BrokerLog) -> None:
+    def _look_at_keys(self, end_offsets: EndOffsets, left: BrokerLog, right: BrokerLog) -> None:
         """Checks on the direct path that both topics keep a key in the same partition, until there are enough records.
 
         Topics are often empty when a join begins. Raises `NotCoPartitioned` before any of the records is joined. If
         another process began the join, a few records prove nothing: they must not keep it from starting again.
         """
-        partitions = len(listing.left)
-        if self._knows_keys or partitions == 1 or not listing.both_have_records:
+        partitions = len(end_offsets.left)
+        if self._knows_keys or partitions == 1 or not end_offsets.both_have_records:
             return
         samples = copartition.newest(self._spec, left, right)
         self._knows_keys = copartition.are_enough(samples, partitions)
@@ -184,7 +184,7 @@ class TicketReader(JoinReader):
         log.warning("%s: %s", self._spec.name, message)
         self._knows_keys = True
 
-    def _still_holds(self, start: Mapping[str, Any], known: Mapping[str, Any], held: Held) -> bool:
+    def _still_holds(self, start: Mapping[str, Any], known: Mapping[str, Any], held: NotReady) -> bool:
         """Returns whether a plan would find what the last one found, after `known`. Asks only for the ends."""
         if known != start or self._clock.now_ms(start["listed_ms"]) >= held.until_ms:
             return False
@@ -195,10 +195,10 @@ class TicketReader(JoinReader):
     def _is_whole(self, ahead: Planned) -> bool:
         """Returns whether the log still holds what a plan needs that was made ahead, and has the same leaders."""
         planned = ahead.batch_plan
-        listing = list_ends(*self._connected(), planned.listed_ms)
-        return listing.epochs == planned.epochs and is_whole(self._spec, planned, listing, copied=self._copied)
+        end_offsets = list_ends(*self._connected(), planned.listed_ms)
+        return end_offsets.epochs == planned.epochs and is_whole(self._spec, planned, end_offsets, copied=self._copied)
 
-    def _compare_with_broker(self, listing: Listing, logs: Mapping[str, BrokerLog]) -> None:
+    def _compare_with_broker(self, end_offsets: EndOffsets, logs: Mapping[str, BrokerLog]) -> None:
         spec = self._spec
         if self._brokers_clock is None:
             stamped = {
@@ -207,7 +207,7 @@ class TicketReader(JoinReader):
                 if not spec.side(side).payload_time and log.config()["message.timestamp.type"] == "LogAppendTime"
             }
             self._brokers_clock = BrokersClock(stamped, spec.producer_delay_ms)
-        self._brokers_clock.compare(listing)
+        self._brokers_clock.compare(end_offsets)
 
     def _connected(self) -> tuple[BrokerLog, BrokerLog]:
         if self._logs is None:

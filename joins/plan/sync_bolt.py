@@ -38,8 +38,8 @@ from joins.batch.facts import BucketFacts
 from joins.batch.rules import latest_left
 from joins.batch.state import BatchPlan, Bucket
 from joins.plan.bucket_plan import BucketPlan, BucketPlanner, rebased
-from joins.plan.readable import Asking, Listing, with_batched_lookups
-from joins.plan.wait_reasons import Held, why_left_waits
+from joins.plan.readable import Asking, EndOffsets, with_batched_lookups
+from joins.plan.wait_reasons import NotReady, why_left_waits
 from joins.spec import JoinSpec
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 
@@ -79,48 +79,50 @@ class SyncBolt:
 
     spec: JoinSpec
     logs: Mapping[str, TopicLog]
-    watch: Watch = field(default_factory=lambda: Watch(UNKNOWN))
+    watch: StallTimer = field(default_factory=lambda: StallTimer(UNKNOWN))
 
-    def plan(self, state: BatchPlan, listing: Listing) -> Planned | Held:
+    def plan(self, state: BatchPlan, end_offsets: EndOffsets) -> Planned | NotReady:
         """Returns the batch plan after `state`; with nothing to read and nothing to expire, what left waits for.
 
         state  as the previous batch left it (`BatchPlan.after`)
         """
-        plans = {n: planner.plan() for n, planner in self._planners(state, listing).items()}
-        return self._next_plan(state, listing, plans)
+        plans = {n: planner.plan() for n, planner in self._planners(state, end_offsets).items()}
+        return self._next_plan(state, end_offsets, plans)
 
-    def plan_left(self, state: BatchPlan, listing: Listing, stored_ms: int) -> Planned | Held:
+    def plan_left(self, state: BatchPlan, end_offsets: EndOffsets, stored_ms: int) -> Planned | NotReady:
         """Does the same for a right topic that a feeder stores: up to `stored_ms`, `UNKNOWN` if that is not known."""
-        plans = {n: planner.plan_left(stored_ms) for n, planner in self._planners(state, listing).items()}
-        return self._next_plan(state, listing, plans)
+        plans = {n: planner.plan_left(stored_ms) for n, planner in self._planners(state, end_offsets).items()}
+        return self._next_plan(state, end_offsets, plans)
 
-    def _planners(self, state: BatchPlan, listing: Listing) -> dict[int, BucketPlanner]:
+    def _planners(self, state: BatchPlan, end_offsets: EndOffsets) -> dict[int, BucketPlanner]:
         """Returns a planner for each bucket, with its share of the records that the batch may read: at least one."""
         most = self.spec.records_of_batch(state.tasks)
-        shares = fair_shares({b.number: listing.unread(b) for b in state.buckets.values()}, most)
+        shares = fair_shares({b.number: end_offsets.unread(b) for b in state.buckets.values()}, most)
         return {
-            n: BucketPlanner(self.spec, bucket, listing, max(shares[n], 1), self.watch.since_ms(n))
+            n: BucketPlanner(self.spec, bucket, end_offsets, max(shares[n], 1), self.watch.since_ms(n))
             for n, bucket in state.buckets.items()
         }
 
-    def _next_plan(self, state: BatchPlan, listing: Listing, plans: Mapping[int, Asking[BucketPlan]]) -> Planned | Held:
+    def _next_plan(
+        self, state: BatchPlan, end_offsets: EndOffsets, plans: Mapping[int, Asking[BucketPlan]]
+    ) -> Planned | NotReady:
         """Makes the plans with the logs' answers.
 
         A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
         """
         spec = self.spec
-        made = with_batched_lookups(plans, self.logs, listing.listed_ms + spec.max_future_skew_ms)
-        self.watch.saw(state.buckets, made, listing.listed_ms)
+        made = with_batched_lookups(plans, self.logs, end_offsets.listed_ms + spec.max_future_skew_ms)
+        self.watch.saw(state.buckets, made, end_offsets.listed_ms)
         reads = any(plan.bucket.reads for plan in made.values())
-        waited_ms = listing.listed_ms - state.listed_ms
+        waited_ms = end_offsets.listed_ms - state.listed_ms
         expires = waited_ms >= spec.watermark_every_ms and any(plan.expires() for plan in made.values())
         renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
         if not (reads or expires or renews):
-            return self._held(state, listing, made)
+            return self._held(state, end_offsets, made)
         batch_plan = replace(
             state,
             number=state.number + 1,
-            listed_ms=listing.listed_ms,
+            listed_ms=end_offsets.listed_ms,
             skew_ms=spec.max_future_skew_ms,
             right_bytes=spec.max_right_bytes,
             buckets={number: plan.bucket for number, plan in made.items()},
@@ -129,17 +131,21 @@ class SyncBolt:
         ahead = frozenset().union(*(plan.ahead for plan in made.values()))
         return Planned(batch_plan, {number: plan.expected for number, plan in made.items()}, ahead)
 
-    def _held(self, state: BatchPlan, listing: Listing, made: Mapping[int, BucketPlan]) -> Held:
-        waits = (why_left_waits(self.spec, plan.bucket, plan.expected, listing) for plan in made.values())
-        until_ms = next_look_at(self.spec, listing, made.values(), state.listed_ms + self.spec.watermark_every_ms)
-        last_ms = None if listing.steps is None else listing.steps.last_ms
-        return Held(
-            listing.listed_ms, tuple(wait for wait in waits if wait is not None), until_ms, highs_of(listing), last_ms
+    def _held(self, state: BatchPlan, end_offsets: EndOffsets, made: Mapping[int, BucketPlan]) -> NotReady:
+        waits = (why_left_waits(self.spec, plan.bucket, plan.expected, end_offsets) for plan in made.values())
+        until_ms = next_look_at(self.spec, end_offsets, made.values(), state.listed_ms + self.spec.watermark_every_ms)
+        last_ms = None if end_offsets.steps is None else end_offsets.steps.last_ms
+        return NotReady(
+            end_offsets.listed_ms,
+            tuple(wait for wait in waits if wait is not None),
+            until_ms,
+            highs_of(end_offsets),
+            last_ms,
         )
 
 
 @dataclass(slots=True)
-class Watch:
+class StallTimer:
     """Remembers since when right has not advanced, as one process has seen it: `max_wait` counts from there.
 
     A watermark that follows the clock over an idle topic moves at each look, although it leads to no batch plan. Time
@@ -161,35 +167,35 @@ class Watch:
                 self._moved[number] = (plan.expected.watermark_ms, now_ms)
 
 
-def next_look_at(spec: JoinSpec, listing: Listing, plans: Iterable[BucketPlan], expires_from_ms: int) -> int:
+def next_look_at(spec: JoinSpec, end_offsets: EndOffsets, plans: Iterable[BucketPlan], expires_from_ms: int) -> int:
     """Returns until when planning would find nothing to read, as these plans did; at least the listing's time.
 
     expires_from_ms   when the next batch that only expires the window may run
     """
-    due = [time_ms for plan in plans for time_ms in _due(spec, listing, plan, expires_from_ms)]
-    return max(min([*due, listing.listed_ms + PLAN_EVERY_MS]), listing.listed_ms)
+    due = [time_ms for plan in plans for time_ms in _due(spec, end_offsets, plan, expires_from_ms)]
+    return max(min([*due, end_offsets.listed_ms + PLAN_EVERY_MS]), end_offsets.listed_ms)
 
 
-def highs_of(listing: Listing) -> dict[str, dict[int, int]]:
+def highs_of(end_offsets: EndOffsets) -> dict[str, dict[int, int]]:
     """Returns where both topics end, by side and partition: while that is the same, nothing was written to them."""
-    return {side: {p: ends.high for p, ends in listing.side(side).items()} for side in ("left", "right")}
+    return {side: {p: ends.high for p, ends in end_offsets.side(side).items()} for side in ("left", "right")}
 
 
-def _due(spec: JoinSpec, listing: Listing, plan: BucketPlan, expires_from_ms: int) -> list[int]:
+def _due(spec: JoinSpec, end_offsets: EndOffsets, plan: BucketPlan, expires_from_ms: int) -> list[int]:
     """Returns when time may lead to a batch of one bucket."""
-    bucket, now_ms = plan.bucket, listing.listed_ms
-    right = [(partition_range.end, listing.right[p]) for p, partition_range in bucket.right.items()]
+    bucket, now_ms = plan.bucket, end_offsets.listed_ms
+    right = [(partition_range.end, end_offsets.right[p]) for p, partition_range in bucket.right.items()]
     waiting = [
         partition_range.held_ms
         for p, partition_range in bucket.left.items()
-        if partition_range.end < listing.left[p].stable
+        if partition_range.end < end_offsets.left[p].stable
     ]
-    ends: list[Ends] = [*(ends for _, ends in right), *(listing.left[p] for p in bucket.left)]
+    ends: list[Ends] = [*(ends for _, ends in right), *(end_offsets.left[p] for p in bucket.left)]
     if any(end < ends.stable for end, ends in right) or not all(partition.settled for partition in ends):
         return [now_ms]
     if waiting and (spec.max_wait_ms is not None or bucket.outside_ms is not None):
         return [now_ms]
-    due = [now_ms if held_ms is None else listing.may_go_at(spec, held_ms) for held_ms in waiting]
+    due = [now_ms if held_ms is None else end_offsets.may_go_at(spec, held_ms) for held_ms in waiting]
     if bucket.oldest_ms is not None:
         expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + spec.producer_delay_ms + 1
         due.append(max(expires_ms, expires_from_ms))

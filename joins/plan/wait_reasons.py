@@ -24,7 +24,7 @@ from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts
 from joins.batch.state import Bucket
 from joins.batch.stragglers import stragglers
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.spec import JoinSpec
 from teacup.base.times import iso
 from teacup.kafka.log.time_search import block_size
@@ -82,7 +82,7 @@ class LeftWaits:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class NotReady:
     """Says that nothing may be read now: there is no batch plan.
 
     waits     empty where left is read to its end
@@ -112,21 +112,21 @@ class Held:
         return max(others, key=others.__getitem__, default=Cause.CLOCK)
 
 
-def unread_left(bucket: Bucket, listing: Listing) -> dict[int, int]:
+def unread_left(bucket: Bucket, end_offsets: EndOffsets) -> dict[int, int]:
     """Counts the readable left records that a bucket has not read yet, by partition."""
-    return {p: listing.left[p].stable - r.end for p, r in bucket.left.items() if listing.left[p].stable > r.end}
+    return {p: end_offsets.left[p].stable - r.end for p, r in bucket.left.items() if end_offsets.left[p].stable > r.end}
 
 
-def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listing: Listing) -> LeftWaits | None:
+def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, end_offsets: EndOffsets) -> LeftWaits | None:
     """Finds what the left of a bucket that may read nothing waits for; None if its left is read to its end."""
-    waiting = unread_left(bucket, listing)
+    waiting = unread_left(bucket, end_offsets)
     if not waiting:
         return None
     if bucket.outside_ms is not None:
         return LeftWaits(Cause.DATA_DELAY, bucket.number, stored_ms=expected.watermark_ms, waiting=waiting)
     watermarks_ms = {p: facts.watermark_ms for p, facts in expected.right.items()}
     p, alike = min(watermarks_ms, key=watermarks_ms.__getitem__), 0 if stragglers(watermarks_ms) else len(watermarks_ms)
-    ends, offset = listing.right[p], bucket.right[p].end
+    ends, offset = end_offsets.right[p], bucket.right[p].end
     if offset < ends.stable:
         cause = Cause.UNREAD
     elif not ends.settled:
@@ -136,7 +136,7 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, listin
     else:
         cause = Cause.CLOCK
     held = [facts.held_ms for q, facts in expected.left.items() if q in waiting and facts.held_ms is not None]
-    next_ms = listing.may_go_at(spec, min(held)) if held else None
+    next_ms = end_offsets.may_go_at(spec, min(held)) if held else None
     return LeftWaits(cause, bucket.number, p, offset, alike=alike, waiting=waiting, end=ends.stable, next_ms=next_ms)
 
 
@@ -146,7 +146,7 @@ class Waited:
     def __init__(self) -> None:
         self._since: dict[int | None, tuple[LeftWaits, int]] = {}
 
-    def unusual(self, held: Held, *, all_causes: bool = False) -> tuple[int, list[LeftWaits]]:
+    def unusual(self, held: NotReady, *, all_causes: bool = False) -> tuple[int, list[LeftWaits]]:
         """Returns since when (wall clock) something lasts longer than usual, and what; all_causes: whatever lasts."""
         known, now_ms = self._since, held.listed_ms
         self._since = {
@@ -160,7 +160,7 @@ class Waited:
         ]
         return min((since_ms for since_ms, _ in long), default=now_ms), [waits for _, waits in long]
 
-    def waits_in_vain(self, spec: JoinSpec, held: Held) -> bool:
+    def waits_in_vain(self, spec: JoinSpec, held: NotReady) -> bool:
         """Returns whether all left that waits has waited in vain.
 
         It has waited longer than usual for records that may never come (`idle: hold`). `unusual` has seen `held`. With
@@ -178,7 +178,7 @@ class Waited:
 def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits], last_ms: int | None = None) -> str:
     """Writes one line: since when how many left records wait, and for what; until when, if only for the clock.
 
-    last_ms   as of `Held`
+    last_ms   as of `NotReady`
     """
     left = {p: records for bucket in waits for p, records in bucket.waiting.items()}
     shown, more = _few(sorted(left))

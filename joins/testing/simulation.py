@@ -24,8 +24,8 @@ from joins.plan.available_now import AvailableNow, of_available_now
 from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
 from joins.plan.readable import list_ends
 from joins.plan.start.positions import begin
-from joins.plan.sync_bolt import Planned, SyncBolt, Watch
-from joins.plan.wait_reasons import Held, Waited
+from joins.plan.sync_bolt import Planned, StallTimer, SyncBolt
+from joins.plan.wait_reasons import NotReady, Waited
 from joins.read.batch_reader import OpenRange, find_facts
 from joins.read.summary import BucketSummary
 from joins.spec import BothSides, JoinSpec
@@ -151,13 +151,13 @@ class Simulation(BothSides[SimulatedLog]):
         self.run = Run()
         self.stores: dict[tuple[str, str], MemoryStore] = {}
         self.warnings: list[str] = []
-        listing = list_ends(self.left, self.right, self.clock.now_ms)
-        self.state = begin(spec, listing, self.left, self.right, self.warnings.append)
+        end_offsets = list_ends(self.left, self.right, self.clock.now_ms)
+        self.state = begin(spec, end_offsets, self.left, self.right, self.warnings.append)
         self.started_at = {
             side: {p: r.start for b in self.state.buckets.values() for p, r in b.side(side).items()}
             for side in ("left", "right")
         }
-        self._watch = Watch(self.clock.now_ms)
+        self._watch = StallTimer(self.clock.now_ms)
         self._wall_clock = self._new_wall_clock()
         self._wrong_by_ms = 0
         self._bolt = self._new_bolt()
@@ -216,20 +216,20 @@ class Simulation(BothSides[SimulatedLog]):
         found = self._look(spec)
         return found if isinstance(found, Planned) else None
 
-    def _look(self, spec: JoinSpec, run: AvailableNow | None = None) -> Planned | Held | None:
+    def _look(self, spec: JoinSpec, run: AvailableNow | None = None) -> Planned | NotReady | None:
         """Returns the next batch plan, or what left waits for; None while the clock is not believed."""
         wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
         reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
         if not reading.confirmed:
             return None
-        listing = list_ends(self.left, self.right, reading.wall_ms)
+        end_offsets = list_ends(self.left, self.right, reading.wall_ms)
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         topics["right"] = (self.right.topic_id(), self.right.partition_count())
         check_topics(spec, self.state, topics)
-        before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
+        before = check_ends(spec, with_new_partitions(spec, self.between(), topics), end_offsets)
         if run is not None:
-            listing = run.in_steps(spec, run.cut(listing, before), self.left, before)
-        return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, listing)
+            end_offsets = run.in_steps(spec, run.cut(end_offsets, before), self.left, before)
+        return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, end_offsets)
 
     def between(self) -> BatchPlan:
         """Returns the state after the last batch; its facts were saved, or are found again from the log."""
@@ -249,7 +249,7 @@ class Simulation(BothSides[SimulatedLog]):
     def restart(self, *, lose_files: bool = False) -> None:
         """Loses the workers and, with `lose_files`, their disks."""
         self._bolt = self._new_bolt()
-        self._watch = Watch(self.clock.now_ms)
+        self._watch = StallTimer(self.clock.now_ms)
         self._wall_clock = self._new_wall_clock()
         if lose_files:
             for store in self.stores.values():

@@ -30,7 +30,7 @@ from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
-from joins.window.restore import Joined, Kept, SliceStore, restore
+from joins.window.restore import CachedWindow, Joined, SliceStore, restore
 from joins.window.slices import Slice, Span
 from joins.window.window import JoinedRight, Window
 from teacup.base.stage_times import Clock, StageTimes, no_clock
@@ -61,7 +61,7 @@ class JoinBolt:
     ) -> None:
         self._spec, self._read, self._store_of, self._give_back = spec, read, store_of, give_back
         self._clock = clock
-        self._windows: OrderedDict[tuple[str, str], Kept] = OrderedDict()
+        self._windows: OrderedDict[tuple[str, str], CachedWindow] = OrderedDict()
 
     def join(
         self, ticket: Ticket, done: Callable[[BucketSummary], None], opened: OpenRange | None = None
@@ -108,7 +108,7 @@ class JoinBolt:
             if key[0] == ticket.generation and kept.number >= ticket.number - 1
         )
 
-    def _save(self, batch: BatchJoin, kept: Kept, ticket: Ticket, store: SliceStore) -> None:
+    def _save(self, batch: BatchJoin, kept: CachedWindow, ticket: Ticket, store: SliceStore) -> None:
         """Saves what later batches need. Drops nothing that a retry of this batch would need."""
         bucket = ticket.bucket
         if batch.slice not in kept.window.slices:

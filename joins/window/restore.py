@@ -88,7 +88,7 @@ class SliceStore(Protocol):
 
 
 @dataclass(eq=False)
-class Kept:
+class CachedWindow:
     """A bucket's window in a worker's memory, and how far it is: batch, right and left offsets by partition.
 
     deleted   what the last restore needed for the marks, and retention has deleted
@@ -104,14 +104,16 @@ class Kept:
     presumed: int = 0
 
 
-def restore(spec: JoinSpec, ticket: Ticket, kept: Kept | None, store: SliceStore, read: Read) -> tuple[Kept, str]:
+def restore(
+    spec: JoinSpec, ticket: Ticket, kept: CachedWindow | None, store: SliceStore, read: Read
+) -> tuple[CachedWindow, str]:
     """Returns the window as it was before a batch, and where it came from: memory, files or log.
 
     A window in memory that this batch, or a later one, has already changed is not used for a retry.
     """
     bucket = ticket.bucket
     if kept is None or kept.number >= ticket.number:
-        kept = Kept(Window(spec, expired_ms=bucket.expiry_ms))
+        kept = CachedWindow(Window(spec, expired_ms=bucket.expiry_ms))
     restoring = _Restoring(spec, bucket, kept, store, _Again(spec, ticket, read))
     restoring.add_right()
     restoring.set_marks()
@@ -127,7 +129,7 @@ class _Restoring:
 
     spec: JoinSpec
     bucket: Bucket
-    kept: Kept
+    kept: CachedWindow
     store: SliceStore
     again: _Again
     came_from: str = "memory"

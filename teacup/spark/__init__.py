@@ -5,14 +5,14 @@ class_archive.py  Spark's classes in the JVM's memory format
 one_row.py        a stream with one row: what warms Spark up, without any topic
 cluster/          what a session needs of a cluster: a master that answers, executors
 conf.py           Spark properties of a job (pure)
-crossing.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
+jvm_errors.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
 errors.py         what starting or keeping Spark refuses or gives up (pure)
 java.py           this machine's Java, and Spark's JVM as a process of ours
 planner/          the process that plans the batches of a query
 session.py        the Spark session of a job
 stream_reader.py  `StreamReader`: what every streaming reader does, whatever it plans, and its data source class
 task.py           which attempt of which task of which batch a worker carries out
-turns.py          which worker gets a small batch: the one that had the batch before
+worker_affinity.py          which worker gets a small batch: the one that had the batch before
 worker_daemon.py  Spark's worker daemon: imports what our workers need, counts them, warns of those that were killed
 
 Public: nothing. Nothing is imported here, because reading a checkpoint needs no Spark.

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from pyspark.sql.types import StructType
 
 from teacup.base.scratch import ScratchFolder
-from teacup.spark.crossing import cancelled_by_a_stop
+from teacup.spark.jvm_errors import cancelled_by_a_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

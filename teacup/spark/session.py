@@ -127,11 +127,11 @@ class Session:
         self._warming.start()
 
     def starting(self) -> AbstractContextManager[None]:
-        """Returns what a query is started in; alone it need not wait for others (`deploy.jobs.several`)."""
+        """Returns what a query is started in; alone it need not wait for others (`deploy.jobs.many_jobs`)."""
         return nullcontext()
 
     def give_up(self) -> None:
-        """Takes that a job has ended for want of executors: alone, nothing follows (`deploy.jobs.several`)."""
+        """Takes that a job has ended for want of executors: alone, nothing follows (`deploy.jobs.many_jobs`)."""
 
     def end_planners(self) -> None:
         """Ends what Spark has started to plan the query: after a batch it is not needed any more."""

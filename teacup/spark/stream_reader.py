@@ -12,7 +12,7 @@
 
 Whatever it does, its process ends once its connection to the JVM is closed (`teacup.spark.planner.connection`).
 
-Errors of ours leave it with their mark (`teacup.spark.crossing`).
+Errors of ours leave it with their mark (`teacup.spark.jvm_errors`).
 
 A planning error that may pass *holds* the reader: it plans again every second, says why every ten, with for how long
 and when it gives up, and then lets the error end the query. An unreachable broker is such an error. The next attempt
@@ -51,11 +51,11 @@ from teacup.base.now import Every, read_clocks, wall_ms
 from teacup.base.process import jobs_together, use_arrow_without_pandas
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
-from teacup.spark.crossing import crossing, crossing_rows
+from teacup.spark.jvm_errors import crossing, crossing_rows
 from teacup.spark.planner.connection import end_with_connection
 from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNotes, notes_file
 from teacup.spark.task import batch_of_task
-from teacup.spark.turns import turns
+from teacup.spark.worker_affinity import turns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from teacup.spark.crossing import FIRST_TRY, TaskRun
+from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
 
 _BATCH = "streaming.sql.batchId"
 _last: TaskRun | None = None

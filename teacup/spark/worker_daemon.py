@@ -13,7 +13,7 @@ and nobody knows why. PySpark's daemon ignores SIGCHLD, so that nothing is known
 signal back before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the
 daemon which, by a number that the daemon reads (`asked`). SIGHUP is how the daemon itself ends them.
 
-It also counts them, in memory that they share: a worker that is not needed retires (`teacup.spark.turns`).
+It also counts them, in memory that they share: a worker that is not needed retires (`teacup.spark.worker_affinity`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Workers:
 NEEDED = (
     *("pyspark.worker", "pyspark.sql.worker.plan_data_source_read"),
     *("joins.plan.source", "joins.window.stage", "deploy.output.stage"),
-    *("teacup.spark.crossing", "duckdb"),
+    *("teacup.spark.jvm_errors", "duckdb"),
 )
 
 
@@ -123,7 +123,7 @@ if __name__ == "__main__":
     from pyspark import daemon, worker
     from pyspark.serializers import read_int, write_int
 
-    from teacup.spark.turns import turns
+    from teacup.spark.worker_affinity import turns
 
     workers = Workers()
     workers.watch()

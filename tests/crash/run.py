@@ -374,8 +374,8 @@ def kept_ignored(folder: Path) -> dict[str, str]:
     """One in which no row stays that a rewind was to keep."""
     return _in_workers(
         folder,
-        "from deploy.output.kept import KeptRows, np",
-        "KeptRows.stay = lambda _, rows: np.zeros(len(rows), np.bool_)",
+        "from deploy.output.kept import RowsToKeep, np",
+        "RowsToKeep.stay = lambda _, rows: np.zeros(len(rows), np.bool_)",
     )
 
 

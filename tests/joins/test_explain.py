@@ -15,9 +15,9 @@ from joins.explain import (
     THERE,
     UNREAD,
     BatchSpan,
-    Passage,
-    Ruling,
+    MatchReason,
     SideRecord,
+    Visibility,
     alike,
     judge,
     resemblance,
@@ -36,7 +36,7 @@ def record_of(event, read=THERE, dead=None):
 
 
 def won(candidates):
-    return {candidate.record.position for candidate in candidates if candidate.ruling is Ruling.WON}
+    return {candidate.record.position for candidate in candidates if candidate.match_reason is MatchReason.WON}
 
 
 @given(joins_with_history())
@@ -44,7 +44,7 @@ def test_the_winner_is_the_row_of_the_brute_force(join):
     """If everything was read in time, whichever way it came."""
     spec, history = join
     rights = [record_of(event) for event in oracle.present(history.right, spec)]
-    passage = Passage(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
+    passage = Visibility(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
     rows = oracle.join(history, spec)
 
     _check_against(rows, history, spec, rights, passage)
@@ -55,7 +55,7 @@ def test_the_winner_is_the_row_of_the_brute_force_among_many():
     for seed in range(2):
         spec, history, _ = lively(seed)
         rights = [record_of(event) for event in history.right.records()]
-        passage = Passage(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
+        passage = Visibility(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
 
         _check_against(oracle.join(history, spec), history, spec, rights, passage)
 
@@ -149,7 +149,7 @@ def _events(rng, partition):
 
 def test_it_says_what_runs_did_with_late_records_too():
     """By the plans alone; and by the rows, if the plans of the first batches are gone."""
-    rulings: Counter[Ruling] = Counter()
+    rulings: Counter[MatchReason] = Counter()
     for seed in range(6):
         spec, history, steps = lively(seed)
         simulation = Recorded(history, spec).play(steps)
@@ -164,11 +164,17 @@ def test_it_says_what_runs_did_with_late_records_too():
             by_rows = explained(simulation, left, 1 + seed, in_rows)
 
             assert won(by_plans) == won(by_rows) == in_rows
-            assert not {c.ruling for c in by_plans} & {Ruling.UNKNOWN, Ruling.NOT_IN_WINDOW}
-            assert not {c.ruling for c in by_rows} & {Ruling.UNKNOWN, Ruling.CONTRADICTS_ROW}
-            rulings.update(c.ruling for c in (*by_plans, *by_rows))
-    common = {Ruling.WON, Ruling.OUTDONE, Ruling.READ_LATER, Ruling.EXPIRED, Ruling.NOT_IN_WINDOW}
-    assert min(rulings[ruling] for ruling in common) >= 3, rulings
+            assert not {c.match_reason for c in by_plans} & {MatchReason.UNKNOWN, MatchReason.NOT_IN_WINDOW}
+            assert not {c.match_reason for c in by_rows} & {MatchReason.UNKNOWN, MatchReason.CONTRADICTS_ROW}
+            rulings.update(c.match_reason for c in (*by_plans, *by_rows))
+    common = {
+        MatchReason.WON,
+        MatchReason.OUTDONE,
+        MatchReason.READ_LATER,
+        MatchReason.EXPIRED,
+        MatchReason.NOT_IN_WINDOW,
+    }
+    assert min(rulings[match_reason] for match_reason in common) >= 3, rulings
 
 
 def explained(simulation, left, known_from, in_rows):
@@ -180,7 +186,7 @@ def explained(simulation, left, known_from, in_rows):
         for e in simulation.right.history.records()
     ]
     expiry_ms = simulation.expiry_ms(left.partition, read) if read.number else None
-    return judge(simulation.spec, record_of(left), rights, Passage(read, expiry_ms, None, direct), in_rows)
+    return judge(simulation.spec, record_of(left), rights, Visibility(read, expiry_ms, None, direct), in_rows)
 
 
 def spec_of(policy=Policy.NEAREST):
@@ -190,35 +196,35 @@ def spec_of(policy=Policy.NEAREST):
 
 
 LEFT = SideRecord(0, 7, 1_000, b"k")
-WENT = Passage(BatchSpan.one(5), expiry_ms=0, direct=True)
+WENT = Visibility(BatchSpan.one(5), expiry_ms=0, direct=True)
 
 
 @pytest.mark.parametrize(
-    ("right", "passage", "ruling", "by_ms"),
+    ("right", "passage", "match_reason", "by_ms"),
     [
-        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(5)), WENT, Ruling.WON, None),
-        (SideRecord(0, 1, 900, b"k", read=BatchSpan.one(1)), WENT, Ruling.WON, None),
-        (SideRecord(0, 1, 899, b"k", read=BatchSpan.one(1)), WENT, Ruling.BEFORE_INTERVAL, 1),
-        (SideRecord(0, 1, 1_015, b"k", read=BatchSpan.one(1)), WENT, Ruling.AFTER_INTERVAL, 5),
-        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(6)), WENT, Ruling.READ_LATER, None),
-        (SideRecord(0, 1, 990, b"k", read=UNREAD), WENT, Ruling.UNREAD, None),
-        (SideRecord(0, 1, 990, b"k", read=SKIPPED), WENT, Ruling.SKIPPED, None),
-        (SideRecord(0, 1, 990, b"K", read=THERE), WENT, Ruling.OTHER_KEY, None),
-        (SideRecord(0, 1, 990, None, read=THERE), WENT, Ruling.NULL_KEY, None),
-        (SideRecord(0, 1, 990, b"k", "no_time", read=THERE), WENT, Ruling.DEAD_LETTER, None),
-        (SideRecord(1, 1, 990, b"k", read=THERE), WENT, Ruling.OTHER_BUCKET, None),
-        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(BatchSpan.one(5), 995, True), Ruling.EXPIRED, 5),
-        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 9)), WENT, Ruling.UNKNOWN, None),
-        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 4)), WENT, Ruling.WON, None),
-        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(BatchSpan.one(5)), Ruling.UNKNOWN, None),
-        (SideRecord(0, 1, 990, b"k", read=THERE), Passage(UNREAD, 0), Ruling.WON, None),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(5)), WENT, MatchReason.WON, None),
+        (SideRecord(0, 1, 900, b"k", read=BatchSpan.one(1)), WENT, MatchReason.WON, None),
+        (SideRecord(0, 1, 899, b"k", read=BatchSpan.one(1)), WENT, MatchReason.BEFORE_INTERVAL, 1),
+        (SideRecord(0, 1, 1_015, b"k", read=BatchSpan.one(1)), WENT, MatchReason.AFTER_INTERVAL, 5),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan.one(6)), WENT, MatchReason.READ_LATER, None),
+        (SideRecord(0, 1, 990, b"k", read=UNREAD), WENT, MatchReason.UNREAD, None),
+        (SideRecord(0, 1, 990, b"k", read=SKIPPED), WENT, MatchReason.SKIPPED, None),
+        (SideRecord(0, 1, 990, b"K", read=THERE), WENT, MatchReason.OTHER_KEY, None),
+        (SideRecord(0, 1, 990, None, read=THERE), WENT, MatchReason.NULL_KEY, None),
+        (SideRecord(0, 1, 990, b"k", "no_time", read=THERE), WENT, MatchReason.DEAD_LETTER, None),
+        (SideRecord(1, 1, 990, b"k", read=THERE), WENT, MatchReason.OTHER_BUCKET, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Visibility(BatchSpan.one(5), 995, True), MatchReason.EXPIRED, 5),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 9)), WENT, MatchReason.UNKNOWN, None),
+        (SideRecord(0, 1, 990, b"k", read=BatchSpan(1, 4)), WENT, MatchReason.WON, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Visibility(BatchSpan.one(5)), MatchReason.UNKNOWN, None),
+        (SideRecord(0, 1, 990, b"k", read=THERE), Visibility(UNREAD, 0), MatchReason.WON, None),
     ],
 )
-def test_each_rule_has_its_ruling(right, passage, ruling, by_ms):
+def test_each_rule_has_its_reason(right, passage, match_reason, by_ms):
     """The first that applies, and by how much."""
     (candidate,) = judge(spec_of(), LEFT, [right], passage)
 
-    assert (candidate.ruling, candidate.by_ms) == (ruling, by_ms)
+    assert (candidate.match_reason, candidate.by_ms) == (match_reason, by_ms)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +237,7 @@ def test_the_policy_decides_and_names_the_rival(policy, winner):
     found = judge(spec_of(policy), LEFT, rights, WENT)
 
     assert won(found) == {(0, winner)}
-    assert {c.rival for c in found if c.ruling is Ruling.OUTDONE} == {(0, winner)}
+    assert {c.rival for c in found if c.match_reason is MatchReason.OUTDONE} == {(0, winner)}
 
 
 def test_a_row_says_what_plans_no_longer_tell():
@@ -240,21 +246,21 @@ def test_a_row_says_what_plans_no_longer_tell():
 
     found = judge(spec_of(), LEFT, rights, WENT, {(0, 3)})
 
-    assert [c.ruling for c in found] == [Ruling.OUTDONE, Ruling.NOT_IN_WINDOW, Ruling.WON]
+    assert [c.match_reason for c in found] == [MatchReason.OUTDONE, MatchReason.NOT_IN_WINDOW, MatchReason.WON]
 
 
 def test_a_row_that_the_plans_contradict_is_not_explained_away():
     """A right record that surely was in the window, and would have won."""
     (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=THERE)], WENT, set())
 
-    assert found.ruling is Ruling.CONTRADICTS_ROW
+    assert found.match_reason is MatchReason.CONTRADICTS_ROW
 
 
 def test_where_the_row_s_right_record_is_gone_nothing_is_said_of_the_others():
     """It cannot be compared with them."""
     (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=BatchSpan())], WENT, {(0, 3)})
 
-    assert found.ruling is Ruling.UNKNOWN
+    assert found.match_reason is MatchReason.UNKNOWN
 
 
 ALIKE = [

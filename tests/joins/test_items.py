@@ -17,7 +17,7 @@ from joins.items import Begin, End, Item, Rows, item_rows, items_in, result_rows
 from joins.read.summary import BucketSummary
 from joins.rows.frames import ROW
 from teacup.base.errors import ExitCode
-from teacup.spark.crossing import TaskEnded
+from teacup.spark.jvm_errors import TaskEnded
 
 LEFT, RIGHT = RangeFacts(7, 1_000, (1, 2), held_ms=5), RangeFacts(9, 2_000, late=True)
 FACTS = BucketFacts({3: LEFT}, {4: RIGHT}, 8, 9, 10)

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.identity import BatchTag
-from deploy.audit.course import course_of
 from deploy.audit.judging.compare import Judgement, compare
 from deploy.audit.judging.database import AuditTables
-from deploy.audit.judging.terms import SIDE_TOPICS, LeftSpan, RightSpan, Terms
+from deploy.audit.judging.scope import SIDE_TOPICS, AuditScope, LeftSpan, RightSpan
+from deploy.audit.plan_history import plan_history_of
 from deploy.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
 from deploy.audit.shown_late import ShownLate
 from deploy.job import Output
@@ -167,8 +167,8 @@ class Audited:
         right: dict[int, RightSpan] = {}
         for number, simulation in enumerate(self.simulations):
             self._add(simulation, number, tables, left, right)
-        terms = replace(
-            Terms(
+        scope = replace(
+            AuditScope(
                 policy=spec.policy,
                 before_ms=spec.before_ms,
                 after_ms=spec.after_ms,
@@ -187,28 +187,28 @@ class Audited:
             for name, found in tables.items():
                 con.register(f"{name}_given", pa.concat_tables(found))
                 con.execute(f"CREATE TABLE {name} AS SELECT * FROM {name}_given")
-            return compare(AuditTables(con), terms, most=1_000)
+            return compare(AuditTables(con), scope, most=1_000)
 
     def _add(self, simulation: Any, number: int, tables: Any, left: Any, right: Any) -> None:
         spec, base = simulation.spec, APART * number
         plans = simulation.plans if self.known is None else simulation.plans[-self.known :] if self.known else []
         lookup = isinstance(simulation, AuditedLookup)
-        course = course_of(plans, simulation.between(), spec.after_ms, lookup=lookup)
+        history = plan_history_of(plans, simulation.between(), spec.after_ms, lookup=lookup)
         for name, table in (("left", "lefts"), ("right", "rights")):
             log = simulation.side(name)
             make = SideTable(name, spec.side(name), spec.max_future_skew_ms, simulation.clock.now_ms)
             for p, ends in log.ends().items():
                 begins = simulation.started_at[name].get(p, 0)
                 if name == "left":
-                    left[base + p] = LeftSpan(0, ends.stable, course.done.get(p, 0), begins, 0, 0, ends.high)
+                    left[base + p] = LeftSpan(0, ends.stable, history.done.get(p, 0), begins, 0, 0, ends.high)
                 else:
-                    over_ms = course.over_ms.get(p, -LATEST)
+                    over_ms = history.over_ms.get(p, -LATEST)
                     right[base + p] = RightSpan(0, ends.stable, begins, ends.stable, over_ms, 0, ends.high)
                 shown = ShownLate(spec.outliers, spec.side(name).disorder_ms) if name == "right" else None
                 batch = log.fetch(p, 0, ends.stable)
                 half = batch.num_rows // 2
                 tables[table] += [
-                    moved(make.of(part, course.of(name, p), shown), number)
+                    moved(make.of(part, history.of(name, p), shown), number)
                     for part in (batch.slice(0, half), batch.slice(half))
                     if part.num_rows
                 ]

@@ -33,7 +33,7 @@ from joins.lookup.feed.stage import FeedSummary
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import JoinControl
 from teacup.base.process import use_arrow_without_pandas
-from teacup.spark.crossing import summaries_in
+from teacup.spark.jvm_errors import summaries_in
 from teacup.spark.stream_reader import ReaderControl
 from tests.support.leftovers import kill_session_with_us
 

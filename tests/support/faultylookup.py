@@ -37,7 +37,7 @@ PATIENCE = {"read_timeout_s": 1.5, "unreachable_for_s": 2.0}
 """Longer than a loaded machine takes for an answer, and shorter than it takes to start an API."""
 
 
-class Held(Exception):
+class NotReady(Exception):
     """The join goes on no more: why."""
 
 
@@ -142,7 +142,7 @@ class Faulty(Simulated):
                     self.waited.append(str(error))
                     return
                 except StoreWiped as error:
-                    raise Held(str(error)) from error
+                    raise NotReady(str(error)) from error
                 self.fed[p] = end
 
     def _carry_out(self, ticket):
@@ -170,7 +170,7 @@ class Faulty(Simulated):
             return False
         verdict = judge(self.delay, generation, self.state.identity)
         if verdict.shut:
-            raise Held(verdict.waits_for)
+            raise NotReady(verdict.waits_for)
         return super().admit(most)
 
     def join_batch(self):
@@ -181,7 +181,7 @@ class Faulty(Simulated):
             except StoreUnreachable as error:
                 self.waited.append(str(error))
             except StoreChanged as error:
-                raise Held(str(error)) from error
+                raise NotReady(str(error)) from error
 
     def _look_up(self, keys):
         found = self.looked_up.look_up(keys, (self.generations[STORE],))

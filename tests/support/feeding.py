@@ -16,7 +16,7 @@ from joins.lookup.feed.source import FeedReader
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.feed.stage import FeedSummary, feed_client
 from joins.lookup.right_items import from_items
-from teacup.spark.crossing import summaries_in
+from teacup.spark.jvm_errors import summaries_in
 from teacup.spark.stream_reader import ReaderControl
 
 Offset = dict[str, Any]

@@ -19,9 +19,9 @@ from joins.lookup.right_items import from_items, to_items
 from joins.lookup.source import begin
 from joins.lookup.spec import CONSUMER, STORE, DelayApi, LookupSpec, StorageApi, judge
 from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
-from joins.plan.readable import Listing
-from joins.plan.sync_bolt import SyncBolt, Watch
-from joins.plan.wait_reasons import Held
+from joins.plan.readable import EndOffsets
+from joins.plan.sync_bolt import StallTimer, SyncBolt
+from joins.plan.wait_reasons import NotReady
 from joins.read.batch_reader import find_facts
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
@@ -55,13 +55,13 @@ class Simulated:
         self.publish(DelayState.UNKNOWN)
         self.results = []
         self.facts = {}
-        listing = Listing(self.clock.now_ms, self.left.ends(), {})
-        self.state = begin(spec, listing, self.left, generations)
+        end_offsets = EndOffsets(self.clock.now_ms, self.left.ends(), {})
+        self.state = begin(spec, end_offsets, self.left, generations)
         self.restart()
 
     def restart(self):
         """On another machine: the facts of the last batch are missing, and must be found by reading again."""
-        self.watch = Watch(self.clock.now_ms)
+        self.watch = StallTimer(self.clock.now_ms)
         self.state = BatchPlan.from_json(self.state.to_json())
         self.facts = {}
 
@@ -126,12 +126,12 @@ class Simulated:
         verdict = self.verdict(now_ms)
         if verdict.shut:
             return False
-        listing = Listing(now_ms, self.left.ends(), {})
+        end_offsets = EndOffsets(now_ms, self.left.ends(), {})
         topics = {"left": (self.left.topic_id(), self.left.partition_count())}
         check_topics(spec, self.between(), topics)
-        before = check_ends(spec, with_new_partitions(spec, self.between(), topics), listing)
-        planned = SyncBolt(spec, {"left": self.left}, self.watch).plan_left(before, listing, verdict.watermark_ms)
-        if isinstance(planned, Held):
+        before = check_ends(spec, with_new_partitions(spec, self.between(), topics), end_offsets)
+        planned = SyncBolt(spec, {"left": self.left}, self.watch).plan_left(before, end_offsets, verdict.watermark_ms)
+        if isinstance(planned, NotReady):
             return False
         self.state, self.facts = BatchPlan.from_json(json.loads(json.dumps(planned.batch_plan.to_json()))), {}
         return self.carry_out()

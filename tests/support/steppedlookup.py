@@ -21,7 +21,7 @@ from joins.lookup.right_items import from_items, to_items
 from joins.lookup.spec import CONSUMER, STORE, clock_ahead, judge
 from joins.plan import clock_checks
 from joins.plan.clock_checks import PlanClock, look_at_clock
-from joins.plan.sync_bolt import Watch
+from joins.plan.sync_bolt import StallTimer
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
 from teacup.http.server.serving import SteadyClock
@@ -78,7 +78,7 @@ class SteppedLookup(Simulated):
         """The join's process is another one; it trusts the clock that it finds."""
         super().restart()
         self._join = self._planner("join")
-        self.watch = Watch(self.clocks("join")[0])
+        self.watch = StallTimer(self.clocks("join")[0])
 
     def move(self) -> None:
         """Others commit the ends of right to the feeder's group, once the Data Delay API knows which store it feeds."""

@@ -7,5 +7,5 @@ database.py  the tables in DuckDB, and the faults that are gathered there (pure)
 joined.py    the join by brute force, and the rows beside it (pure)
 judged.py    which records are judged (pure)
 sides.py     the side topics (pure)
-terms.py     what the join says, and what of it is audited (pure)
+scope.py     what the join says, and what of it is audited (pure)
 """

@@ -21,8 +21,8 @@ from deploy.audit.judging.contents import compare_contents
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.joined import elsewhere, join_again, judge_rows
 from deploy.audit.judging.judged import judge_what
+from deploy.audit.judging.scope import AuditScope
 from deploy.audit.judging.sides import judge_copies
-from deploy.audit.judging.terms import Terms
 from deploy.audit.records import spot_of
 from teacup.kafka.headers import TOMBSTONE
 
@@ -52,27 +52,29 @@ class Judgement:
     timeless: int = 0
 
 
-def compare(db: AuditTables, terms: Terms, most: int = 20, tell: Callable[[str], None] = lambda _: None) -> Judgement:
+def compare(
+    db: AuditTables, scope: AuditScope, most: int = 20, tell: Callable[[str], None] = lambda _: None
+) -> Judgement:
     """Judges everything; the four tables are there. tell: is called with what comes next."""
     tell("which records are judged")
-    judge_what(db, terms)
+    judge_what(db, scope)
     tell("contents of rows")
-    unread = compare_contents(db, terms)
+    unread = compare_contents(db, scope)
     tell("the join")
-    join_again(db, terms)
+    join_again(db, scope)
     tell("rows")
-    repeated = judge_rows(db, terms)
+    repeated = judge_rows(db, scope)
     tell("side topics")
-    judge_copies(db, terms)
+    judge_copies(db, scope)
     tell("what was found")
-    return _summed(db, terms, most, repeated, unread)
+    return _summed(db, scope, most, repeated, unread)
 
 
-def _side_counts(db: AuditTables, terms: Terms) -> dict[str, dict[str, int]]:
+def _side_counts(db: AuditTables, scope: AuditScope) -> dict[str, dict[str, int]]:
     """Counts records, not copies: of the same ones the outcomes are counted, whenever a copy was written."""
-    found: dict[str, dict[str, int]] = {role: {} for role in terms.topics}
+    found: dict[str, dict[str, int]] = {role: {} for role in scope.topics}
     for name, judged, is_left in (("left", "judged", "c.is_left"), ("right", "judged_right", "NOT c.is_left")):
-        by_feeder = terms.lookup and name == "right"
+        by_feeder = scope.lookup and name == "right"
         roles = [role for role in found if not (by_feeder and role in ("dead_letter", "late"))]
         counted = db.all(
             f"SELECT c.role, count(DISTINCT c.pos) FROM copies c JOIN {judged} r ON r.pos = c.pos "
@@ -84,7 +86,7 @@ def _side_counts(db: AuditTables, terms: Terms) -> dict[str, dict[str, int]]:
     return found
 
 
-def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int) -> Judgement:
+def _summed(db: AuditTables, scope: AuditScope, most: int, repeated: int, unread: int) -> Judgement:
     db.run(
         "CREATE OR REPLACE TABLE numbered AS "
         "SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t, lpos, rpos, spot) AS nth FROM faults"
@@ -108,31 +110,31 @@ def _summed(db: AuditTables, terms: Terms, most: int, repeated: int, unread: int
         "unmatched": db.one("SELECT count(*) FROM judgements WHERE matched = 0"),
         "dead_letter": db.one("SELECT count(*) FROM judged WHERE dead IS NOT NULL OR pos IN (SELECT pos FROM refused)"),
     }
-    if "left" in terms.skips:
+    if "left" in scope.skips:
         outcomes["skipped"] = db.one(f"SELECT count(*) FROM judged WHERE dead = '{TOMBSTONE}'")
         outcomes["dead_letter"] -= outcomes["skipped"]
     return Judgement(
         strict=sum(one["strict"] for one in minutes.values()),
         allowed=sum(one["allowed"] for one in minutes.values()),
         outcomes=outcomes,
-        side=_side_counts(db, terms),
+        side=_side_counts(db, scope),
         repeated=repeated,
         counts={kind: counted[kind] for kind in KINDS if counted.get(kind)},
-        faults=[_fault(terms, *line) for line in found],
+        faults=[_fault(scope, *line) for line in found],
         minutes=[
             Minute(None if minute is None else minute * MINUTE_MS, **one)
             for minute, one in sorted(minutes.items(), key=lambda one: (one[0] is None, one[0]))
         ],
         unread=unread,
-        elsewhere=elsewhere(db, terms),
+        elsewhere=elsewhere(db, scope),
         timeless=sum(db.one(f"SELECT count(*) FROM {judged} WHERE t IS NULL") for judged in ("judged", "judged_right")),
     )
 
 
 def _fault(
-    terms: Terms, kind: str, role: str, spot: Any, lpos: Any, rpos: Any, expected: Any, time_ms: Any, why: str
+    scope: AuditScope, kind: str, role: str, spot: Any, lpos: Any, rpos: Any, expected: Any, time_ms: Any, why: str
 ) -> Fault:
-    topic = terms.output if role == "output" else terms.topics[role]
+    topic = scope.output if role == "output" else scope.topics[role]
     at, left, right = (_spot(one) for one in (spot, lpos, rpos))
     return Fault(kind, topic, why, time_ms, at, left, right, tuple(spot_of(one) for one in expected or ()))
 

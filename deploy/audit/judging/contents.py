@@ -11,11 +11,11 @@ import pyarrow as pa
 from deploy.audit.digests import Digests, of_text
 from deploy.audit.findings import ALTERED, WRONG_OUTCOME
 from deploy.audit.judging.database import AuditTables
-from deploy.audit.judging.terms import Terms
+from deploy.audit.judging.scope import AuditScope
 from deploy.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails
 
 
-def compare_contents(db: AuditTables, terms: Terms) -> int:
+def compare_contents(db: AuditTables, scope: AuditScope) -> int:
     """Compares each row with its records, by digests; notes which say that the store may have lost their match.
 
     Returns how many rows have right records that were not read.
@@ -29,11 +29,11 @@ def compare_contents(db: AuditTables, terms: Terms) -> int:
     """
     ends = tails()
     between = of_text(BETWEEN)
-    return sum(_content(db, terms, batch, ends, between) for batch in db.batches(query))
+    return sum(_content(db, scope, batch, ends, between) for batch in db.batches(query))
 
 
 def _content(
-    db: AuditTables, terms: Terms, batch: pa.RecordBatch, ends: Mapping[str, Digests], between: Digests
+    db: AuditTables, scope: AuditScope, batch: pa.RecordBatch, ends: Mapping[str, Digests], between: Digests
 ) -> int:
     of = {name: batch.column(name) for name in batch.schema.names}
 
@@ -48,7 +48,7 @@ def _content(
     unread = 0
     lied = known & (numbers("jlate", bool) != numbers("late", bool))
     why.append((lied, ALTERED, "its header `teacup.late` says otherwise than its batch"))
-    if terms.envelopes:
+    if scope.envelopes:
         keys = (numbers("kh", np.uint64) != numbers("jkh", np.uint64)) | (
             of["kh"].is_null().to_numpy(zero_copy_only=False) != null_key
         )
@@ -73,10 +73,10 @@ def _content(
         number = {reason: at for at, reason in enumerate(REASONS)}
         stalled = numbers("t") >= numbers("stalled")
         fits = np.where(null_key, said == number["null_key"], False)
-        early = stalled | (~known & terms.gives_up) | numbers("older", bool)
+        early = stalled | (~known & scope.gives_up) | numbers("older", bool)
         fits |= ~null_key & (said == number["right_stalled"]) & early
         fits |= ~null_key & (said == number["no_candidate"]) & ~(known & stalled)
-        if terms.forgets:
+        if scope.forgets:
             forgotten = said == number["no_longer_stored"]
             fits |= forgotten
             db.insert("forgotten", pa.table({"lpos": numbers("lpos")[forgotten]}))

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from deploy.audit.course import BEFORE
 from deploy.audit.judging.choice import LeftCase, RightCandidate, allowed, expected, possible
 from deploy.audit.judging.database import AuditTables
-from deploy.audit.judging.terms import OFFSET, Terms
+from deploy.audit.judging.scope import OFFSET, AuditScope
+from deploy.audit.plan_history import BEFORE
 from deploy.audit.records import SHIFT
 from joins.spec import Policy
 
@@ -27,23 +27,23 @@ _ANSWERS = pa.schema(
 )
 
 
-def join_again(db: AuditTables, terms: Terms) -> None:
+def join_again(db: AuditTables, scope: AuditScope) -> None:
     """Joins the judged left records: makes `best`, or `pairs` of a join that gives one row for each."""
     joined = "FROM judged WHERE dead IS NULL AND kh IS NOT NULL"
     db.run(
         f"""
         CREATE OR REPLACE TABLE special AS
         SELECT DISTINCT j.pos FROM judged j JOIN doubtful d ON d.meets = j.meets
-            AND d.t BETWEEN j.t - {terms.before_ms} AND j.t + {terms.after_ms}
+            AND d.t BETWEEN j.t - {scope.before_ms} AND j.t + {scope.after_ms}
         WHERE j.dead IS NULL
         """
     )
-    if terms.all_pairs:
+    if scope.all_pairs:
         db.run(
             f"""
             CREATE OR REPLACE TABLE pairs AS
             SELECT j.pos, r.pos AS rpos FROM (SELECT pos, t, meets {joined}) j JOIN taking r ON r.meets = j.meets
-                AND r.t BETWEEN j.t - {terms.before_ms} AND j.t + {terms.after_ms}
+                AND r.t BETWEEN j.t - {scope.before_ms} AND j.t + {scope.after_ms}
             WHERE r.sure
             """
         )
@@ -52,8 +52,8 @@ def join_again(db: AuditTables, terms: Terms) -> None:
         "CREATE OR REPLACE TABLE moments AS "
         "SELECT meets, t, min(pos) AS first, max(pos) AS last FROM taking WHERE sure GROUP BY ALL"
     )
-    low, high = f"j.t - {terms.before_ms}", f"j.t + {terms.after_ms}"
-    one = f"(SELECT pos, t, t - {terms.before_ms} AS low, t + {terms.after_ms} AS high, meets {joined}) j"
+    low, high = f"j.t - {scope.before_ms}", f"j.t + {scope.after_ms}"
+    one = f"(SELECT pos, t, t - {scope.before_ms} AS low, t + {scope.after_ms} AS high, meets {joined}) j"
     select = {
         Policy.FIRST: f"""
             SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best
@@ -74,12 +74,12 @@ def join_again(db: AuditTables, terms: Terms) -> None:
                 ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.t < f.t
         """,
     }
-    db.make("best", select[terms.policy])
+    db.make("best", select[scope.policy])
 
 
-def judge_rows(db: AuditTables, terms: Terms) -> int:
+def judge_rows(db: AuditTables, scope: AuditScope) -> int:
     """Compares the rows of each judged record with the join; returns how many at-least-once output has repeated."""
-    _foreign(db, terms)
+    _foreign(db, scope)
     db.run(
         """
         CREATE OR REPLACE TABLE refused AS
@@ -87,7 +87,7 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
         WHERE role = 'dead_letter' AND is_left AND reason IN ('too_large', 'select_failed')
         """
     )
-    _per_left(db, terms)
+    _per_left(db, scope)
     db.run(
         """
         INSERT INTO faults SELECT 'wrong outcome', 'output', p.spot, j.pos, p.rpos, NULL, j.t,
@@ -95,7 +95,7 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
         FROM judged j JOIN per_left p ON p.lpos = j.pos WHERE j.dead IS NOT NULL
         """
     )
-    if terms.is_complete("output"):
+    if scope.is_complete("output"):
         db.run(
             """
             INSERT INTO faults SELECT 'missing', 'output', NULL, j.pos, NULL, NULL, j.t, 'it has no row'
@@ -109,10 +109,10 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
             ANTI JOIN rights x ON x.pos = r.rpos WHERE (r.rpos & {OFFSET}) < s.log_start
         """
     )
-    repeated = _doubled(db, terms)
+    repeated = _doubled(db, scope)
     # Whether left waited is known of a lookup join, too; but not when its right records were stored.
-    waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {terms.gives_up}))"
-    number = str(BEFORE) if terms.lookup else "j.number"
+    waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {scope.gives_up}))"
+    number = str(BEFORE) if scope.lookup else "j.number"
     lenient = f"""
         j.late OR coalesce(p.late, false) AND j.number = {BEFORE} OR NOT {waited}
         OR s.pos IS NOT NULL OR o.lpos IS NOT NULL
@@ -129,21 +129,21 @@ def judge_rows(db: AuditTables, terms: Terms) -> int:
         WHERE j.dead IS NULL
         """
     )
-    if terms.all_pairs:
-        _all_pairs(db, terms)
+    if scope.all_pairs:
+        _all_pairs(db, scope)
     else:
-        _single(db, terms)
+        _single(db, scope)
     return repeated
 
 
-def elsewhere(db: AuditTables, terms: Terms) -> int:
+def elsewhere(db: AuditTables, scope: AuditScope) -> int:
     """Direct path: counts unmatched left records that have a right record of their key in another partition."""
-    if not terms.direct:
+    if not scope.direct:
         return 0
     found: int = db.one(
         f"""
         SELECT count(DISTINCT j.pos)
-        FROM (SELECT j.pos, j.kh, j.t - {terms.before_ms} AS low, j.t + {terms.after_ms} AS high
+        FROM (SELECT j.pos, j.kh, j.t - {scope.before_ms} AS low, j.t + {scope.after_ms} AS high
             FROM judged j JOIN judgements g ON g.pos = j.pos WHERE g.matched = 0 AND j.kh IS NOT NULL) j
             ASOF JOIN (SELECT pos, kh, t FROM rights WHERE dead IS NULL AND t IS NOT NULL) r
                 ON r.kh = j.kh AND j.high >= r.t
@@ -153,9 +153,9 @@ def elsewhere(db: AuditTables, terms: Terms) -> int:
     return found
 
 
-def _per_left(db: AuditTables, terms: Terms) -> None:
+def _per_left(db: AuditTables, scope: AuditScope) -> None:
     """The rows of each left record. Usually it has one, and nothing has to be grouped."""
-    if terms.all_pairs:
+    if scope.all_pairs:
         db.make(
             "per_left",
             "SELECT lpos, count(*) AS n, count(rpos) AS matched, any_value(rpos) AS rpos, bool_or(late) AS late, "
@@ -178,7 +178,7 @@ def _per_left(db: AuditTables, terms: Terms) -> None:
     )
 
 
-def _doubled(db: AuditTables, terms: Terms) -> int:
+def _doubled(db: AuditTables, scope: AuditScope) -> int:
     """Rows that come again. At least once allows that, if they are the same; returns how many are."""
     repeated = 0
     db.run(
@@ -191,10 +191,10 @@ def _doubled(db: AuditTables, terms: Terms) -> int:
             JOIN per_left p ON p.lpos = r.lpos AND p.n > 1
         """
     )
-    another = "nth > 1" if terms.all_pairs else "nth_of_left > 1"
-    if not terms.once:
+    another = "nth > 1" if scope.all_pairs else "nth_of_left > 1"
+    if not scope.once:
         repeated = db.one("SELECT count(*) FROM again WHERE nth > 1")
-        another += " AND nth = 1" if not terms.all_pairs else " AND false"
+        another += " AND nth = 1" if not scope.all_pairs else " AND false"
     db.run(
         f"""
         INSERT INTO faults SELECT 'doubled', 'output', spot, lpos, rpos, NULL, t,
@@ -204,7 +204,7 @@ def _doubled(db: AuditTables, terms: Terms) -> int:
     return repeated
 
 
-def _foreign(db: AuditTables, terms: Terms) -> None:
+def _foreign(db: AuditTables, scope: AuditScope) -> None:
     """Rows about no left record. What was not read is left out, unless no log has ever held it."""
     about = f"(r.lpos & {OFFSET})"
     db.run(
@@ -212,14 +212,14 @@ def _foreign(db: AuditTables, terms: Terms) -> None:
         INSERT INTO faults SELECT 'foreign', 'output', r.spot, r.lpos, r.rpos, NULL, r.ts,
             CASE WHEN r.lpos IS NULL THEN 'it names no left record' ELSE 'there is no such left record' END
         FROM rows r LEFT JOIN left_spans s ON s.p = r.lpos >> {SHIFT} ANTI JOIN lefts l ON l.pos = r.lpos
-        WHERE r.ts >= {terms.from_ms} AND r.ts < {terms.to_ms}
+        WHERE r.ts >= {scope.from_ms} AND r.ts < {scope.to_ms}
             AND (r.lpos IS NULL OR s.p IS NULL OR {about} >= s.log_end
-                OR {about} >= s.log_start AND ({terms.all_named} OR {about} >= s.begin_ AND {about} < s.end_))
+                OR {about} >= s.log_start AND ({scope.all_named} OR {about} >= s.begin_ AND {about} < s.end_))
         """
     )
 
 
-def _single(db: AuditTables, terms: Terms) -> None:
+def _single(db: AuditTables, scope: AuditScope) -> None:
     """Policies that choose one record."""
     db.run(
         """
@@ -231,8 +231,8 @@ def _single(db: AuditTables, terms: Terms) -> None:
     strict = "NOT older AND NOT forgotten AND (NOT lenient OR number >= 0)"
     asks = "lenient AND NOT older AND NOT forgotten AND (number >= 0 AND (special OR best IS NOT NULL) OR NOT same)"
     db.run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
-    _ask(db, terms, f"SELECT pos FROM results WHERE {asks}")
-    _older(db, terms)
+    _ask(db, scope, f"SELECT pos FROM results WHERE {asks}")
+    _older(db, scope)
     db.run(
         f"""
         CREATE OR REPLACE TABLE judgements AS
@@ -241,10 +241,10 @@ def _single(db: AuditTables, terms: Terms) -> None:
         FROM results r LEFT JOIN answers a ON a.pos = r.pos
         """
     )
-    _wrong(db, terms)
+    _wrong(db, scope)
 
 
-def _all_pairs(db: AuditTables, terms: Terms) -> None:
+def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
     """Policy `all`: the pairs of a record, as sets."""
     db.run(
         """
@@ -270,9 +270,9 @@ def _all_pairs(db: AuditTables, terms: Terms) -> None:
     )
     db.run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
     _ask(
-        db, terms, "SELECT pos FROM results WHERE NOT older AND NOT forgotten AND (NOT same OR lenient AND number >= 0)"
+        db, scope, "SELECT pos FROM results WHERE NOT older AND NOT forgotten AND (NOT same OR lenient AND number >= 0)"
     )
-    _older(db, terms)
+    _older(db, scope)
     db.run(
         """
         CREATE OR REPLACE TABLE judgements AS
@@ -282,10 +282,10 @@ def _all_pairs(db: AuditTables, terms: Terms) -> None:
         FROM results r LEFT JOIN answers a ON a.pos = r.pos
         """
     )
-    _wrong(db, terms)
+    _wrong(db, scope)
 
 
-def _wrong(db: AuditTables, terms: Terms) -> None:
+def _wrong(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         """
         INSERT INTO faults SELECT
@@ -299,7 +299,7 @@ def _wrong(db: AuditTables, terms: Terms) -> None:
     )
 
 
-def _older(db: AuditTables, terms: Terms) -> None:
+def _older(db: AuditTables, scope: AuditScope) -> None:
     """Rows of before a move: their join may have been another one, but their keys are equal."""
     key = "j.kh IS DISTINCT FROM x.kh"
     db.run(
@@ -312,7 +312,7 @@ def _older(db: AuditTables, terms: Terms) -> None:
     )
 
 
-def _ask(db: AuditTables, terms: Terms, which: str) -> None:
+def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
     """Judges each of these left records by itself, with all of its candidates."""
     db.run(f"CREATE OR REPLACE TABLE asked AS {which}")
     if not db.one("SELECT count(*) FROM asked"):
@@ -321,22 +321,22 @@ def _ask(db: AuditTables, terms: Terms, which: str) -> None:
         SELECT c.pos, c.t, c.number, c.expiry, c.late, c.waited,
             r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
         FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.meets = c.meets
-            AND r.t BETWEEN c.t - {terms.before_ms} AND c.t + {terms.after_ms}
+            AND r.t BETWEEN c.t - {scope.before_ms} AND c.t + {scope.after_ms}
         ORDER BY c.pos
     """
     got: dict[int, set[int]] = {}
     for pos, rpos in db.all("SELECT r.lpos, r.rpos FROM rows r JOIN asked a ON a.pos = r.lpos ORDER BY r.spot"):
-        if terms.all_pairs or pos not in got:
+        if scope.all_pairs or pos not in got:
             got.setdefault(pos, set()).update(() if rpos is None else (rpos,))
     answers: list[tuple[int, bool, bool, list[int]]] = []
     for pos, lines in groupby(db.tuples(query), key=lambda line: line[0]):
-        answers.append(_answer(terms, pos, list(lines), frozenset(got.get(pos, ()))))
+        answers.append(_answer(scope, pos, list(lines), frozenset(got.get(pos, ()))))
     columns = map(list, zip(*answers, strict=True))
     db.insert("answers", pa.table(dict(zip(_ANSWERS.names, columns, strict=True)), schema=_ANSWERS))
 
 
 def _answer(
-    terms: Terms, pos: int, lines: Sequence[tuple[Any, ...]], got: frozenset[int]
+    scope: AuditScope, pos: int, lines: Sequence[tuple[Any, ...]], got: frozenset[int]
 ) -> tuple[int, bool, bool, list[int]]:
     """Returns whether the result of a left record may be right, whether it is the only one, and the join's."""
     _, time_ms, number, expiry_ms, late, waited, *_ = lines[0]
@@ -348,6 +348,6 @@ def _answer(
         # Of those that may have been late, later batches have read the known ones.
         if rpos is not None and (known or sure or rnumber == BEFORE)
     ]
-    fine = allowed(terms.policy, left, candidates, got)
-    sole = known or (not terms.all_pairs and len(possible(terms.policy, left, candidates)) == 1)
-    return pos, fine, sole, sorted(expected(terms.policy, left, candidates))
+    fine = allowed(scope.policy, left, candidates, got)
+    sole = known or (not scope.all_pairs and len(possible(scope.policy, left, candidates)) == 1)
+    return pos, fine, sole, sorted(expected(scope.policy, left, candidates))

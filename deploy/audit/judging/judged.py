@@ -8,23 +8,23 @@ doubtful   the others: late, or perhaps late
 
 from __future__ import annotations
 
-from deploy.audit.course import BEFORE, UNREAD
 from deploy.audit.judging.database import FAULTS, AuditTables
-from deploy.audit.judging.terms import OFFSET, Terms
+from deploy.audit.judging.scope import OFFSET, AuditScope
+from deploy.audit.plan_history import BEFORE, UNREAD
 from deploy.audit.records import SHIFT
 
 
-def judge_what(db: AuditTables, terms: Terms) -> None:
+def judge_what(db: AuditTables, scope: AuditScope) -> None:
     """Makes the tables."""
     db.run(FAULTS)
-    _spans(db, terms)
+    _spans(db, scope)
     _dead_then(db)
-    _judged(db, terms)
-    _judged_right(db, terms)
-    _rights(db, terms)
+    _judged(db, scope)
+    _judged_right(db, scope)
+    _rights(db, scope)
 
 
-def _spans(db: AuditTables, terms: Terms) -> None:
+def _spans(db: AuditTables, scope: AuditScope) -> None:
     first = _first(db, "SELECT lpos AS pos FROM rows")
     first_right = _first(db, "SELECT rpos AS pos FROM rows UNION ALL SELECT pos FROM copies WHERE NOT is_left")
     left = [
@@ -32,12 +32,12 @@ def _spans(db: AuditTables, terms: Terms) -> None:
             *(p, s.begin, s.end, s.done, first.get(p, s.done) if s.due is None else s.due, s.moved),
             *(s.log_start, s.log_end, s.again, s.until),
         )
-        for p, s in terms.left.items()
+        for p, s in scope.left.items()
     ]
-    begins = {p: first_right.get(p, s.done) if s.begins is None else s.begins for p, s in terms.right.items()}
+    begins = {p: first_right.get(p, s.done) if s.begins is None else s.begins for p, s in scope.right.items()}
     right = [
         (p, s.begin, s.end, begins[p], s.done, s.over_ms, s.log_start, s.log_end, s.again, s.until)
-        for p, s in terms.right.items()
+        for p, s in scope.right.items()
     ]
     db.integers("left_spans", "p begin_ end_ done due moved log_start log_end again until", left)
     db.integers("right_spans", "p begin_ end_ begins done over_ms log_start log_end again until", right)
@@ -56,13 +56,13 @@ def _dead_then(db: AuditTables) -> None:
     )
 
 
-def _of_range(db: AuditTables, terms: Terms, records: str) -> str:
+def _of_range(db: AuditTables, scope: AuditScope, records: str) -> str:
     """Returns, in SQL, which records `r` of a table are of the range.
 
     Records without a time count if they lie between two of the range in their partition: then `i` is there, of
     `inside_{records}`.
     """
-    in_range = f"r.t >= {terms.from_ms} AND r.t < {terms.to_ms}"
+    in_range = f"r.t >= {scope.from_ms} AND r.t < {scope.to_ms}"
     db.run(
         f"CREATE OR REPLACE TABLE inside_{records} AS SELECT pos >> {SHIFT} AS p, min(pos) AS a, max(pos) AS z "
         f"FROM {records} r WHERE {in_range} GROUP BY 1"
@@ -70,13 +70,13 @@ def _of_range(db: AuditTables, terms: Terms, records: str) -> str:
     return f"({in_range} OR (r.t IS NULL AND r.pos BETWEEN i.a AND i.z))"
 
 
-def _judged(db: AuditTables, terms: Terms) -> None:
-    of_range = _of_range(db, terms, "lefts")
+def _judged(db: AuditTables, scope: AuditScope) -> None:
+    of_range = _of_range(db, scope, "lefts")
     db.run("CREATE OR REPLACE TABLE earlier AS SELECT DISTINCT lpos FROM rows WHERE before")
     db.run(
         f"""
         CREATE OR REPLACE TABLE judged AS
-        SELECT r.pos, r.t, r.kh, {terms.meets("r")} AS meets,
+        SELECT r.pos, r.t, r.kh, {scope.meets("r")} AS meets,
             CASE WHEN e.lpos IS NULL THEN r.number ELSE {BEFORE} END AS number, r.late AND e.lpos IS NULL AS late,
             r.expiry, r.stalled, r.h, r.len, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
             (r.pos & {OFFSET}) < s.moved OR e.lpos IS NOT NULL AS older,
@@ -85,13 +85,13 @@ def _judged(db: AuditTables, terms: Terms) -> None:
             LEFT JOIN inside_lefts i ON i.p = s.p LEFT JOIN earlier e ON e.lpos = r.pos
             LEFT JOIN dead_then d ON d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
         WHERE r.kept AND (r.pos & {OFFSET}) >= s.due AND (r.pos & {OFFSET}) < s.done
-            AND {of_range} AND (r.t IS NULL OR r.t >= {terms.from_due_ms})
+            AND {of_range} AND (r.t IS NULL OR r.t >= {scope.from_due_ms})
         """
     )
 
 
-def _judged_right(db: AuditTables, terms: Terms) -> None:
-    of_range = _of_range(db, terms, "rights")
+def _judged_right(db: AuditTables, scope: AuditScope) -> None:
+    of_range = _of_range(db, scope, "rights")
     db.run(
         f"""
         CREATE OR REPLACE TABLE judged_right AS
@@ -105,9 +105,9 @@ def _judged_right(db: AuditTables, terms: Terms) -> None:
     )
 
 
-def _rights(db: AuditTables, terms: Terms) -> None:
+def _rights(db: AuditTables, scope: AuditScope) -> None:
     """Right records that take part; `sure` ones were there for each left record that waited."""
-    known_late = "" if "late" not in terms.topics else "OR c.pos IS NOT NULL"
+    known_late = "" if "late" not in scope.topics else "OR c.pos IS NOT NULL"
     db.run(
         """
         CREATE OR REPLACE TABLE late_then AS
@@ -117,7 +117,7 @@ def _rights(db: AuditTables, terms: Terms) -> None:
     db.run(
         f"""
         CREATE OR REPLACE VIEW taking AS
-        SELECT r.pos, r.t, {terms.meets("r")} AS meets, r.number, r.h, r.len, r.kept, r.late,
+        SELECT r.pos, r.t, {scope.meets("r")} AS meets, r.number, r.h, r.len, r.kept, r.late,
             NOT (r.late OR r.number = {UNREAD} OR (r.number = {BEFORE} AND (r.doubt {known_late}))) AS sure
         FROM rights r LEFT JOIN late_then c ON c.pos = r.pos
             LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}

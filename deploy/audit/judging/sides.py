@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from deploy.audit.course import BEFORE, UNREAD
 from deploy.audit.judging.database import AuditTables
-from deploy.audit.judging.terms import OFFSET, Terms
+from deploy.audit.judging.scope import OFFSET, AuditScope
+from deploy.audit.plan_history import BEFORE, UNREAD
 from deploy.audit.records import SHIFT
 from teacup.kafka.headers import TOMBSTONE
 
 
-def judge_copies(db: AuditTables, terms: Terms) -> None:
+def judge_copies(db: AuditTables, scope: AuditScope) -> None:
     """Judges the copies of each side topic that there is."""
-    _copies_about_nothing(db, terms)
-    _copies_of_the_other_side(db, terms)
-    if "dead_letter" in terms.topics:
-        _dead_letters(db, terms)
-    if "late" in terms.topics:
-        _late(db, terms)
-    if "unmatched" in terms.topics and terms.envelopes:
-        _unmatched(db, terms)
-    if "unjoined" in terms.topics:
-        _unjoined(db, terms)
+    _copies_about_nothing(db, scope)
+    _copies_of_the_other_side(db, scope)
+    if "dead_letter" in scope.topics:
+        _dead_letters(db, scope)
+    if "late" in scope.topics:
+        _late(db, scope)
+    if "unmatched" in scope.topics and scope.envelopes:
+        _unmatched(db, scope)
+    if "unjoined" in scope.topics:
+        _unjoined(db, scope)
 
 
-def _copies_about_nothing(db: AuditTables, terms: Terms) -> None:
+def _copies_about_nothing(db: AuditTables, scope: AuditScope) -> None:
     for is_left, table, spans in (("is_left", "lefts", "left_spans"), ("NOT is_left", "rights", "right_spans")):
         db.run(
             f"""
@@ -31,15 +31,15 @@ def _copies_about_nothing(db: AuditTables, terms: Terms) -> None:
                 CASE WHEN NOT c.is_left THEN c.pos END, NULL, c.ts,
                 CASE WHEN c.pos IS NULL THEN 'it names no record' ELSE 'there is no such record' END
             FROM copies c LEFT JOIN {spans} s ON s.p = c.pos >> {SHIFT} ANTI JOIN {table} l ON l.pos = c.pos
-            WHERE {is_left} AND c.ts >= {terms.from_ms} AND c.ts < {terms.to_ms}
+            WHERE {is_left} AND c.ts >= {scope.from_ms} AND c.ts < {scope.to_ms}
                 AND (c.pos IS NULL OR s.p IS NULL OR (c.pos & {OFFSET}) >= s.log_end
                     OR (c.pos & {OFFSET}) >= s.log_start
-                        AND ({terms.all_named} OR (c.pos & {OFFSET}) BETWEEN s.begin_ AND s.end_ - 1))
+                        AND ({scope.all_named} OR (c.pos & {OFFSET}) BETWEEN s.begin_ AND s.end_ - 1))
             """
         )
 
 
-def _copies_of_the_other_side(db: AuditTables, terms: Terms) -> None:
+def _copies_of_the_other_side(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         """
         INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, r.pos, NULL, NULL, r.t,
@@ -56,7 +56,7 @@ def _copies_of_the_other_side(db: AuditTables, terms: Terms) -> None:
 
 
 def _side(
-    db: AuditTables, terms: Terms, role: str, is_left: bool, records: str, expected: str, unexpected: str, why: str
+    db: AuditTables, scope: AuditScope, role: str, is_left: bool, records: str, expected: str, unexpected: str, why: str
 ) -> None:
     """Judges the copies of one side in one side topic.
 
@@ -66,7 +66,7 @@ def _side(
     side = "is_left" if is_left else "NOT is_left"
     lpos, rpos = ("r.pos", "NULL") if is_left else ("NULL", "r.pos")
     found = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
-    if terms.is_complete(role):
+    if scope.is_complete(role):
         db.run(
             f"""
             INSERT INTO faults SELECT 'missing', '{role}', NULL, {lpos}, {rpos}, NULL, r.t,
@@ -83,7 +83,7 @@ def _side(
     )
     # Within a generation: another one may have read the record, too.
     nth = f"row_number() OVER (PARTITION BY pos, origin{', reason' if role == 'dead_letter' else ''} ORDER BY spot)"
-    if terms.copies_once:
+    if scope.copies_once:
         db.run(
             f"""
             INSERT INTO faults SELECT 'doubled', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t, 'it has a copy before'
@@ -91,7 +91,7 @@ def _side(
             WHERE c.nth > 1 AND NOT r.twice
             """
         )
-    if role != "unmatched" and terms.kept_values:
+    if role != "unmatched" and scope.kept_values:
         db.run(
             f"""
             INSERT INTO faults SELECT 'altered', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
@@ -102,14 +102,14 @@ def _side(
         )
 
 
-def _dead_letters(db: AuditTables, terms: Terms) -> None:
+def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
     refused = "coalesce(c.reason IN ('too_large', 'select_failed'), false)"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
     left, right = (
-        f"(r.dead IS NOT NULL AND r.dead <> '{TOMBSTONE}')" if name in terms.skips else "(r.dead IS NOT NULL)"
+        f"(r.dead IS NOT NULL AND r.dead <> '{TOMBSTONE}')" if name in scope.skips else "(r.dead IS NOT NULL)"
         for name in ("left", "right")
     )
-    _side(db, terms, "dead_letter", True, "judged", left, f"NOT {left} AND NOT {refused}", reason)
+    _side(db, scope, "dead_letter", True, "judged", left, f"NOT {left} AND NOT {refused}", reason)
     db.run(
         """
         INSERT INTO faults SELECT 'wrong outcome', 'dead_letter', c.spot, r.pos, NULL, NULL, r.t,
@@ -127,10 +127,10 @@ def _dead_letters(db: AuditTables, terms: Terms) -> None:
         WHERE c.reason IN ('too_large', 'select_failed')
         """
     )
-    if not terms.lookup:  # there the feeder writes right's
+    if not scope.lookup:  # there the feeder writes right's
         _side(
             db,
-            terms,
+            scope,
             "dead_letter",
             False,
             "judged_right",
@@ -140,7 +140,7 @@ def _dead_letters(db: AuditTables, terms: Terms) -> None:
         )
 
 
-def _late(db: AuditTables, terms: Terms) -> None:
+def _late(db: AuditTables, scope: AuditScope) -> None:
     # What lay before the known batches is known only by its header, and by these copies themselves.
     db.run(
         f"""
@@ -151,20 +151,20 @@ def _late(db: AuditTables, terms: Terms) -> None:
         WHERE j.dead IS NULL AND (p.lpos IS NOT NULL OR j.number <> {BEFORE})
         """
     )
-    _side(db, terms, "late", True, "late_left", "r.late", "NOT r.late", "'late'")
-    if not terms.lookup:
+    _side(db, scope, "late", True, "late_left", "r.late", "NOT r.late", "'late'")
+    if not scope.lookup:
         known = f"r.dead IS NULL AND r.number NOT IN ({BEFORE}, {UNREAD})"
-        _side(db, terms, "late", False, "judged_right", f"r.late AND {known}", f"NOT r.late AND {known}", "'late'")
+        _side(db, scope, "late", False, "judged_right", f"r.late AND {known}", f"NOT r.late AND {known}", "'late'")
 
 
-def _unmatched(db: AuditTables, terms: Terms) -> None:
+def _unmatched(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         """
         CREATE OR REPLACE TABLE unmatched_left AS
         SELECT j.pos, j.t, p.matched = 0 AS unmatched, p.spot, j.twice FROM judged j JOIN per_left p ON p.lpos = j.pos
         """
     )
-    _side(db, terms, "unmatched", True, "unmatched_left", "r.unmatched", "NOT r.unmatched", "'unmatched'")
+    _side(db, scope, "unmatched", True, "unmatched_left", "r.unmatched", "NOT r.unmatched", "'unmatched'")
     db.run(
         """
         INSERT INTO faults SELECT 'altered', 'unmatched', c.spot, r.pos, NULL, NULL, r.t,
@@ -176,7 +176,7 @@ def _unmatched(db: AuditTables, terms: Terms) -> None:
     )
 
 
-def _unjoined(db: AuditTables, terms: Terms) -> None:
+def _unjoined(db: AuditTables, scope: AuditScope) -> None:
     """Right records without a row, once they have expired; one that an older join had may be there or not."""
     db.run(
         f"""
@@ -196,6 +196,6 @@ def _unjoined(db: AuditTables, terms: Terms) -> None:
         FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos
         """
     )
-    known = not terms.lookup and terms.is_complete("output")
+    known = not scope.lookup and scope.is_complete("output")
     expected = "r.ended AND NOT r.joined AND NOT r.unread" if known else "false"
-    _side(db, terms, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")
+    _side(db, scope, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")

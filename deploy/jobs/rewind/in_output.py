@@ -23,7 +23,7 @@ import polars as pl
 from dedup.identity import BatchTag
 from deploy.errors import ForeignRow
 from deploy.job import JoinJob
-from deploy.output.kept import KeptRows, Offsets
+from deploy.output.kept import Offsets, RowsToKeep
 from deploy.output.ours import positions_in, tags_in
 from joins.errors import DataLoss
 from teacup.kafka.client import committed_only
@@ -40,7 +40,7 @@ Batch = tuple[int, int]
 """A place in the order of batches: that of the generation, and the batch's number."""
 
 
-def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence[str]) -> KeptRows:
+def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence[str]) -> RowsToKeep:
     """Finds the left records from these offsets on that have a row.
 
     generations   those that wrote rows of this job, in their order
@@ -61,7 +61,7 @@ def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence
     cut = [q for q, end in ends.items() if end.start > 0]
     if job.spec.on_data_loss != CONTINUE:
         found.check_whole(cut)
-    return KeptRows.of({p: np.concatenate(some) for p, some in found.offsets.items()}, first)
+    return RowsToKeep.of({p: np.concatenate(some) for p, some in found.offsets.items()}, first)
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from deploy.jobs.rewind.place import at, current
 from deploy.output.kept import rows_that_stay
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
-from joins.plan.readable import Listing, list_ends
+from joins.plan.readable import EndOffsets, list_ends
 from joins.plan.reader import open_log, state_after
 from joins.plan.start.copartition import with_path
 from joins.plan.start.handover import Handover, as_it_was
@@ -140,7 +140,7 @@ class Begins:
     """
 
     spec: JoinSpec
-    listing: Listing
+    end_offsets: EndOffsets
     topic_id: str
     left: Mapping[int, int]
     right: Mapping[int, int]
@@ -161,12 +161,12 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
         right = None
         if join_kind_of(spec) is not LOOKUP:  # the right of a lookup join is not read
             right = stack.enter_context(closing(open_log(spec, spec.right)))
-        listing = Listing(wall_ms(), left.ends(), {}) if right is None else list_ends(left, right, wall_ms())
-        found = left_start(Beginning(spec, listing), left)
+        end_offsets = EndOffsets(wall_ms(), left.ends(), {}) if right is None else list_ends(left, right, wall_ms())
+        found = left_start(Beginning(spec, end_offsets), left)
         lost = tuple(
             f"left partition {spec.left.topic}-{p} begins at offset {found.offsets[p]}, with records of about "
             f"{iso(found.typical_ms[p])}: retention has deleted what was before"
-            for p, ends in listing.left.items()
+            for p, ends in end_offsets.left.items()
             if 0 < ends.start == found.offsets[p] < ends.stable and found.typical_ms[p] > time_ms
         )
         if lost and spec.on_data_loss != CONTINUE:
@@ -176,14 +176,14 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
             )
         offsets = found.offsets
         if past is not None:
-            offsets = {p: min(offset, past.get(p, listing.left[p].start)) for p, offset in offsets.items()}
-            offsets = {p: max(offset, listing.left[p].start) for p, offset in offsets.items()}
+            offsets = {p: min(offset, past.get(p, end_offsets.left[p].start)) for p, offset in offsets.items()}
+            offsets = {p: max(offset, end_offsets.left[p].start) for p, offset in offsets.items()}
         spec = replace(spec, start=offsets)
         right_from: Mapping[int, int] = {}
         if right is not None:
             spec = with_path(spec)
-            first = begin(spec, listing, left, right)
+            first = begin(spec, end_offsets, left, right)
             right_from = {p: r.start for bucket in first.buckets.values() for p, r in bucket.right.items()}
             if (count := first.skipped.get("left_without_right", 0)) > 0:
                 lost = (*lost, f"retention has deleted right records that about {count} left records may match")
-        return Begins(spec, listing, left.topic_id(), offsets, right_from, found.offsets, lost)
+        return Begins(spec, end_offsets, left.topic_id(), offsets, right_from, found.offsets, lost)

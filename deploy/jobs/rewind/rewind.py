@@ -32,7 +32,7 @@ from deploy.jobs.join_checkpoint import Checkpoint, buckets_of
 from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.jobs.rewind.past import Past, begins_at, past_of
 from deploy.jobs.rewind.place import Place, folder, go_on_in, place_of
-from deploy.output.kept import KeptRows
+from deploy.output.kept import RowsToKeep
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecError
 from joins.plan.log_checks import REMEDY
@@ -163,7 +163,7 @@ def _go_on(
     to_ms: int | None,
     before: int | None,
     receipts: Mapping[int, Receipt],
-    kept: KeptRows | None,
+    kept: RowsToKeep | None,
 ) -> None:
     """Notes in a new folder how the job goes on after what `past` has done, and names that folder."""
     note = Rewound(

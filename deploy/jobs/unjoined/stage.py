@@ -36,7 +36,7 @@ from teacup.kafka.delivery.receipt import digest_of
 from teacup.kafka.headers import LEFT, RIGHT
 from teacup.kafka.read.range_reader import open_reader
 from teacup.kafka.records.record import last_header
-from teacup.spark.crossing import SUMMARY_SCHEMA, summary_rows
+from teacup.spark.jvm_errors import SUMMARY_SCHEMA, summary_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -35,7 +35,7 @@ from teacup.kafka.log.groups import GroupOffsets
 from teacup.kafka.log.losses import epochs_of
 from teacup.kafka.log.time_search import TimeFound, block_size, left_behind, look_back
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
-from teacup.spark.crossing import SUMMARY_SCHEMA
+from teacup.spark.jvm_errors import SUMMARY_SCHEMA
 from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
 from teacup.storage.client import StorageClient
 from teacup.storage.codecs.json import NamespaceBody

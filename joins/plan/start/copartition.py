@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from joins.batch.state import BatchPlan
 from joins.plan.log_checks import different_counts, not_direct
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.reader import open_log
 from joins.plan.start.handover import Handover
 from joins.plan.start.positions import first_read
@@ -102,11 +102,11 @@ def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
     partitions = left.partition_count()
     if (why := different_counts(spec, partitions, right.partition_count())) is not None or partitions == 1:
         return why
-    listing = Listing(wall_ms(), *left.ends_with(right))
-    ceiling_ms = listing.listed_ms + spec.max_future_skew_ms
+    end_offsets = EndOffsets(wall_ms(), *left.ends_with(right))
+    ceiling_ms = end_offsets.listed_ms + spec.max_future_skew_ms
     logs = {"left": left, "right": right}
     samples = newest(spec, left, right)
-    for side, starts in zip(logs, first_read(spec, listing, left, right), strict=True):
+    for side, starts in zip(logs, first_read(spec, end_offsets, left, right), strict=True):
         samples[side].append(Sampler.of(spec, side, logs[side], ceiling_ms).next(starts).given_keys)
     return disagreement(samples, partitions)
 

@@ -28,7 +28,7 @@ from joins.batch.rules import earliest_right, latest_left
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss
 from joins.plan.log_checks import check_counts
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.spec import JoinPath, JoinSpec
 from teacup.base.times import iso
 from teacup.kafka.log.time_search import block_size, left_behind
@@ -51,13 +51,13 @@ class Beginning:
     """
 
     spec: JoinSpec
-    listing: Listing
+    end_offsets: EndOffsets
     say: Say = nobody
 
     @property
     def ceiling_ms(self) -> int:
         """No valid time is above it."""
-        return self.listing.listed_ms + self.spec.max_future_skew_ms
+        return self.end_offsets.listed_ms + self.spec.max_future_skew_ms
 
     def warn(
         self, side: str, log: TopicLog, starts: Mapping[int, int], queries: Mapping[int, TimeQuery], effect: str
@@ -70,24 +70,24 @@ class Beginning:
             self.say(f"{text}: {effect}. {setting} is too small for them: raise it, and start a new checkpoint")
 
 
-def begin(spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog, say: Say = nobody) -> BatchPlan:
+def begin(spec: JoinSpec, end_offsets: EndOffsets, left: TopicLog, right: TopicLog, say: Say = nobody) -> BatchPlan:
     """Returns the batch plan before the first batch: nothing read, all positions set.
 
     Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
     """
-    beginning, shuffled = Beginning(spec, listing, say), spec.path is JoinPath.SHUFFLED
+    beginning, shuffled = Beginning(spec, end_offsets, say), spec.path is JoinPath.SHUFFLED
     if not shuffled:
-        check_counts(spec, len(listing.left), len(listing.right))
+        check_counts(spec, len(end_offsets.left), len(end_offsets.right))
     start = left_start(beginning, left)
     if shuffled:  # the right record of a left one may be in any partition
-        start = start.alike(listing.right)
+        start = start.alike(end_offsets.right)
     right_from = _right_start(beginning, right, start)
     skipped = _never_readable(beginning, left, right, start, right_from)
-    first = first_plan(spec, listing, {"left": left, "right": right}, start.offsets, right_from)
-    return replace(counting_before(spec, first, listing), skipped={**start.skipped, **skipped})
+    first = first_plan(spec, end_offsets, {"left": left, "right": right}, start.offsets, right_from)
+    return replace(counting_before(spec, first, end_offsets), skipped={**start.skipped, **skipped})
 
 
-def counting_before(spec: JoinSpec, first: BatchPlan, listing: Listing) -> BatchPlan:
+def counting_before(spec: JoinSpec, first: BatchPlan, end_offsets: EndOffsets) -> BatchPlan:
     """Returns the first plan with the offsets that lie before where each bucket begins: their records get no outcome.
 
     Not if left starts at offsets: then another checkpoint has accounted for what is before them.
@@ -96,7 +96,7 @@ def counting_before(spec: JoinSpec, first: BatchPlan, listing: Listing) -> Batch
         return first
 
     def before(bucket: Bucket) -> dict[str, int]:
-        ranges = ((side, bucket.side(side), listing.side(side)) for side in ("left", "right"))
+        ranges = ((side, bucket.side(side), end_offsets.side(side)) for side in ("left", "right"))
         offsets = {side: sum(r.start - ends[p].start for p, r in of.items()) for side, of, ends in ranges}
         return {side: count for side, count in offsets.items() if count}
 
@@ -105,7 +105,7 @@ def counting_before(spec: JoinSpec, first: BatchPlan, listing: Listing) -> Batch
 
 def first_plan(
     spec: JoinSpec,
-    listing: Listing,
+    end_offsets: EndOffsets,
     topics: Mapping[str, TopicLog],
     left_from: Mapping[int, int],
     right_from: Mapping[int, int],
@@ -114,11 +114,11 @@ def first_plan(
     shuffled = spec.path is JoinPath.SHUFFLED
     divided = {0: (sorted(left_from), sorted(right_from))}
     if not shuffled:
-        divided = {p: ([p], [p] if p in right_from else []) for p in sorted(listing.left)}
+        divided = {p: ([p], [p] if p in right_from else []) for p in sorted(end_offsets.left)}
     return BatchPlan(
         generation=uuid.uuid4().hex,
         number=0,
-        listed_ms=listing.listed_ms,
+        listed_ms=end_offsets.listed_ms,
         skew_ms=spec.max_future_skew_ms,
         right_bytes=spec.max_right_bytes,
         identity=spec.identity(),
@@ -128,12 +128,12 @@ def first_plan(
                 number=number,
                 left={p: PartitionRange.starting_at(left_from[p]) for p in left_partitions},
                 right={p: PartitionRange.starting_at(right_from[p]) for p in right_partitions},
-                moved_ms=listing.listed_ms,
+                moved_ms=end_offsets.listed_ms,
             )
             for number, (left_partitions, right_partitions) in divided.items()
         },
         parts=(spec.buckets or max(len(left_from), len(right_from))) if shuffled else None,
-        epochs=listing.epochs,
+        epochs=end_offsets.epochs,
     )
 
 
@@ -160,28 +160,28 @@ class LeftStart:
 
 def left_start(beginning: Beginning, left: TopicLog) -> LeftStart:
     """Finds where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
-    spec, listing, ceiling_ms = beginning.spec, beginning.listing, beginning.ceiling_ms
-    stable = {p: ends.stable for p, ends in listing.left.items()}
+    spec, end_offsets, ceiling_ms = beginning.spec, beginning.end_offsets, beginning.ceiling_ms
+    stable = {p: ends.stable for p, ends in end_offsets.left.items()}
     if spec.start == "latest":
         start = stable
     elif spec.start == "earliest":
-        start = {p: ends.start for p, ends in listing.left.items()}
+        start = {p: ends.start for p, ends in end_offsets.left.items()}
     elif isinstance(spec.start, Mapping):
-        start = _given(spec, spec.start, listing.left)
+        start = _given(spec, spec.start, end_offsets.left)
     else:
         margin = spec.left.disorder_ms
-        queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in listing.left.items()}
+        queries = {p: TimeQuery(int(spec.start), e.start, e.stable, margin) for p, e in end_offsets.left.items()}
         start = {p: answer.offset for p, answer in left.first_at_or_after(queries, ceiling_ms, sure=True).items()}
         beginning.warn("left", left, start, queries, "the join never reads these")
     spans = {p: (start[p], stable[p]) for p in start}
     blocks = left.valid_times(spans, ceiling_ms, block_size(spec.outliers))
     lasts = left.last_times(stable, ceiling_ms, block_size(spec.outliers))
     smallest, usual = {}, {}
-    for p, ends in listing.left.items():
+    for p, ends in end_offsets.left.items():
         times = [t for _, t in blocks[p]]
         known_ms = [t - spec.left.disorder_ms for t in times]
         if len(times) <= spec.outliers:
-            known_ms.append(_still_to_come(spec, listing, ends, [t for _, t in lasts[p]]))
+            known_ms.append(_still_to_come(spec, end_offsets, ends, [t for _, t in lasts[p]]))
         smallest[p], usual[p] = min(known_ms), typical(known_ms)
     lost = sum(start[p] - offset for p, offset in spec.start.items()) if isinstance(spec.start, Mapping) else 0
     return LeftStart(start, smallest, usual, {"left": lost} if lost else {})
@@ -210,28 +210,28 @@ def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends])
     return {p: max(offsets.get(p, ends.start), ends.start) for p, ends in left.items()}
 
 
-def _still_to_come(spec: JoinSpec, listing: Listing, ends: Ends, last_ms: list[int]) -> int:
+def _still_to_come(spec: JoinSpec, end_offsets: EndOffsets, ends: Ends, last_ms: list[int]) -> int:
     """Returns a lower bound of the times of timely records from the end on; `UNKNOWN` if nothing gives one."""
     if spec.idle is Idle.ADVANCE and ends.settled:
-        return listing.listed_ms - spec.producer_delay_ms
+        return end_offsets.listed_ms - spec.producer_delay_ms
     reached_ms = proven(last_ms, spec.outliers)
     return UNKNOWN if reached_ms is None else reached_ms - spec.left.disorder_ms
 
 
 def first_read(
-    spec: JoinSpec, listing: Listing, left: TopicLog, right: TopicLog
+    spec: JoinSpec, end_offsets: EndOffsets, left: TopicLog, right: TopicLog
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
     """Finds where left and right partitions are read from, if the match of a left record may be in any partition.
 
     Raises `DataLoss`.
     """
-    beginning = Beginning(spec, listing)
+    beginning = Beginning(spec, end_offsets)
     start = left_start(beginning, left)
-    return start.offsets, _right_start(beginning, right, start.alike(listing.right))
+    return start.offsets, _right_start(beginning, right, start.alike(end_offsets.right))
 
 
 def _right_start(beginning: Beginning, right: TopicLog, start: LeftStart) -> dict[int, int]:
-    spec, ends = beginning.spec, beginning.listing.right
+    spec, ends = beginning.spec, beginning.end_offsets.right
     wanted = {p: max(earliest_right(spec, start.smallest_ms[p]), 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
     starts = {
@@ -245,21 +245,21 @@ def _never_readable(
     beginning: Beginning, left: TopicLog, right: TopicLog, start: LeftStart, right_from: Mapping[int, int]
 ) -> dict[str, int]:
     """Counts left records that may miss right records deleted by retention; `DataLoss` unless the join may continue."""
-    spec, listing, ceiling_ms = beginning.spec, beginning.listing, beginning.ceiling_ms
-    cut = {p: (e.start, e.stable) for p, e in listing.right.items() if e.start > 0 and right_from[p] == e.start}
+    spec, end_offsets, ceiling_ms = beginning.spec, beginning.end_offsets, beginning.ceiling_ms
+    cut = {p: (e.start, e.stable) for p, e in end_offsets.right.items() if e.start > 0 and right_from[p] == e.start}
     blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
     firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
     # Deleted records lie before the first remaining one: their times are at most the disorder above its time.
     reach = {
-        p: latest_left(spec, (t if t is not None else listing.listed_ms) + spec.right.disorder_ms)
+        p: latest_left(spec, (t if t is not None else end_offsets.listed_ms) + spec.right.disorder_ms)
         for p, t in firsts.items()
     }
     short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}
     if not short:
         return {}
-    of_left = dict.fromkeys(listing.left, max(short.values())) if spec.path is JoinPath.SHUFFLED else short
+    of_left = dict.fromkeys(end_offsets.left, max(short.values())) if spec.path is JoinPath.SHUFFLED else short
     queries = {
-        p: TimeQuery(t, start.offsets[p], listing.left[p].stable, spec.left.disorder_ms) for p, t in of_left.items()
+        p: TimeQuery(t, start.offsets[p], end_offsets.left[p].stable, spec.left.disorder_ms) for p, t in of_left.items()
     }
     affected = sum(
         a.offset - start.offsets[p] for p, a in left.first_at_or_after(queries, ceiling_ms, sure=True).items()

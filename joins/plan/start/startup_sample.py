@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from joins.batch.rules import earliest_right, latest_right
 from joins.errors import SampleUnusable
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.start.positions import Beginning, left_start
 from joins.read.deserialize import decoder
 from joins.read.parse import find
@@ -185,7 +185,7 @@ def _first_read(spec: JoinSpec, name: str, log: TopicLog) -> Sample:
     now_ms, ends = wall_ms(), log.ends()
     starts = {p: end.start for p, end in ends.items()}
     if name == "left":
-        starts = dict(left_start(Beginning(spec, Listing(now_ms, ends, {})), log).offsets)
+        starts = dict(left_start(Beginning(spec, EndOffsets(now_ms, ends, {})), log).offsets)
     return Sampler.of(spec, name, log, now_ms + spec.max_future_skew_ms).next(starts)
 
 

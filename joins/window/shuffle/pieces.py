@@ -34,7 +34,7 @@ from joins.rows.buckets import buckets_of
 from joins.rows.frames import CHUNK_BYTES, RECORD, ROW, empty_rows, in_chunks, row_bytes
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
-from teacup.spark.crossing import Failure, TaskEnded
+from teacup.spark.jvm_errors import Failure, TaskEnded
 
 PIECE_RECORDS = 12_500
 """About how many records a piece holds: each costs a row of the shuffle, and large rows cost the JVM more."""

@@ -1,7 +1,7 @@
 """Whether Spark has executors for a session's tasks: a master that has none to give says so only in a log.
 
 A query waits for executors as long as it takes: all cores are in use by another application, no worker is there, or the
-master was started anew and does not know this application, which never registers again. On a local master the driver
+master was restarted and does not know this application, which never registers again. On a local master the driver
 is the executor. With dynamic allocation executors are missed only while tasks wait for one.
 
 The figures are those of the driver's own listeners: asking for them waits for nothing.

@@ -25,7 +25,7 @@ from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.records.record import KeyOf
 from teacup.kafka.write.writer import TopicWriter
-from teacup.spark.crossing import TaskEnded, summaries_in
+from teacup.spark.jvm_errors import TaskEnded, summaries_in
 from tests.support.jobprocess import records
 from tests.support.putting import put_records
 from tests.support.waiting import wait_until

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from deploy.audit.course import BEFORE, UNREAD, course_of
 from deploy.audit.findings import ALTERED, DOUBLED, MISSING, WRONG_RIGHT
-from deploy.audit.judging.terms import RightSpan
+from deploy.audit.judging.scope import RightSpan
+from deploy.audit.plan_history import BEFORE, UNREAD, plan_history_of
 from tests.support.audited import Audited, joined
 
 
@@ -68,8 +68,8 @@ def test_left_records_of_before_a_move_are_of_no_known_batch():
     plans = [replace(plan, buckets=_from(plan.buckets, 3)) for plan in simulation.plans[:1]]
 
     for moved, number in ((False, UNREAD), (True, BEFORE)):
-        course = course_of(plans, simulation.between(), 0, moved=moved)
-        assert course.of("left", 0).at(np.arange(4))["number"].tolist() == [number] * 3 + [1]
+        history = plan_history_of(plans, simulation.between(), 0, moved=moved)
+        assert history.of("left", 0).at(np.arange(4))["number"].tolist() == [number] * 3 + [1]
 
 
 def _from(buckets, offset):

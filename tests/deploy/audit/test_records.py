@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from deploy.audit.course import Course
+from deploy.audit.plan_history import PlanHistory
 from deploy.audit.records import SHIFT, SideTable, rows_of
 from joins.spec import Format, Side
 from teacup.kafka.read.fetch import SCHEMA
@@ -20,7 +20,7 @@ def fetched(values, **changes):
 
 def table_of(batch, **side):
     made = SideTable("left", Side(topic="left", disorder_ms=0, **side), 1_000, 10_000)
-    return made.of(batch, Course().of("left", 0)).to_pydict()
+    return made.of(batch, PlanHistory().of("left", 0)).to_pydict()
 
 
 @pytest.mark.parametrize("form", [Format.JSON, Format.TEXT])

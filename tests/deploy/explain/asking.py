@@ -38,6 +38,6 @@ def position(text: str) -> tuple[int, int]:
 
 
 def short(answer: dict[str, Any]) -> tuple[Any, ...]:
-    """Outcome, reason, and of each right record of the answer its ruling."""
-    rulings = {"{}:{}".format(*found["position"]): found["ruling"] for found in answer.get("candidates", ())}
+    """Outcome, reason, and of each right record of the answer its reason."""
+    rulings = {"{}:{}".format(*found["position"]): found["match_reason"] for found in answer.get("candidates", ())}
     return answer["outcome"], answer["reason"], rulings

@@ -27,7 +27,7 @@ from deploy.jobs.query import (
 from joins.errors import DelayUnreachable
 from teacup.base.errors import ExitCode
 from teacup.kafka.errors import OffsetOutOfRange
-from teacup.spark.crossing import SUMMARY_SCHEMA, BatchCancelled, cancelled_by_a_stop, crossing
+from teacup.spark.jvm_errors import SUMMARY_SCHEMA, BatchCancelled, cancelled_by_a_stop, crossing
 from tests.support.waiting import wait_until
 
 SPARKS = """[STREAM_FAILED] Query terminated with exception: Return Message: Traceback (most recent call last):

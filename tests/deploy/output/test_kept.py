@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.output.kept import KeptRows
+from deploy.output.kept import RowsToKeep
 
 POSITIONS = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 40)))
 
@@ -29,7 +29,7 @@ def test_what_has_a_row_from_the_first_offset_on_stays_and_nothing_else(written,
     found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
     about = sorted(joined)
 
-    kept = KeptRows.from_json(KeptRows.of(found, first).to_json())
+    kept = RowsToKeep.from_json(RowsToKeep.of(found, first).to_json())
     about_rows = rows(about)
     left = about_rows.filter(pl.Series(~kept.stay(about_rows)))
 
@@ -49,7 +49,7 @@ def test_what_has_a_row_from_the_first_offset_on_stays_and_nothing_else(written,
 def test_those_before_other_offsets_are_a_part(written, first, ends):
     found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
 
-    kept = KeptRows.from_json(KeptRows.of(found, first).before(ends).to_json())
+    kept = RowsToKeep.from_json(RowsToKeep.of(found, first).before(ends).to_json())
 
     stays = {(p, at) for p, at in written if p in first and first[p] <= at < ends.get(p, 0)}
     assert kept.count == len(stays)
@@ -66,7 +66,7 @@ def test_those_before_other_offsets_are_a_part(written, first, ends):
 def test_those_that_a_job_has_not_passed_are_a_part(written, first, passed):
     found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
 
-    kept = KeptRows.from_json(KeptRows.of(found, first).since(passed).to_json())
+    kept = RowsToKeep.from_json(RowsToKeep.of(found, first).since(passed).to_json())
 
     stays = {(p, at) for p, at in written if p in first and at >= max(first[p], passed.get(p, 0))}
     assert kept.count == len(stays)

@@ -20,7 +20,7 @@ from joins.lookup.feed.spec import Fed, FedRange
 from joins.lookup.source import CONSUMER, STORE, begin
 from joins.lookup.spec import LookupSpec
 from joins.lookup.unjoined.expired import Snapshot, Verdicts
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from teacup.base.now import wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
 from tests.conftest import TopicFactory
@@ -101,7 +101,7 @@ def test_a_lookup_join_waits_for_its_store_and_has_a_row_for_its_unjoined_record
     assert isinstance(job, JoinJob)
     assert isinstance(job.spec, LookupSpec)
     with closing(BrokerLog(left, kafka)) as log:
-        first = begin(job.spec, Listing(wall_ms(), log.ends(), {}), log, {CONSUMER: "c", STORE: "s"})
+        first = begin(job.spec, EndOffsets(wall_ms(), log.ends(), {}), log, {CONSUMER: "c", STORE: "s"})
     committed(tmp_path / "l", first.to_json())
 
     (row,) = look_at(path)

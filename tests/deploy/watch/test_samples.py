@@ -23,7 +23,7 @@ from joins.batch.facts import BucketFacts, RangeFacts
 from joins.plan.wait_reasons import Cause
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Side
-from teacup.spark.crossing import TaskRun
+from teacup.spark.jvm_errors import TaskRun
 from tests.support.packages import ROOT
 
 SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})

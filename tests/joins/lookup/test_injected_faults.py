@@ -13,7 +13,7 @@ from joins import Policy
 from joins.testing import oracle
 from joins.testing.history import History
 from tests.support.aerospike_server import NEEDS_ASD, aerospike_process
-from tests.support.faultylookup import Faulty, Held, Stored
+from tests.support.faultylookup import Faulty, NotReady, Stored
 from tests.support.faultyproxy import (
     closed,
     dropped,
@@ -128,7 +128,7 @@ def carried_out(run, steps):
         for name, *values in steps:
             (run.clock.advance if name == "advance" else getattr(run, name))(*values)
         run.drain()
-    except Held as held:
+    except NotReady as held:
         return str(held)
     return None
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from datadelay.model import DelayState
 from joins import DataLoss, Policy
-from joins.lookup.spec import Verdict, judge
+from joins.lookup.spec import Admission, judge
 from joins.testing import oracle
 from joins.testing.history import History
 from teacup.base.times import LATEST_MS
@@ -55,7 +55,7 @@ def test_left_may_get_partitions_at_any_time(join, steps, data):
 @pytest.mark.canary
 def test_canary_without_the_gate_left_misses_its_right(monkeypatch):
     """If left does not wait for the feeder's delay, the property above does not hold."""
-    monkeypatch.setattr("tests.support.simulatedlookup.judge", lambda *_: Verdict(LATEST_MS))
+    monkeypatch.setattr("tests.support.simulatedlookup.judge", lambda *_: Admission(LATEST_MS))
 
     @searched(seed=10)
     @given(joins_with_history(), STEPS)

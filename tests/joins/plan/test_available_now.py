@@ -13,7 +13,7 @@ from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.plan import clock_steps
 from joins.plan.available_now import AvailableNow
 from joins.plan.clock_steps import ClockSteps, may_go_at
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import USUAL_MS, Cause
 from joins.spec import JoinSpec
 from joins.testing import oracle
@@ -73,12 +73,12 @@ def test_right_is_read_although_left_is_silent() -> None:
 
 def test_one_that_was_told_where_left_ends_reads_no_further_on_either_side() -> None:
     """However far the log goes, and wherever the run begins again."""
-    listing = Listing(5, {0: Ends(0, 90, 90), 1: Ends(0, 4, 4), 2: Ends(7, 9, 9)}, {0: Ends(0, 80, 80)})
+    end_offsets = EndOffsets(5, {0: Ends(0, 90, 90), 1: Ends(0, 4, 4), 2: Ends(7, 9, 9)}, {0: Ends(0, 80, 80)})
     nothing_read = begun_at(left={0: 0, 1: 0, 2: 7}, right={0: 0})
     all_read = begun_at(left={0: 50, 1: 4, 2: 7}, right={0: 30})
     run = AvailableNow({0: 50, 1: 50})
 
-    first, last = run.cut(listing, nothing_read), run.cut(listing, all_read)
+    first, last = run.cut(end_offsets, nothing_read), run.cut(end_offsets, all_read)
 
     assert {p: ends.stable for p, ends in first.left.items()} == {0: 50, 1: 4, 2: 7}
     assert first.right[0].stable == 80

@@ -63,9 +63,9 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
     """The ranges' ends stay; their starts, the reports and the bounds are facts."""
     run = simulation(join_spec(max_records=100), [steady(500)], [steady(500)], DAY_MS)
     first = run.plan(run.spec)
-    listing = list_ends(run.left, run.right, run.clock.now_ms)
+    end_offsets = list_ends(run.left, run.right, run.clock.now_ms)
     ahead = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(
-        first.batch_plan.after(first.expected, run.spec), listing
+        first.batch_plan.after(first.expected, run.spec), end_offsets
     )
     run.admit()
 
@@ -97,9 +97,9 @@ class PlannedAhead(Simulation):
             planned = rebased if any(b.reads for b in rebased.batch_plan.buckets.values()) else None
         planned = planned or super().plan(spec)
         if planned is not None:
-            listing = list_ends(self.left, self.right, self.clock.now_ms)
+            end_offsets = list_ends(self.left, self.right, self.clock.now_ms)
             state = planned.batch_plan.after(planned.expected, spec)
-            found = SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(state, listing)
+            found = SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(state, end_offsets)
             self.ahead = found if isinstance(found, Planned) else None
         return planned
 

@@ -18,7 +18,7 @@ from joins.plan.log_checks import (
     planned_records,
     with_new_partitions,
 )
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.source import PrefetchedPlan
 from joins.plan.sync_bolt import Planned
 from teacup.kafka.errors import OffsetOutOfRange
@@ -44,20 +44,20 @@ STATE = BatchPlan(
 """Left is read up to 40, right up to 50; the window needs right from time 250 on, which is from offset 20 on."""
 
 
-def listing(left=(0, 40), right=(0, 50)):
-    return Listing(1_000, {0: Ends(left[0], left[1], left[1])}, {0: Ends(right[0], right[1], right[1])})
+def end_offsets(left=(0, 40), right=(0, 50)):
+    return EndOffsets(1_000, {0: Ends(left[0], left[1], left[1])}, {0: Ends(right[0], right[1], right[1])})
 
 
 def message(**ends):
     with pytest.raises(DataLoss) as raised:
-        check_ends(SPEC, STATE, listing(**ends))
+        check_ends(SPEC, STATE, end_offsets(**ends))
     return str(raised.value)
 
 
 @pytest.mark.parametrize("start", [21, 50])
 def test_a_window_that_is_copied_need_not_be_in_the_log(start: int):
     """Whoever lacks a slice finds out; what was never read is needed as ever, and `continue` goes on without."""
-    listed = listing(left=(40, 90), right=(start, 90))
+    listed = end_offsets(left=(40, 90), right=(start, 90))
 
     assert check_ends(SPEC, STATE, listed, copied=True) == STATE
     assert is_whole(SPEC, STATE, listed, copied=True)
@@ -65,13 +65,13 @@ def test_a_window_that_is_copied_need_not_be_in_the_log(start: int):
     with pytest.raises(DataLoss):
         check_ends(SPEC, STATE, listed)
     with pytest.raises(DataLoss):
-        check_ends(SPEC, STATE, listing(left=(40, 90), right=(51, 90)), copied=True)
+        check_ends(SPEC, STATE, end_offsets(left=(40, 90), right=(51, 90)), copied=True)
     assert check_ends(GOES_ON, STATE, listed, copied=True) == check_ends(GOES_ON, STATE, listed)
 
 
 def test_all_is_there():
     """Retention may delete what has been joined on the left, and what the window no longer needs on the right."""
-    assert check_ends(SPEC, STATE, listing(left=(40, 90), right=(20, 90))) == STATE
+    assert check_ends(SPEC, STATE, end_offsets(left=(40, 90), right=(20, 90))) == STATE
 
 
 def test_unread_left_records_are_gone():
@@ -106,14 +106,14 @@ def test_a_window_that_holds_nothing_needs_nothing():
     """All of right is below the expiry."""
     state = replace(STATE, buckets={0: replace(STATE.buckets[0], expiry_ms=500)})
 
-    assert check_ends(SPEC, state, listing(left=(40, 90), right=(50, 90))) == state
+    assert check_ends(SPEC, state, end_offsets(left=(40, 90), right=(50, 90))) == state
 
 
 @pytest.mark.parametrize(("side", "position"), [("left", 40), ("right", 50)])
 def test_a_truncated_partition_stops_even_a_join_that_continues(side, position):
     """New records would be at offsets that count as read."""
     with pytest.raises(DataLoss) as raised:
-        check_ends(GOES_ON, STATE, listing(**{side: (0, 39)}))
+        check_ends(GOES_ON, STATE, end_offsets(**{side: (0, 39)}))
 
     assert f"{side} partition {side}-0 ends at offset 39" in str(raised.value)
     assert f"read up to {position}" in str(raised.value)
@@ -134,7 +134,7 @@ class CutOff:
 def test_a_partition_that_was_truncated_and_has_grown_again_stops_even_a_join_that_continues(side, position):
     """The leader epochs of the last listing are in the state."""
     state = replace(STATE, epochs={"left": (5,), "right": (5,)})
-    listed = Listing(1_000, {0: Ends(0, 90, 90, 6)}, {0: Ends(0, 90, 90, 6)})
+    listed = EndOffsets(1_000, {0: Ends(0, 90, 90, 6)}, {0: Ends(0, 90, 90, 6)})
     logs = {"left": CutOff(40), "right": CutOff(50)}
 
     check_leaders(GOES_ON, state, listed, logs)
@@ -145,7 +145,7 @@ def test_a_partition_that_was_truncated_and_has_grown_again_stops_even_a_join_th
 
 def test_an_open_transaction_is_not_a_truncation():
     """Positions are compared with the high watermark: after a change of leaders the stable offset may look lower."""
-    ends = replace(listing(), left={0: Ends(0, 30, 40)})
+    ends = replace(end_offsets(), left={0: Ends(0, 30, 40)})
 
     assert check_ends(SPEC, STATE, ends) == STATE
 
@@ -154,18 +154,18 @@ def test_a_join_that_continues_counts_what_it_skips():
     """By side, in addition to what was skipped before; the positions are where the log starts."""
     state = replace(STATE, skipped={"left": 2})
 
-    after = check_ends(GOES_ON, state, listing(left=(43, 90), right=(55, 90)))
+    after = check_ends(GOES_ON, state, end_offsets(left=(43, 90), right=(55, 90)))
 
     assert after.skipped == {"left": 5, "right": 5, "window": 30}
     left, right = after.buckets[0].left[0], after.buckets[0].right[0]
     assert (left.start, left.end, left.held_ms) == (43, 43, None)  # the record that was held back is gone
     assert (right.start, right.end) == (55, 55)
-    assert check_ends(GOES_ON, after, listing(left=(43, 90), right=(55, 90))) == after
+    assert check_ends(GOES_ON, after, end_offsets(left=(43, 90), right=(55, 90))) == after
 
 
 def test_a_join_that_continues_reads_no_window_again_that_is_gone():
     """For any time, the low end is within the log, and still distinguishes times where it did."""
-    after = check_ends(GOES_ON, STATE, listing(left=(40, 90), right=(25, 90)))
+    after = check_ends(GOES_ON, STATE, end_offsets(left=(40, 90), right=(25, 90)))
 
     bounds = after.buckets[0].right[0].bounds
     assert [low_end(bounds, t) for t in (UNKNOWN, 0, 250, 300, 499, 500)] == [25, 25, 25, 30, 30, 50]
@@ -223,10 +223,10 @@ def test_a_plan_made_ahead_that_skips_what_is_gone_is_discarded():
         read = replace(bucket, left={0: bucket.left[0].to(90)})
         return Planned(replace(checked, number=8, buckets={0: read}), {})
 
-    ahead.begin(7, lambda: following(GOES_ON, listing(left=(43, 90))))
+    ahead.begin(7, lambda: following(GOES_ON, end_offsets(left=(43, 90))))
     assert ahead.take(state) is None
 
-    ahead.begin(7, lambda: following(GOES_ON, listing(left=(40, 90))))
+    ahead.begin(7, lambda: following(GOES_ON, end_offsets(left=(40, 90))))
     taken = ahead.take(state)
     assert taken is not None
     assert (taken.batch_plan.buckets[0].left[0].start, taken.batch_plan.buckets[0].left[0].end) == (40, 90)
@@ -246,7 +246,7 @@ def test_a_planned_batch_is_whole_while_the_log_holds_its_ranges_and_its_window(
     """It begins where the batch before it ended; whether losses stop the join makes no difference."""
     bucket = STATE.buckets[0]
     read = replace(bucket, left={0: LEFT.to(80)}, right={0: RIGHT.to(85)})
-    listed = listing(**{"left": (0, 90), "right": (0, 90), **ends})
+    listed = end_offsets(**{"left": (0, 90), "right": (0, 90), **ends})
 
     for spec in (SPEC, GOES_ON):
         assert is_whole(spec, replace(STATE, buckets={0: read}), listed) == whole

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from datadelay.watermark import Idle
 from joins.plan.readable import list_ends
 from joins.plan.sync_bolt import PLAN_EVERY_MS, Planned, SyncBolt
-from joins.plan.wait_reasons import Held
+from joins.plan.wait_reasons import NotReady
 from joins.spec import JoinPath
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
@@ -38,8 +38,8 @@ def at_rest(spec, left, right, start_ms):
 
 def look(run, at_ms):
     """What a plan finds at a time at which the topics still end where they do now."""
-    listing = replace(list_ends(run.left, run.right, at_ms), listed_ms=at_ms)
-    return SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), listing)
+    end_offsets = replace(list_ends(run.left, run.right, at_ms), listed_ms=at_ms)
+    return SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), end_offsets)
 
 
 @given(joins_with_history(), cuts(), st.data())
@@ -50,11 +50,11 @@ def test_until_then_a_plan_finds_nothing_either(join, steps, data):
     while run.admit():
         pass
     held = look(run, run.clock.now_ms)
-    assume(isinstance(held, Held) and held.until_ms > held.listed_ms)
+    assume(isinstance(held, NotReady) and held.until_ms > held.listed_ms)
 
     later_ms = data.draw(st.integers(held.listed_ms, held.until_ms - 1) | st.just(held.until_ms - 1))
 
-    assert isinstance(look(run, later_ms), Held)
+    assert isinstance(look(run, later_ms), NotReady)
 
 
 def test_left_that_waits_for_the_clock_goes_at_that_time():
@@ -66,7 +66,7 @@ def test_left_that_waits_for_the_clock_goes_at_that_time():
 
     assert held.left_waits
     assert held.until_ms == 1_000 + 5 + 100 + 1
-    assert isinstance(look(run, held.until_ms - 1), Held)
+    assert isinstance(look(run, held.until_ms - 1), NotReady)
     assert isinstance(look(run, held.until_ms), Planned)
 
 

@@ -10,8 +10,8 @@ import pytest
 from datadelay.watermark import Idle
 from joins.plan.available_now import AvailableNow
 from joins.plan.readable import list_ends
-from joins.plan.sync_bolt import SyncBolt, Watch
-from joins.plan.wait_reasons import USUAL_MS, Cause, Held, LeftWaits, Waited, for_people
+from joins.plan.sync_bolt import StallTimer, SyncBolt
+from joins.plan.wait_reasons import USUAL_MS, Cause, LeftWaits, NotReady, Waited, for_people
 from joins.spec import JoinSpec
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
@@ -20,14 +20,14 @@ from tests.support.making import join_spec, topic
 HELD = LeftWaits(Cause.OPEN_TRANSACTION, 0, 0, 7, waiting={0: 3}, end=7)
 
 
-def held(spec: JoinSpec, left: Any, right: Any, at_ms: int) -> Held:
+def held(spec: JoinSpec, left: Any, right: Any, at_ms: int) -> NotReady:
     """What a join of these records, one partition each, waits for once nothing more may be read."""
     run = Simulation(History(topic("left", left), topic("right", right), at_ms), spec)
     while run.admit():
         pass
-    listing = list_ends(run.left, run.right, run.clock.now_ms)
-    found = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), listing)
-    assert isinstance(found, Held)
+    end_offsets = list_ends(run.left, run.right, run.clock.now_ms)
+    found = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), end_offsets)
+    assert isinstance(found, NotReady)
     return found
 
 
@@ -69,15 +69,15 @@ def test_a_run_that_waits_for_the_clock_says_until_when() -> None:
     )
     now = AvailableNow()
     for _ in range(3):
-        listing = list_ends(run.left, run.right, run.clock.now_ms)
+        end_offsets = list_ends(run.left, run.right, run.clock.now_ms)
         state = run.between()
-        listing = now.in_steps(spec, now.cut(listing, state), run.left, state)
-        found = SyncBolt(spec, {"left": run.left, "right": run.right}).plan(state, listing)
-        if isinstance(found, Held):
+        end_offsets = now.in_steps(spec, now.cut(end_offsets, state), run.left, state)
+        found = SyncBolt(spec, {"left": run.left, "right": run.right}).plan(state, end_offsets)
+        if isinstance(found, NotReady):
             break
         run.carry_on(found)
 
-    assert isinstance(found, Held)
+    assert isinstance(found, NotReady)
     assert for_people(spec, 0, [*found.waits], found.last_ms).endswith(
         "left may go as time passes: the next row at 1970-01-01T00:01:03.901Z; the last row at 1970-01-01T00:01:10.001Z"
     )
@@ -89,19 +89,19 @@ def test_a_lookup_join_waits_for_the_feeder() -> None:
     """Up to when right is stored, and by whom, is in the line."""
     spec, right = join_spec(), topic("right", [])
     run = Simulation(History(topic("left", [(1_000, b"a")]), right, 1_000), spec)
-    listing = list_ends(run.left, run.right, run.clock.now_ms)
+    end_offsets = list_ends(run.left, run.right, run.clock.now_ms)
     state = run.between()
     state = replace(state, buckets={n: replace(bucket, right={}) for n, bucket in state.buckets.items()})
 
-    bolt = SyncBolt(spec, {"left": run.left}, Watch(0))
-    found = bolt.plan_left(state, listing, 500)
+    bolt = SyncBolt(spec, {"left": run.left}, StallTimer(0))
+    found = bolt.plan_left(state, end_offsets, 500)
     for _ in range(3):  # left is examined first
-        if isinstance(found, Held):
+        if isinstance(found, NotReady):
             break
         state = found.batch_plan.after(found.expected, spec)
-        found = bolt.plan_left(state, listing, 500)
+        found = bolt.plan_left(state, end_offsets, 500)
 
-    assert isinstance(found, Held)
+    assert isinstance(found, NotReady)
     (wait,) = found.waits
     assert (wait.cause, wait.stored_ms) == (Cause.DATA_DELAY, 500)
     assert "'feeder' has stored 'right' only up to 1970-01-01T00:00:00.500Z" in for_people(
@@ -119,21 +119,21 @@ def test_a_wait_is_reported_once_it_lasts_longer_than_usual() -> None:
     waited, usual_ms = Waited(), int(USUAL_MS[Cause.OPEN_TRANSACTION])
     more = replace(HELD, waiting={0: 99}, end=8)
 
-    assert waited.unusual(Held(1_000, (HELD,))) == (1_000, [])
-    assert waited.unusual(Held(1_000 + usual_ms - 1, (more,)))[1] == []
-    assert waited.unusual(Held(1_000 + usual_ms, (more,))) == (1_000, [more])
+    assert waited.unusual(NotReady(1_000, (HELD,))) == (1_000, [])
+    assert waited.unusual(NotReady(1_000 + usual_ms - 1, (more,)))[1] == []
+    assert waited.unusual(NotReady(1_000 + usual_ms, (more,))) == (1_000, [more])
 
 
 def test_a_wait_that_has_moved_on_starts_over() -> None:
     """The next transaction is another one; so is the same one after left had nothing to wait for."""
     waited, usual_ms = Waited(), int(USUAL_MS[Cause.OPEN_TRANSACTION])
     later = replace(HELD, offset=8)
-    waited.unusual(Held(0, (HELD,)))
+    waited.unusual(NotReady(0, (HELD,)))
 
-    assert waited.unusual(Held(usual_ms, (later,)))[1] == []
-    assert waited.unusual(Held(2 * usual_ms, (later,)))[1] == [later]
-    assert waited.unusual(Held(2 * usual_ms))[1] == []
-    assert waited.unusual(Held(3 * usual_ms, (later,)))[1] == []
+    assert waited.unusual(NotReady(usual_ms, (later,)))[1] == []
+    assert waited.unusual(NotReady(2 * usual_ms, (later,)))[1] == [later]
+    assert waited.unusual(NotReady(2 * usual_ms))[1] == []
+    assert waited.unusual(NotReady(3 * usual_ms, (later,)))[1] == []
 
 
 @pytest.mark.parametrize(("all_causes", "lines"), [(False, 0), (True, 1)])
@@ -141,9 +141,9 @@ def test_waiting_for_the_clock_is_reported_only_on_request(all_causes: bool, lin
     """It always ends; a run under `availableNow` says so nevertheless, as nothing else happens."""
     waits = (LeftWaits(Cause.CLOCK, 0, 0, 7, waiting={0: 3}, end=7),)
     waited = Waited()
-    waited.unusual(Held(0, waits))
+    waited.unusual(NotReady(0, waits))
 
-    assert len(waited.unusual(Held(10**9, waits), all_causes=all_causes)[1]) == lines
+    assert len(waited.unusual(NotReady(10**9, waits), all_causes=all_causes)[1]) == lines
 
 
 def test_of_thousands_of_partitions_the_line_names_a_few() -> None:
@@ -160,6 +160,6 @@ def test_the_main_cause_is_what_most_left_records_wait_for() -> None:
     """The clock only if nothing else is in the way: it passes by itself."""
     clock, unread = LeftWaits(Cause.CLOCK, 0, waiting={0: 90}), LeftWaits(Cause.UNREAD, 1, waiting={1: 5})
 
-    assert Held(0, (clock, unread)).main_cause is Cause.UNREAD
-    assert Held(0, (clock, replace(unread, waiting={}))).main_cause is Cause.CLOCK
-    assert Held(0, (HELD, replace(unread, waiting={1: 2}))).main_cause is HELD.cause
+    assert NotReady(0, (clock, unread)).main_cause is Cause.UNREAD
+    assert NotReady(0, (clock, replace(unread, waiting={}))).main_cause is Cause.CLOCK
+    assert NotReady(0, (HELD, replace(unread, waiting={1: 2}))).main_cause is HELD.cause

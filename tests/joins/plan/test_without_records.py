@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from joins.plan.readable import list_ends
 from joins.plan.sync_bolt import SyncBolt
-from joins.plan.wait_reasons import Held
+from joins.plan.wait_reasons import NotReady
 from tests.joins.testing.planning import DAY_MS, batches, simulation
 from tests.support.making import join_spec
 
@@ -40,11 +40,11 @@ def test_nothing_to_do_gives_no_batch_plan():
     """So that Spark sees no new offset."""
     run = live()
 
-    listing = list_ends(run.left, run.right, run.clock.now_ms + 500)
+    end_offsets = list_ends(run.left, run.right, run.clock.now_ms + 500)
 
-    found = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), listing)
+    found = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(run.between(), end_offsets)
 
-    assert isinstance(found, Held)
+    assert isinstance(found, NotReady)
     assert not found.left_waits
 
 

@@ -17,7 +17,7 @@ from teacup.base.files import with_checksum
 from teacup.base.process import JOBS
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
 from teacup.spark import stream_reader
-from teacup.spark.crossing import Failure, crossed
+from teacup.spark.jvm_errors import Failure, crossed
 from teacup.spark.stream_reader import ReaderControl, SparkTask, StreamReader, pickled, stream_source
 
 START = {"at": 1}

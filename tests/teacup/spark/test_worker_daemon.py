@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 from joins.plan.reader import JoinControl
 from joins.plan.source import TicketReader
-from teacup.spark.crossing import summary_rows
+from teacup.spark.jvm_errors import summary_rows
 from teacup.spark.stream_reader import pickled
 from tests.support.making import join_spec
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from deploy.audit.judging.choice import RightCandidate, chosen
 from deploy.audit.judging.database import AuditTables
 from deploy.audit.judging.joined import join_again
-from deploy.audit.judging.terms import Terms
+from deploy.audit.judging.scope import AuditScope
 from deploy.audit.records import position_of
 from joins.errors import SpecError
 from joins.spec import Policy
@@ -43,14 +43,14 @@ def by_rank(policy, lefts, rights):
 
 
 def by_sql(policy, lefts, rights):
-    terms = Terms(policy=policy, before_ms=5, after_ms=3, from_ms=0, to_ms=100)
+    scope = AuditScope(policy=policy, before_ms=5, after_ms=3, from_ms=0, to_ms=100)
     with closing(duckdb.connect(config={"threads": 1})) as con:
         db, found = AuditTables(con), defaultdict(set)
         for table, records in (("lefts", lefts), ("rights", rights), ("doubtful", [])):
             db.integers(table, "pos t meets", [(position_of(p, at), t, ord(key)) for p, at, t, key in records])
         db.make("judged", "SELECT *, meets AS kh, NULL AS dead FROM lefts")
         db.make("taking", "SELECT *, true AS sure FROM rights")
-        join_again(db, terms)
+        join_again(db, scope)
         for left, right in db.all("SELECT * FROM " + ("pairs" if policy is Policy.ALL else "best WHERE best NOTNULL")):
             found[left].add(right)
     return dict(found)

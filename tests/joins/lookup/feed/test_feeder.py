@@ -21,7 +21,7 @@ from teacup.base.clock import ClockReading, Trust, WallClock
 from teacup.base.now import wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
-from teacup.spark.crossing import TaskEnded, summaries_in
+from teacup.spark.jvm_errors import TaskEnded, summaries_in
 from teacup.spark.stream_reader import ReaderControl
 from tests.support.feeding import Feeding, stored
 from tests.support.jobprocess import records

@@ -166,9 +166,9 @@ def test_canary_without_the_look_back_they_are_lost_without_a_word(monkeypatch):
 def test_the_state_before_the_first_batch():
     """Number 0, nothing read, of this join and these topics; generations differ."""
     left, right = logs(topic("left", steps(100)), topic("right", steps(95)))
-    listing = list_ends(left, right, 10_000)
+    end_offsets = list_ends(left, right, 10_000)
 
-    state, other = begin(join_spec(), listing, left, right), begin(join_spec(), listing, left, right)
+    state, other = begin(join_spec(), end_offsets, left, right), begin(join_spec(), end_offsets, left, right)
 
     assert (state.number, state.listed_ms, state.skipped) == (0, 10_000, {})
     assert state.topics == {"left": ("l", 1), "right": ("r", 1)}

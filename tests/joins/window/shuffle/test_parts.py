@@ -16,7 +16,7 @@ from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation
 from joins.window.shuffle.pieces import Content, Piece, failure_pieces, parts_of
-from teacup.spark.crossing import TaskEnded
+from teacup.spark.jvm_errors import TaskEnded
 
 BASE_MS = 1_000_000_000
 

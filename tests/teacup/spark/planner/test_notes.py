@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from teacup.spark.crossing import TaskRun, restarts, retries
+from teacup.spark.jvm_errors import TaskRun, restarts, retries
 from teacup.spark.planner.notes import WRITE_EVERY_S, PlannerNote, PlannerNotes, ReadNotes, notes_file
 
 

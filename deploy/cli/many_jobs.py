@@ -15,8 +15,8 @@ from teacup.base.errors import ExitCode, SettingsInvalid
 
 if TYPE_CHECKING:
     from deploy.job import CommonJob
+    from deploy.jobs.many_jobs import JobShare
     from deploy.jobs.runner import JobKind
-    from deploy.jobs.several import JobShare
     from deploy.shared_process import Files
 
 
@@ -44,9 +44,9 @@ def run_files(
         return error.exit_code
     jobs = [*jobs_of(files).values()]
     log_job(as_json=jobs[0].json_log)
+    from deploy.jobs.many_jobs import NoBoard, Several, SharedSession
     from deploy.jobs.query import failed
     from deploy.jobs.runner import run
-    from deploy.jobs.several import NoBoard, Several, SharedSession
     from deploy.kinds import kind_of
     from deploy.watch.board import Board
     from deploy.watch.lines import Lines

@@ -14,8 +14,8 @@ import pytest
 
 from dedup.identity import Identity
 from deploy.job import DedupJob
-from deploy.jobs import several
-from deploy.jobs.several import JobShare, NoBoard, Several, SharedSession
+from deploy.jobs import many_jobs
+from deploy.jobs.many_jobs import JobShare, NoBoard, Several, SharedSession
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
 from deploy.shared_process import Files, Running, WrongFile, jobs_of, properties_of
 from teacup.base.errors import ExitCode, SettingsInvalid
@@ -129,8 +129,8 @@ class Process:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "TURN_S", 0.01)
-    monkeypatch.setattr(several, "WAITS_S", (0.02, 0.08))
+    monkeypatch.setattr(many_jobs, "TURN_S", 0.01)
+    monkeypatch.setattr(many_jobs, "WAITS_S", (0.02, 0.08))
 
 
 @pytest.mark.parametrize("code", [ExitCode.FAILED, ExitCode.UNREACHABLE])
@@ -323,7 +323,7 @@ def test_a_wrong_file_that_is_gone_is_not_reported_any_more() -> None:
 
 def test_the_first_signal_stops_all_cleanly_and_a_second_one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that do not take notice are left behind."""
-    monkeypatch.setattr(several, "HURRY_S", 0.05)
+    monkeypatch.setattr(many_jobs, "HURRY_S", 0.05)
     with Process("a", "deaf") as process:
         process.deaf.add("deaf")
         hurried = threading.Event()

@@ -38,7 +38,7 @@ FIELDS = ("number", "watermark_ms", "ceiling_ms", "expiry_ms", "stalled_ms")
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OffsetSpans:
     """One partition, as the known batches read it: row i of the columns holds for the offsets [starts[i], starts[i+1]).
 
     end     where the last batch ended
@@ -74,11 +74,11 @@ _UNKNOWN = {
     "stalled_ms": LATEST_MS,
 }
 
-_NOTHING = Stretch(np.empty(0, np.int64), 0, {name: np.empty(0, np.int64) for name in FIELDS})
+_NOTHING = OffsetSpans(np.empty(0, np.int64), 0, {name: np.empty(0, np.int64) for name in FIELDS})
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class PlanHistory:
     """What is known of a run.
 
     left, right   by partition
@@ -87,20 +87,20 @@ class Course:
     begins        where left began, if the first plan is known; None: it is not
     """
 
-    left: Mapping[int, Stretch] = field(default_factory=dict)
-    right: Mapping[int, Stretch] = field(default_factory=dict)
+    left: Mapping[int, OffsetSpans] = field(default_factory=dict)
+    right: Mapping[int, OffsetSpans] = field(default_factory=dict)
     done: Mapping[int, int] = field(default_factory=dict)
     over_ms: Mapping[int, int] = field(default_factory=dict)
     begins: Mapping[int, int] | None = None
     right_begins: Mapping[int, int] | None = None
     batches: int = 0
 
-    def of(self, side: str, partition: int) -> Stretch:
+    def of(self, side: str, partition: int) -> OffsetSpans:
         """Returns what is known of a partition."""
         return (self.left if side == "left" else self.right).get(partition, _NOTHING)
 
 
-def course_of(
+def plan_history_of(
     plans: Sequence[BatchPlan],
     after: BatchPlan,
     after_ms: int,
@@ -108,7 +108,7 @@ def course_of(
     lookup: bool = False,
     moved: bool = False,
     further: Mapping[int, int] = MappingProxyType({}),
-) -> Course:
+) -> PlanHistory:
     """Returns what the plans of committed batches say.
 
     plans     in their order
@@ -135,14 +135,14 @@ def course_of(
         for side in ("left", "right")
         for p, planned in bucket.side(side).items()
     }
-    stretches: dict[str, dict[int, Stretch]] = {"left": {}, "right": {}}
+    stretches: dict[str, dict[int, OffsetSpans]] = {"left": {}, "right": {}}
     first = bool(plans) and plans[0].number <= 1
     for (side, p), rows in found.items():
         starts, *columns = np.array(rows, np.int64).T
         before = UNREAD if first and not (moved and side == "left") else BEFORE
         other = further.get(p, 0) if side == "left" else 0
-        stretches[side][p] = Stretch(starts, ends[side, p], dict(zip(FIELDS, columns, strict=True)), before, other)
-    return Course(
+        stretches[side][p] = OffsetSpans(starts, ends[side, p], dict(zip(FIELDS, columns, strict=True)), before, other)
+    return PlanHistory(
         left=stretches["left"],
         right={} if lookup else stretches["right"],
         done={p: max(end, further.get(p, 0)) for (side, p), end in ends.items() if side == "left"},
@@ -153,7 +153,7 @@ def course_of(
     )
 
 
-def _begins(stretches: Mapping[int, Stretch]) -> dict[int, int]:
+def _begins(stretches: Mapping[int, OffsetSpans]) -> dict[int, int]:
     return {p: int(stretch.starts[0]) for p, stretch in stretches.items()}
 
 

@@ -61,7 +61,7 @@ class RightSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class AuditScope:
     """What the join says, and what of it is audited.
 
     from_ms, to_ms   left's event time, the end excluded

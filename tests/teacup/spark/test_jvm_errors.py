@@ -15,7 +15,16 @@ from dedup.errors import ResultsUnreadable
 from joins.errors import DataLoss
 from teacup.base.errors import ExitCode
 from teacup.kafka.errors import Fenced, OffsetOutOfRange, RecordTooLarge
-from teacup.spark.crossing import MARK, Failure, TaskEnded, crossed, crossing, crossing_rows, summaries_in, summary_rows
+from teacup.spark.jvm_errors import (
+    MARK,
+    Failure,
+    TaskEnded,
+    crossed,
+    crossing,
+    crossing_rows,
+    summaries_in,
+    summary_rows,
+)
 
 TEXTS = st.text() | st.sampled_from(["a\nb", MARK, f'{MARK}[3, "x"]', "\u2028", "[]", '"'])
 

@@ -22,7 +22,7 @@ from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.batch.stragglers import ALIKE, stragglers
 from joins.lookup.feed.spec import Fed
 from joins.lookup.spec import LookupSpec
-from joins.plan.readable import Listing
+from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import LeftWaits, reason, why_left_waits
 from joins.spec import JoinSpec
 from teacup.kafka.log.topic_log import Ends
@@ -46,7 +46,7 @@ class HeldBy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class EventTimeLag:
     """What is known of a job in event time.
 
     behind_ms      None: not known, or the kind has no event times
@@ -76,9 +76,9 @@ def of_join(
     spec: JoinSpec,
     batch_plan: BatchPlan,
     facts: Mapping[int, BucketFacts],
-    listing: Listing,
+    end_offsets: EndOffsets,
     next_ms: Mapping[int, int],
-) -> Standing:
+) -> EventTimeLag:
     """Returns where a join stands after a batch.
 
     facts     what the batch found out, by bucket, as far as that is known
@@ -86,27 +86,27 @@ def of_join(
 
     Nothing is known if a topic has lost partitions: it was recreated.
     """
-    if any(p not in listing.left for bucket in batch_plan.buckets.values() for p in bucket.left):
-        return Standing(exact=False)
+    if any(p not in end_offsets.left for bucket in batch_plan.buckets.values() for p in bucket.left):
+        return EventTimeLag(exact=False)
     buckets = [_after(spec, batch_plan, bucket, facts) for bucket in batch_plan.buckets.values()]
-    seen = [_Seen.of(spec, bucket, listing, next_ms) for bucket in buckets]
+    seen = [_Seen.of(spec, bucket, end_offsets, next_ms) for bucket in buckets]
     left_ms = min((bucket.left_ms for bucket in seen), default=UNKNOWN)
     right_ms = min((bucket.right_ms for bucket in seen), default=UNKNOWN)
     waiting = sorted((bucket for bucket in seen if bucket.unread), key=lambda bucket: bucket.right_ms)
     right = {p: at_ms for bucket in seen for p, at_ms in bucket.right.items()}
-    return Standing(
-        behind_ms=_behind_ms((bucket.next_ms for bucket in waiting), listing.listed_ms),
+    return EventTimeLag(
+        behind_ms=_behind_ms((bucket.next_ms for bucket in waiting), end_offsets.listed_ms),
         watermark_ms={side: at for side, at in (("left", left_ms), ("right", right_ms)) if at > UNKNOWN},
-        held=tuple(_unique(held for bucket in waiting for held in bucket.held_by(spec, listing))),
+        held=tuple(_unique(held for bucket in waiting for held in bucket.held_by(spec, end_offsets))),
         alike=bool(right) and not stragglers(right),
         exact=len(facts) == len(batch_plan.buckets),
     )
 
 
-def of_feeder(fed: Fed, ends: Mapping[int, Ends], next_ms: Mapping[int, int], now_ms: int) -> Standing:
+def of_feeder(fed: Fed, ends: Mapping[int, Ends], next_ms: Mapping[int, int], now_ms: int) -> EventTimeLag:
     """Returns where a feeder stands; `next_ms` as of a join, of right partitions."""
     unread = [p for p, span in fed.spans.items() if p in ends and ends[p].stable > span.end]
-    return Standing(behind_ms=_behind_ms((next_ms.get(p, UNKNOWN) for p in unread), now_ms))
+    return EventTimeLag(behind_ms=_behind_ms((next_ms.get(p, UNKNOWN) for p in unread), now_ms))
 
 
 def _behind_ms(next_ms: Iterable[int], now_ms: int) -> int | None:
@@ -130,17 +130,17 @@ class _Seen:
     right: Mapping[int, int]
 
     @classmethod
-    def of(cls, spec: JoinSpec, bucket: Bucket, listing: Listing, next_ms: Mapping[int, int]) -> _Seen:
+    def of(cls, spec: JoinSpec, bucket: Bucket, end_offsets: EndOffsets, next_ms: Mapping[int, int]) -> _Seen:
         """Returns it with what the clock proves of partitions that are read to their end."""
-        left = {p: _now_ms(spec, r, listing.left.get(p), listing.listed_ms) for p, r in bucket.left.items()}
-        right = {p: _now_ms(spec, r, listing.right.get(p), listing.listed_ms) for p, r in bucket.right.items()}
-        more = [p for p, r in bucket.left.items() if listing.left[p].stable > r.end]
+        left = {p: _now_ms(spec, r, end_offsets.left.get(p), end_offsets.listed_ms) for p, r in bucket.left.items()}
+        right = {p: _now_ms(spec, r, end_offsets.right.get(p), end_offsets.listed_ms) for p, r in bucket.right.items()}
+        more = [p for p, r in bucket.left.items() if end_offsets.left[p].stable > r.end]
         oldest_ms = min((next_ms.get(p, left[p]) for p in more), default=UNKNOWN)
         stored_ms = bucket.watermark_ms if isinstance(spec, LookupSpec) else None
         right_ms = right_watermark(right.values(), bucket.watermark_ms, stored_ms)
         return cls(bucket, min(left.values(), default=UNKNOWN), right_ms, oldest_ms, bool(more), right)
 
-    def held_by(self, spec: JoinSpec, listing: Listing) -> Iterator[HeldBy]:
+    def held_by(self, spec: JoinSpec, end_offsets: EndOffsets) -> Iterator[HeldBy]:
         """Yields what left waits for, unless its next record may go."""
         if self.next_ms > UNKNOWN and latest_right(spec, self.next_ms) < self.right_ms:
             return
@@ -150,9 +150,9 @@ class _Seen:
         known = BucketFacts(
             right={p: RangeFacts(r.end, self.right[p]) for p, r in bucket.right.items()}, watermark_ms=self.right_ms
         )
-        if any(p not in listing.right for p in bucket.right):
+        if any(p not in end_offsets.right for p in bucket.right):
             return
-        if (waits := why_left_waits(spec, bucket, known, listing)) is not None:
+        if (waits := why_left_waits(spec, bucket, known, end_offsets)) is not None:
             yield _held(spec, waits)
 
 
