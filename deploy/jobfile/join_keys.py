@@ -288,7 +288,8 @@ class WindowJoinKeys(JoinKeys):
         description="with `trigger: available_now`, for topics that nothing more comes to, on either side: a run does "
         "not wait for `after` and `producer_delay` to pass. Each partition is finished where it ends when the run "
         "begins, all of left is written, and all of right that is in no row is unjoined. A record that comes later "
-        "nevertheless is late if it could match one of those: it is flagged and counted, and may be without its match",
+        "nevertheless is late unless it is newer than all of these by `before` and `after`: it is flagged and counted, "
+        "and may be without its match. Not for runs that follow each other more closely than that",
     )
 
     @model_validator(mode="after")

@@ -50,6 +50,6 @@ def test_it_names_the_danger_of_complete_topics(checked: Callable[..., tuple[int
     unknown, what = checked(kind="lookup-join", trigger="available_now", complete=True, **lookup)
 
     assert (code, refused, unknown) == (0, 2, 2)
-    assert "counts as late if it could match" in said
+    assert "counts as late unless it is newer than all that was read by" in said
     assert "complete: is for `trigger: available_now`" in why
     assert "complete" in what
