@@ -16,8 +16,8 @@ def what_a_run_waits_for(job: CommonJob) -> str | None:
     if spec.complete:
         return (
             "complete: a run waits for no clock. What comes to either topic after it has begun counts as late unless "
-            f"it is newer than all that was read by {written(spec.before_ms + spec.after_ms)} (before and after): it is "
-            "flagged and counted, and its row may lack the match"
+            f"it is newer than all that was read by {written(spec.before_ms + spec.after_ms)} (before and after): it "
+            "is flagged and counted, and its row may lack the match"
         )
     if spec.idle is not Idle.ADVANCE:
         return None
