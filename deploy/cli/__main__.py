@@ -18,7 +18,7 @@ def main() -> None:
     from deploy.jobs.stopping import Stop
 
     try:
-        stopping = Stop()
+        stopping = Stop(ends_process=True)
     except FileNotFoundError as error:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
         sys.exit(_without_folder(error))

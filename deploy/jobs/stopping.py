@@ -64,10 +64,13 @@ class StopRequest:
 
 class Stop(StopRequest):
     """Asked by the signals, which it catches as long as it is entered; a second one that finds nothing to stop at once
-    interrupts the main thread."""
+    interrupts the main thread.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    ends_process   the process ends next: a SIGTERM that comes once all is done does not change its exit code
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, ends_process: bool = False) -> None:
+        self._clock, self._ends_process = clock, ends_process
         self._folder = ScratchFolder("job")
         super().__init__(self._folder.path / "stop")
         self._asked_at = 0.0
@@ -99,7 +102,8 @@ class Stop(StopRequest):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what it was before
+            ends = self._ends_process and handler is signal.SIG_DFL
+            signal.signal(number, signal.SIG_IGN if ends else handler)  # type: ignore[arg-type]  # what it was before
         self._folder.close()
 
     def _hangs_up(self, number: int, frame: FrameType | None) -> None:

@@ -230,9 +230,6 @@ class StoppedRun:
 
     def _check_end(self, process: JobProcess, expected: int, *, may_be_late: bool = False) -> None:
         code = process.ended()
-        ends = process.logged().count('"event": "end"')
-        if code == -signal.SIGTERM and expected == ExitCode.DONE and ends == len(self._members):
-            code = expected  # a second signal, at the very end of a process whose jobs had all ended well
         if code != expected and not (may_be_late and code == ExitCode.DONE):
             raise self._violation(f"exit code {code}, and not {expected}: {process.logged()}")
         if code == ExitCode.DONE and "Traceback" in (after := process.errors.read_text()[self._said_before :]):

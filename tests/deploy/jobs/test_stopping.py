@@ -119,3 +119,19 @@ def test_handlers_are_put_back() -> None:
         assert signal.getsignal(signal.SIGTERM) != before
 
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_at_the_very_end_of_a_process_does_not_change_its_exit_code() -> None:
+    """Python still takes down what it has loaded; all is written, and said."""
+    program = (
+        "import os, signal, time\n"
+        "from deploy.jobs.stopping import Stop\n"
+        "with Stop(ends_process=True):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(0.01)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], check=False)
+
+    assert done.returncode == 0
