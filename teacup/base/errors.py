@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     BAD_JOB_FILE = 2, "the configuration or command line cannot work, or something is not installed; see the message"
     DATA_LOSS = 3, "records that the job still needs are gone from Kafka; the message names the options"
     UNREACHABLE = 4, "a broker, an API, an executor of Spark or the checkpoint's file system could not be reached"
-    CHECKPOINT = 5, "the checkpoint belongs to another job, is damaged or incomplete, or another process uses it"
+    CHECKPOINT = 5, "the checkpoint is another job's, damaged, incomplete or in use already, or its disk is full"
     NOT_CO_PARTITIONED = 6, "the two topics do not keep a key in the same partition"
     OUTPUT_TAKEN = 7, "a job of this name on another checkpoint writes to the output; the message says how to continue"
     REFUSED = 8, "a record can be neither joined nor written, and no dead-letter topic is named; the message says which"
