@@ -74,7 +74,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at_ms, level, message = round(record.created * 1000), record.levelname.lower(), record.getMessage()
-        if (content := _object(message)) is not None:
+        if (content := object_in(message)) is not None:
             return json_line(at_ms, level, content)
         line = {"event": "log", "logger": record.name, "message": message}
         if record.exc_info:
@@ -115,7 +115,8 @@ INDENT = " " * 10
 _TEXT = "%(asctime)s %(levelname)s %(message)s"
 
 
-def _object(message: str) -> dict[str, Any] | None:
+def object_in(message: str) -> dict[str, Any] | None:
+    """Returns the object that a message is, such as a line of a process that Spark has started; None if it is text."""
     try:
         found = json.loads(message) if message.startswith("{") else None
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from pathlib import Path
@@ -71,6 +72,29 @@ def test_a_warning_of_another_job_in_the_process_is_not_this_ones(tmp_path: Path
     found = last_run(str(tmp_path))
     assert found is not None
     assert [note.text for note in found.notes] == ["mine", "everybody's"]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_of_a_json_line_of_a_process_of_sparks_the_message_is_kept(tmp_path: Path, several: bool) -> None:
+    """As under `log: text`: not the object. Not one that is no warning, nor, of several jobs, another's."""
+    lines = [
+        {"level": "warning", "job": "clicks", "message": "it waits"},
+        {"level": "info", "job": "clicks", "message": "it goes on"},
+        {"level": "critical", "job": "", "message": "Spark is unwell"},
+        {"event": "state", "level": "warning"},
+    ]
+    if several:
+        lines.append({"level": "warning", "job": "views", "message": "another's"})
+    with of_job("clicks" if several else ""), recorded(str(tmp_path)) as record:
+        for line in lines:
+            thread = threading.Thread(target=_say, args=(logging.getLogger("teacup.spark"), "", json.dumps(line)))
+            thread.start()
+            thread.join()
+        record.end(ExitCode.DONE)
+
+    found = last_run(str(tmp_path))
+    assert found is not None
+    assert [note.text for note in found.notes] == ["it waits", "Spark is unwell", json.dumps(lines[3])]
 
 
 @pytest.mark.parametrize("several", [False, True])
