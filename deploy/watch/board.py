@@ -67,6 +67,16 @@ class Shown(Quiet):
         for listener in (self.follower, self.metrics, self.hour):
             listener.ended(code)
 
+    def restarts(self, at_ms: int) -> None:
+        """Takes when the job, whose run has ended, is started again."""
+        self.follower.restarts(at_ms)
+        self.hour.changed()
+
+    def cannot_start(self, code: ExitCode, why: str) -> None:
+        """Takes why the job was not even begun."""
+        self.follower.cannot_start(code, why)
+        self.hour.changed()
+
     def routes(self) -> Routes:
         """Returns all that there is of this job, but for its numbers."""
         return {**page_routes(self.hour), **probe_routes(self.metrics)}
@@ -111,11 +121,11 @@ class Board:
 
     def restarts(self, name: str, at_ms: int) -> None:
         """Shows when a job, whose run has ended, is started again."""
-        self.show(name).follower.restarts(at_ms)
+        self.show(name).restarts(at_ms)
 
     def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
         """Shows a job that cannot even begin as one that has failed."""
-        self.show(name).follower.cannot_start(code, why)
+        self.show(name).cannot_start(code, why)
 
     def close(self) -> None:
         """Ends it; returns at once."""

@@ -154,6 +154,7 @@ class LastHour(Quiet):
     def opening(self, about: About) -> None:
         with self._lock:
             self._about, self._now = about, None
+        self.changed()
 
     def moment(self, now: JobState) -> None:
         with self._lock:
@@ -191,6 +192,12 @@ class LastHour(Quiet):
     def ended(self, code: ExitCode) -> None:
         with self._lock:
             self._now = None
+        self.changed()
+
+    def changed(self) -> None:
+        """Notes since when the job is as it is: the follower was told of a change."""
+        with self._lock:
+            self._note(self._follower.life(), self._clock_ms())
 
     def _bin(self, now_ms: int) -> Bin:
         at_ms = now_ms // STEP_MS * STEP_MS

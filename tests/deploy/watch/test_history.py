@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -150,6 +151,24 @@ def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
     assert made.hour.document()["state"] == "held"
     made.waits("data_delay", "does the feeder run?")
     assert (made.hour.document()["state"], made.hour.document()["says"]) == ("held", "does the feeder run?")
+
+
+def test_since_when_it_is_so_is_when_that_changed() -> None:
+    """Not when somebody asked first, which is a minute later here."""
+    made = MadeUp()
+    changes: list[tuple[str, Callable[[], None]]] = [
+        ("running", made.moment),
+        ("failed", lambda: made.shown.ended(ExitCode.FAILED)),
+        ("restarting", lambda: made.shown.restarts(made.now_ms + 3_600_000)),
+        ("starting", lambda: made.shown.opening(ABOUT)),
+        ("failed", lambda: made.shown.cannot_start(ExitCode.BAD_JOB_FILE, "typo: unknown key")),
+    ]
+    for state, change in changes:
+        change()
+        changed_ms = made.now_ms
+        made.now_ms += 60_000
+        now = made.hour.now()
+        assert (now["state"], now["since_ms"]) == (state, changed_ms)
 
 
 def test_it_is_told_like_any_listener() -> None:
