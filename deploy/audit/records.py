@@ -30,7 +30,7 @@ from deploy.audit.digests import of_column
 from deploy.audit.plan_history import OffsetSpans
 from deploy.audit.shown_late import ShownLate
 from deploy.audit.texts import json_string, json_strings, value_texts
-from deploy.output.ours import positions_in, rows_before, rows_by, tags_in, texts_in
+from deploy.output.ours import added_to_copies, positions_in, rows_before, rows_by, tags_in, texts_in
 from joins.read.parse import RAW, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
@@ -313,7 +313,7 @@ def rows_of(
 
 def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ()) -> pa.Table:
     """Returns the columns of what is in the side topic of this role: `late`, `unmatched`, `unjoined`, `dead_letter`."""
-    headers = batch.column("headers")
+    headers = added_to_copies(batch.column("headers"))
     left, right = _position(headers, LEFT), _position(headers, RIGHT)
     values = pl.Series(batch.column("value")).cast(pl.Binary)
     text = of_column(batch.column("value")) if role == "unmatched" else None

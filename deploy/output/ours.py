@@ -16,8 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dedup.identity import BatchTag
 from joins.plan.start.handover import Handover
@@ -25,6 +27,24 @@ from joins.rows.frames import rows_at
 from teacup.kafka.headers import BATCH, LEFT, TOPIC
 from teacup.kafka.records.json_fields import text_of
 from teacup.kafka.records.record import last_header
+
+
+def added_to_copies(headers: pa.Array) -> pa.Array:
+    """Returns of copies the headers that we have added, from the last `teacup.topic` on: the record that was copied may
+    be a row of another join, and has its own. Others keep all of theirs.
+    """
+    offsets, entries = headers.offsets.to_numpy(), headers.values
+    first = int(offsets[0])
+    entries = entries.slice(first, int(offsets[-1]) - first)
+    starts, ends = offsets[:-1] - first, offsets[1:] - first
+    topics = np.flatnonzero(pc.equal(entries.field(0), TOPIC).to_numpy(zero_copy_only=False))
+    if not len(topics):
+        return headers
+    last = topics[np.maximum(np.searchsorted(topics, ends) - 1, 0)]
+    begins = np.where((last >= starts) & (last < ends), last, starts)
+    kept = np.arange(len(entries)) >= np.repeat(begins, ends - starts)
+    counts = np.concatenate([[0], np.cumsum(ends - begins)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(counts), entries.filter(pa.array(kept)), mask=headers.is_null())
 
 
 def texts_in(headers: pa.Array, name: str) -> pl.Series:

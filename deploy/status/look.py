@@ -93,7 +93,7 @@ def _looked(row: Row, checkpoint: str, more: Callable[[Row], Row]) -> Row:
     except TimeoutError:
         problem = f"the file system of {checkpoint} has not answered within {WITHIN_S:g} s"
         return replace(row, problem=problem, code=ExitCode.UNREACHABLE)
-    except (OSError, ImportError, ValueError) as error:  # each file system has errors of its own
+    except Exception as error:  # noqa: BLE001 - each file system has errors of its own, and the other rows are shown
         problem = f"checkpoint {checkpoint!r} cannot be read: {type(error).__name__}: {error}"
         return replace(row, problem=problem, code=ExitCode.UNREACHABLE)
 

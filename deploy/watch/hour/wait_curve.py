@@ -140,7 +140,9 @@ class WaitCurve:
         counts = (batch.rows, batch.matched) if follows else (0, 0)
         self._batches.append(_Batch(now_ms, *counts, left_out, _table(pairs, _PAIR), _table(records, _RECORD)))
         self._size += len(pairs) + len(records)
-        while now_ms - self._batches[0].listed_ms >= self._kept_ms or self._size > REMEMBERED:
+        while len(self._batches) > 1 and (
+            now_ms - self._batches[0].listed_ms >= self._kept_ms or self._size > REMEMBERED
+        ):
             oldest = self._batches.popleft()
             self._size -= len(oldest.pairs) + len(oldest.records)
         return [pair[0] for pair in pairs]

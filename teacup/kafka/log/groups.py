@@ -36,6 +36,7 @@ from confluent_kafka.admin import AdminClient
 
 from teacup.base.process import within
 from teacup.kafka import client
+from teacup.kafka.client import said_with_name
 from teacup.kafka.errors import KafkaIOError, KafkaUnavailable
 
 log = logging.getLogger("teacup.kafka.log.groups")
@@ -164,7 +165,8 @@ class GroupOffsets:
             try:
                 answers = within(client.REQUEST_TIMEOUT_S, lambda: consumer.commit(offsets=wanted, asynchronous=False))
             except KafkaException as error:
-                raise self._translated(error.args[0], doing, None) from error
+                first = wanted[0] if client.is_missing(error.args[0]) else None
+                raise self._translated(error.args[0], doing, first) from error
             except TimeoutError:
                 with self._lock:
                     self._consumer = None  # it is stuck in the call, and cannot be closed
@@ -215,8 +217,9 @@ class GroupOffsets:
     def _translated(self, error: KafkaError, doing: str, at: TopicPartition | None) -> KafkaIOError:
         if error.code() in _HAS_MEMBERS:
             return KafkaIOError(f"{doing} of group {self.group!r} refused ({error.name()}): it has members")
-        doing = f"{doing} of group {self.group!r}, part"
-        return client.translate(error, doing, at.topic if at else "the group", at.partition if at else None)
+        if at is None:
+            return client.failure(error, f"{doing} of group {self.group!r}: {said_with_name(error)}")
+        return client.translate(error, f"{doing} of group {self.group!r}, part", at.topic, at.partition)
 
 
 def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: bool = False) -> dict[str, int] | None:

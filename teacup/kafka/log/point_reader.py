@@ -19,12 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from teacup.base.now import Every
 from teacup.kafka import client
 from teacup.kafka.client import last_error
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange, TopicMissing
+from teacup.kafka.headers import UNREADABLE
 from teacup.kafka.log.topic_log import Ends, TopicLog
 
 log = logging.getLogger("teacup.kafka.log.point_reader")
@@ -160,7 +161,12 @@ class PointReader:
 def _record(message: Any) -> Record:
     kind, stamp = message.timestamp()
     time_ms = stamp if kind else None
-    headers = tuple(message.headers() or ())
+    try:
+        # confluent-kafka sets an error without raising it; `map` looks for one, the interpreter's own call may not
+        (found,) = map(Message.headers, (message,))
+        headers: Any = tuple(found or ())
+    except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: as in `teacup.kafka.read.fetch`
+        headers = ((UNREADABLE, b"headers"),)
     return Record(message.partition(), message.offset(), time_ms, kind, message.key(), message.value(), headers)
 
 

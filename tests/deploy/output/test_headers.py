@@ -3,8 +3,17 @@
 import pyarrow as pa
 import pytest
 
-from deploy.output.ours import copies_of_others, positions_in, rows_before, rows_by, rows_of_others, tags_in, texts_in
-from teacup.kafka.headers import BATCH, LEFT
+from deploy.output.ours import (
+    added_to_copies,
+    copies_of_others,
+    positions_in,
+    rows_before,
+    rows_by,
+    rows_of_others,
+    tags_in,
+    texts_in,
+)
+from teacup.kafka.headers import BATCH, LEFT, RIGHT, TOPIC
 from teacup.kafka.read.fetch import HEADERS, SCHEMA
 
 FOREIGN = [b"", b":", b"1", b"1:", b":1", b"a:1", b"1:2:3", b"\xff:1", b"1:\xff", b"1 :2", None]
@@ -42,3 +51,16 @@ def test_records_without_headers_are_of_nobody(values):
     assert rows_of_others(batch, (), None) is None
     assert copies_of_others(batch, (), ()) is None
     assert rows_by(batch, ()).to_pylist() == [False] * len(values)
+
+
+def test_a_copy_of_a_row_of_another_join_has_only_what_was_added_to_it():
+    theirs, other = [(LEFT, b"0:1"), (RIGHT, b"0:2"), (BATCH, b"ab:1")], [("h", None)]
+    ours = [(TOPIC, b"t"), (RIGHT, b"3:4")]
+    lists = [[*theirs, *ours], None, other, [(TOPIC, b"x"), *theirs, (TOPIC, b"t")], [], theirs]
+    found = pa.array(lists, HEADERS)
+
+    added = [ours, None, other, [(TOPIC, b"t")], [], theirs]
+    assert added_to_copies(found) == pa.array(added, HEADERS)
+    assert added_to_copies(found.slice(2, 3)) == pa.array(added[2:5], HEADERS)
+    assert added_to_copies(found.slice(1, 2)) == pa.array(added[1:3], HEADERS)
+    assert positions_in(added_to_copies(found), LEFT).rows()[0] == (None, None)

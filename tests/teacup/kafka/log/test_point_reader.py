@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -50,6 +51,22 @@ def test_several_records_can_be_taken_in_order(kafka: dict[str, str], topic_fact
 
     assert [record.offset for record in reader.take({0: (3, 20)}, 5)[0]] == [3, 4, 5, 6, 7]
     assert [record.offset for record in reader.take({0: (17, 19)}, 5)[0]] == [17, 18]
+
+
+def test_a_header_name_that_is_not_utf8_costs_a_record_only_its_headers(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """A planner looks at the first and the last records of a partition: one of them must not end it."""
+    topic = topic_factory()
+    bare = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    writer = TopicWriter(kafka)
+    writer.write(topic, None, [b"a", b"b"], pa.array([[(b"n\xff", b"1")], [(b"h", b"2")]], bare))
+    writer.flush()
+
+    (first, second) = PointReader(topic, kafka).take({0: (0, 2)}, 2)[0]
+
+    assert (first.value, first.headers) == (b"a", (("teacup.unreadable", b"headers"),))
+    assert (second.value, second.headers) == (b"b", (("h", b"2"),))
 
 
 def test_a_deleted_position_is_refused(kafka: dict[str, str], admin: AdminClient, topic_factory: TopicFactory) -> None:
