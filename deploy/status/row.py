@@ -99,7 +99,7 @@ class Row:
             last = "" if run is None else f"; last started {iso(run.started_ms)} by process {run.process} on {run.host}"
             yield f"{self.lock.unknown}{last}"
         if self.disk is not None and self.disk.problem:
-            yield f"the checkpoint's disk {self.disk.problem}: make room"
+            yield f"the checkpoint's disk {self.disk.problem}: make room, or make it writable"
         if run is not None and life.state is State.FAILED and run.code is None:
             unwritten = self.disk is not None and self.disk.problem
             or_not_written = ", or its end could not be written" if unwritten else ""

@@ -114,7 +114,10 @@ class TopicMissing(KafkaIOError):
 
     def __str__(self) -> str:
         where = "" if self.partition is None else f" partition {self.partition} of"
-        return f"Kafka has no{where} topic {self.topic!r}; check its name, or create it"
+        return (
+            f"Kafka has no{where} topic {self.topic!r}; check its name, or create it. If it was deleted, what it held "
+            "is gone: created again it is another topic, for which a job needs a new checkpoint"
+        )
 
 
 class OffsetOutOfRange(KafkaIOError):
