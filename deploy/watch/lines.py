@@ -1,11 +1,13 @@
 """What a job prints on standard output: lines of text, or JSON for machines.
 
-People get the time and what matters of a batch, at most one line per second and 100 columns. Rare events always get a
-line, and so does the last batch: otherwise a short run would look as if it had joined nothing. The last line sums the
-run up. Machines get every batch in full, and the sum as a line of the log.
+People get the time and what matters of a batch, at most one line per second. Rare events always get a line, and so does
+the last batch: otherwise a short run would look as if it had joined nothing. The last line sums the run up. Only on a
+terminal are lines broken to fit: in a file or a pipe each has its time, and is written at once, so that `grep` finds
+it whole and the lines of several jobs do not mix. Machines get every batch in full, and the sum as a line of the log.
 
-On a terminal one live line takes the place of the batches' lines: that the job is alive, its last batch, how much it
-still has to read, and, of a job that ends, when it will have caught up. Rare events, warnings and the sum stay.
+On a terminal one live line, drawn anew a few times a second, takes the place of the batches' lines: that the job is
+alive, its last batch, how much it still has to read, and, of a job that ends, when it will have caught up. Rare events,
+warnings and the sum stay.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from typing import Any, TextIO
 
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from deploy.watch.concerns import Told
-from deploy.watch.life.moment import JobState, TopicLag
-from deploy.watch.life.rule import JobFacts, State, life
+from deploy.watch.life.moment import JobState, Phase, TopicLag
+from deploy.watch.life.rule import JobFacts, Life, State, life
 from deploy.watch.listener import About, Report
 from deploy.watch.measures import DEAD, LATE, ROWS
 from teacup.base.errors import ExitCode
@@ -37,6 +40,7 @@ WIDTH = 100
 EVERY_S = 1.0
 LATE_ROWS, DEAD_ROWS = "late", "dead_letter"
 _SPINNER = 2
+_NOTHING_TOLD = JobState(at_ms=0, phase=Phase.STARTING)
 
 
 class Lines:
@@ -51,9 +55,15 @@ class Lines:
         name: str = "",
         out: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        stops: Callable[[], bool] = lambda: False,
     ) -> None:
-        """name: of one of several jobs, which its lines begin with; they have no live line."""
+        """name: of one of several jobs, which its lines begin with; they have no live line.
+
+        stops   whether the job is asked to stop
+        """
         self._json, self._name, self._out, self._clock = as_json, name, out or sys.stdout, clock
+        self._stops, self._now = stops, _NOTHING_TOLD
+        self._terminal = self._out.isatty()
         self._printed_at = -EVERY_S
         self._not_printed: Report | None = None
         self._told = Told()
@@ -65,8 +75,8 @@ class Lines:
         self._dead: Counter[str] = Counter()
         self._lag: TopicLag | None = None
         self._began_s = clock()
-        if not as_json and not name and self._out.isatty():
-            self._status = Status("", console=Console(file=self._out), spinner="line")
+        if not as_json and not name and self._terminal:
+            self._status = Status(_Drawn(self._live), console=Console(file=self._out), spinner="line")
 
     def opening(self, about: About) -> None:
         """Prints what the job does; machines know it."""
@@ -75,8 +85,8 @@ class Lines:
         self.does(about.does)
 
     def does(self, line: str) -> None:
-        """Prints what is begun; machines know it."""
-        if not self._json:
+        """Prints what is begun, unless it is to stop already; machines know it."""
+        if not self._json and not self._stops():
             self._print([f"{line}; Spark starts, Ctrl-C stops"])
 
     def told(self, told: Told) -> None:
@@ -109,10 +119,10 @@ class Lines:
         elif self.watches:
             self._print([f"nothing to do: {line}"])
 
-    def stopped(self, line: str, left: int) -> None:
-        """Says that a run was stopped before it was done, and what it leaves."""
+    def stopped(self, line: str, unread: int) -> None:
+        """Says that a run was stopped before it was done, and how many records it has not read."""
         if self._json:
-            self._write(json_line(wall_ms(), "info", {"event": "stopped", "left": left}))
+            self._write(json_line(wall_ms(), "info", {"event": "stopped", "unread": unread}))
         else:
             self._print([f"stopped before it was done: {line}"])
 
@@ -123,22 +133,27 @@ class Lines:
 
     def moment(self, now: JobState) -> None:
         """Shows on a terminal that the job runs, its last batch, what it waits for and how much is left."""
-        self._lag = now.lag or self._lag
+        self._now, self._lag = now, now.lag or self._lag
         if self._status is not None:
-            how = life(JobFacts(now_ms=now.at_ms, now=now, unreachable=now.unreachable))
-            runs = how.state is State.RUNNING
-            since = f"running for {self._spent()}" if runs else f"{how.state}, begun {self._spent()} ago"
-            left = unread(now.lag, ends=self._about is not None and self._about.ends)
-            waits = f"waits for {how.reason.replace('_', ' ')}" if how.reason else how.text
-            shown = [since, left, waits, *self._last]
             self._status.start()
-            self._status.update(cut(shown, self._columns - _SPINNER))
+
+    def _live(self) -> str:
+        """Returns the live line as of now."""
+        now = self._now
+        how = life(JobFacts(now_ms=now.at_ms, now=now, unreachable=now.unreachable))
+        if self._stops() and how.state in (State.STARTING, State.STANDBY):  # they tell nothing more
+            how = Life(State.STOPPING, text="no batch is in progress")
+        runs = how.state is State.RUNNING
+        since = f"running for {self._spent()}" if runs else f"{how.state}, begun {self._spent()} ago"
+        left = unread(now.lag, ends=self._about is not None and self._about.ends)
+        waits = f"waits for {how.reason.replace('_', ' ')}" if how.reason else how.text
+        return cut([since, left, waits, *self._last], self._columns - _SPINNER)
 
     def ended(self, code: ExitCode) -> None:
         """Sums the run up."""
         if self._json:
-            left = {} if code is not ExitCode.STOPPED else {"left": self._lag and dict(self._lag.records)}
-            log.info("%s", json.dumps({"event": "end", "code": int(code), **self._summary(), **left}))
+            rest = {} if code is not ExitCode.STOPPED else {"unread": self._lag and dict(self._lag.records)}
+            log.info("%s", json.dumps({"event": "end", "code": int(code), **self._summary(), **rest}))
             return
         if self._status is not None:
             self._status.stop()
@@ -183,13 +198,13 @@ class Lines:
         counts = {outcome.replace("_", " "): count for outcome, count in self._rows.items() if outcome != DEAD_ROWS}
         counts |= {f"dead letters ({reason})": count for reason, count in self._dead.items()}
         rows = "".join(f", {what} {count:,}" for what, count in counts.items())
-        left = f"; {self._left()}" if code is ExitCode.STOPPED else ""
-        return f"{ended} after {self._spent()}: {self._records:,} records read in {batches}{rows}{left}"
+        rest = f"; {self._unread()}" if code is ExitCode.STOPPED else ""
+        return f"{ended} after {self._spent()}: {self._records:,} records read in {batches}{rows}{rest}"
 
-    def _left(self) -> str:
+    def _unread(self) -> str:
         if self._lag is None:
-            return "what is left is not known, see `teacup status`"
-        return "left: " + ", ".join(f"{topic} {records:,}" for topic, records in self._lag.records.items())
+            return "what is unread is not known, see `teacup status`"
+        return "unread: " + ", ".join(f"{topic} {records:,}" for topic, records in self._lag.records.items())
 
     def _spent(self) -> str:
         spent_s = int(self._clock() - self._began_s)
@@ -197,7 +212,7 @@ class Lines:
 
     @property
     def _columns(self) -> int:
-        """Returns how wide a line may be."""
+        """Returns how wide a line on a terminal may be."""
         return WIDTH if self._status is None else self._status.console.width
 
     def _print_last(self) -> None:
@@ -207,8 +222,8 @@ class Lines:
 
     def _print(self, parts: Sequence[str]) -> None:
         named = [self._name] if self._name and not parts[0].startswith(self._name) else []
-        for line in fitted([_now(), *named, *parts], self._columns):
-            self._write(line)
+        line = [_now(), *named, *parts]
+        self._write("\n".join(fitted(line, self._columns)) if self._terminal else "  ".join(line))
 
     def _write(self, line: str) -> None:
         if self._status is not None:
@@ -216,6 +231,16 @@ class Lines:
             return
         self._out.write(f"{line}\n")  # at once, also into a pipe
         self._out.flush()
+
+
+class _Drawn:
+    """A text that is made anew whenever it is drawn: its time moves also while nothing is told."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    def __rich__(self) -> Text:
+        return Text(self._text(), no_wrap=True, overflow="crop")
 
 
 def _now() -> str:

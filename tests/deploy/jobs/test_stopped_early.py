@@ -72,7 +72,7 @@ def test_a_join_whose_records_wait_for_the_clock(
 
     assert code is ExitCode.STOPPED
     end = last_line(caplog)
-    assert (end["code"], end["left"]) == (14, {content["left"]["topic"]: 2, content["right"]["topic"]: 0})
+    assert (end["code"], end["unread"]) == (14, {content["left"]["topic"]: 2, content["right"]["topic"]: 0})
     file = tmp_path / "status.yaml"
     file.write_text(yaml.safe_dump(content))
     (row,) = look_at(file)
@@ -81,7 +81,7 @@ def test_a_join_whose_records_wait_for_the_clock(
 
     caplog.clear()
     assert stopped(here, {**content, "trigger": {"every": "0s"}}, lambda _: time.sleep(2) or True) is ExitCode.DONE
-    assert "left" not in last_line(caplog)
+    assert "unread" not in last_line(caplog)
 
 
 def test_a_deduplication_between_two_batches(
@@ -98,7 +98,7 @@ def test_a_deduplication_between_two_batches(
 
     assert stopped(here, content, lambda job: job.lines) is ExitCode.STOPPED
     end = last_line(caplog)
-    assert end["read"] + end["left"][source] == 500
+    assert end["read"] + end["unread"][source] == 500
     assert 0 < end["read"] < 500
     assert here.run({**content, "records_per_batch": 1_000}).code is ExitCode.DONE
 

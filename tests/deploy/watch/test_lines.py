@@ -24,6 +24,7 @@ from deploy.watch.measures import DEAD, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from tests.deploy.watch.reports import ABOUT, Batch, Clock
+from tests.support.waiting import wait_until
 
 
 def printed(as_json: bool, batches: Sequence[tuple[float, Batch]]) -> list[str]:
@@ -92,6 +93,58 @@ def test_on_a_terminal_one_live_line_takes_the_place_of_those_of_batches() -> No
         "done after 0:00:00: 30 records read in 2 batches",
     ]
     assert shown.rindex("\x1b[?25h") > shown.rindex("running")  # the cursor is shown again
+
+
+def drawn(master: int, until: str) -> None:
+    """Waits until a terminal has received this, which nothing tells."""
+    shown: list[str] = []
+    wait_until(lambda: shown.append(written(master)) or until in "".join(shown))
+
+
+def test_the_live_line_is_true_while_a_job_starts_and_stops() -> None:
+    """Nothing is told for seconds then: the time moves, and that it was asked to stop is shown."""
+    asked: list[bool] = []
+    clock = Clock()
+    with (
+        terminal() as (master, out),
+        closing(Lines(as_json=False, out=out, clock=clock, stops=lambda: bool(asked))) as it,
+    ):
+        it.opening(ABOUT)
+        it.moment(JobState(at_ms=0, phase=Phase.STARTING))
+        drawn(master, "starting, begun 0:00:00 ago")
+        clock.now_s += 5
+        drawn(master, "starting, begun 0:00:05 ago")
+        asked.append(True)
+        drawn(master, "stopping, begun 0:00:05 ago  no batch is in progress")
+
+
+def test_a_job_that_is_asked_to_stop_before_it_begins_does_not_say_how() -> None:
+    """It was done already."""
+    out = io.StringIO()
+    Lines(as_json=False, out=out, stops=lambda: True).opening(ABOUT)
+
+    assert out.getvalue() == ""
+
+
+class Writes(io.StringIO):
+    """What is written, call by call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.calls.append(text)
+        return len(text)
+
+
+def test_without_a_terminal_a_line_is_not_broken() -> None:
+    """`grep` finds it with its time, and the lines of several jobs do not mix: each is one write."""
+    out = Writes()
+    Lines(as_json=False, out=out, name="clicks").batch(Batch(events=["x" * WIDTH, "y" * WIDTH]))
+
+    (line,) = out.calls
+    assert line.endswith(f"Z  clicks  batch 7  read 10  {'x' * WIDTH}  {'y' * WIDTH}\n")
 
 
 def test_a_live_job_does_not_say_when_it_is_through() -> None:
@@ -174,14 +227,17 @@ def test_the_sum_counts_dead_letters_by_reason(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
-    ("lag", "left"),
+    ("lag", "unread"),
     [
-        (TopicLag(0, {"clicks": 1_456, "views": 0}), "left: clicks 1,456, views 0"),
-        (None, "what is left is not known, see `teacup status`"),
+        (TopicLag(0, {"clicks": 1_456, "views": 0}), "unread: clicks 1,456, views 0"),
+        (None, "what is unread is not known, see `teacup status`"),
     ],
 )
-def test_a_run_that_was_stopped_before_all_was_read_says_what_is_left(lag: TopicLag | None, left: str) -> None:
-    """Its exit code says that it was not done."""
+def test_a_run_that_was_stopped_before_all_was_read_says_what_is_unread(
+    lag: TopicLag | None, unread: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its exit code says that it was not done. `left` would be a side of a join."""
+    caplog.set_level("INFO", "teacup")
     out = io.StringIO()
     with closing(Lines(as_json=False, out=out, clock=Clock())) as lines:
         lines.opening(replace(ABOUT, ends=True))
@@ -189,8 +245,13 @@ def test_a_run_that_was_stopped_before_all_was_read_says_what_is_left(lag: Topic
         lines.moment(JobState(at_ms=0, phase=Phase.STOPPING, lag=lag))
         lines.ended(ExitCode.STOPPED)
 
-    said = f"stopped before all was read (exit code 14), after 0:00:00: 10 records read in 1 batch; {left}"
-    assert said in out.getvalue().replace("\n  ", "  ")
+    said = f"stopped before all was read (exit code 14), after 0:00:00: 10 records read in 1 batch; {unread}"
+    assert out.getvalue().splitlines()[-1].split("Z  ")[1] == said
+
+    machines = Lines(as_json=True, out=out)
+    machines.moment(JobState(at_ms=0, phase=Phase.STOPPING, lag=lag))
+    machines.ended(ExitCode.STOPPED)
+    assert json.loads(caplog.messages[-1])["unread"] == (lag and lag.records)
 
 
 def test_machines_get_the_sum_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
