@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 
+_INTERRUPTED = 128 + signal.SIGINT
+"""What Typer ends with after a KeyboardInterrupt, whichever signal it stands for."""
+
 
 def main() -> None:
     """Runs a command. A job that is stopped before it has begun leaves nothing behind and exits with 0."""
@@ -24,9 +27,14 @@ def main() -> None:
         sys.exit(_without_folder(error))
     with stopping as stop:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
-        from deploy.cli.app import app
+        try:
+            from deploy.cli.app import app
 
-        app(obj=stop)
+            app(obj=stop)
+        except (KeyboardInterrupt, SystemExit) as end:
+            if stop.interrupted_by is None or getattr(end, "code", _INTERRUPTED) != _INTERRUPTED:
+                raise
+            sys.exit(128 + stop.interrupted_by)
 
 
 def _without_folder(error: FileNotFoundError) -> int:

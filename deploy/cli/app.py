@@ -430,6 +430,7 @@ def run_job(
     if stop is None:
         with Stop() as own:
             return run_job(job, own, take_over=take_over, accept_sample=accept_sample, standby=standby)
+    stop.speak()
     from deploy.jobs.runner import run
     from deploy.kinds import kind_of
     from deploy.watch.lines import Lines
@@ -437,7 +438,10 @@ def run_job(
 
     stop.on_hangup(lambda: say(_HANGUP, job.job_name))
     kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
-    with closing(Lines(as_json=job.json_log)) as lines, watched(job, kind.name, lines) as listener:
+    with (
+        closing(Lines(as_json=job.json_log, stops=lambda: stop.asked)) as lines,
+        watched(job, kind.name, lines) as listener,
+    ):
         if not standby:
             return run(kind, listener, stop)
         from deploy.standby.turn import StandbyTurn
@@ -460,6 +464,7 @@ def unjoined_of(
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails what is printed
+    stop.speak()
     from deploy.job import JoinJob
     from deploy.jobfile.values import start_at
     from joins.lookup.spec import LookupSpec
@@ -479,7 +484,7 @@ def unjoined_of(
     from deploy.watch.lines import Lines
 
     stop.on_hangup(lambda: say(_HANGUP, job.job_name))
-    with closing(Lines(as_json=job.json_log)) as lines:
+    with closing(Lines(as_json=job.json_log, stops=lambda: stop.asked)) as lines:
         return run_unjoined(job, lines, stop, begin)
 
 

@@ -44,6 +44,7 @@ def run_files(
         return error.exit_code
     jobs = [*jobs_of(files).values()]
     log_job(as_json=jobs[0].json_log)
+    stop.speak()
     from deploy.jobs.many_jobs import NoBoard, Several, SharedSession
     from deploy.jobs.query import failed
     from deploy.jobs.runner import run
@@ -60,7 +61,7 @@ def run_files(
 
     def carry_out(job: CommonJob, request: StopRequest, share: JobShare) -> ExitCode:
         with (
-            closing(Lines(as_json=job.json_log, name=job.job_name)) as lines,
+            closing(Lines(as_json=job.json_log, name=job.job_name, stops=lambda: request.asked)) as lines,
             watched(job, job.job_name, lines, board) as listener,
         ):
             return run(made(job), listener, request, share)

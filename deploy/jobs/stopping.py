@@ -2,7 +2,8 @@
 
     first signal     a clean stop: nothing more is planned, the batch in progress is finished and committed, exit code
                      0. While Spark starts there is no batch: the job ends as soon as Spark has started
-    second signal    stops at once: the batch in progress runs again at the next start
+    second signal    stops at once: the batch in progress runs again at the next start. Where there is nothing to stop,
+                     as in the first seconds, the main thread is interrupted
     SIGHUP           of a terminal that hangs up: a clean stop, and what is printed from then on goes nowhere. Without a
                      terminal it never ends a job: several jobs read their files again, a single one only says a line.
                      With `nohup` it does nothing at all
@@ -17,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,16 +30,21 @@ from teacup.base.scratch import ScratchFolder
 log = logging.getLogger("teacup")
 
 SAME_REQUEST_S = 1.0
+SAID_WITHIN_S = 1.0
+"""How long a process that ends waits for its last line."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD = (0, 1, 2)
 """Input, output and error."""
 
 
 class StopRequest:
-    """Whether a job is asked to stop. `file` exists once it is: planners look for it."""
+    """Whether a job is asked to stop. `file` exists once it is: planners look for it.
+
+    begun   whether the job has begun its work: before, no batch is in progress
+    """
 
     def __init__(self, file: Path) -> None:
-        self.file, self._asked = file, False
+        self.file, self._asked, self.begun = file, False, False
         self._at_once: Callable[[], None] | None = None
 
     @property
@@ -52,7 +59,7 @@ class StopRequest:
 
     def at_once(self, stop: Callable[[], None] | None) -> None:
         """Sets what stops the job at once, in a thread of its own; None: nothing does."""
-        self._at_once = stop
+        self._at_once, self.begun = stop, True
 
     def hurry(self) -> bool:
         """Stops the job at once, if that is possible now, and returns whether it is."""
@@ -77,7 +84,17 @@ class Stop(StopRequest):
         self._before: dict[signal.Signals, object] = {}
         self._terminals = [number for number in STANDARD if os.isatty(number)]
         self._hung_up = False
-        self._react: Callable[[], None] | None = None
+        self._react: Callable[[], object] | None = None
+        self._speaks = False
+        self._unsaid: list[str] = []
+        self.interrupted_by: int | None = None
+        """The signal that has interrupted the main thread."""
+
+    def speak(self) -> None:
+        """Logs from now on what the signals ask for, and first those that have come: the log is set up."""
+        self._speaks = True
+        while self._unsaid:
+            log.info(self._unsaid.pop(0))
 
     def of_one(self, number: int) -> StopRequest:
         """Returns a request of its own for one of several jobs."""
@@ -85,7 +102,7 @@ class Stop(StopRequest):
         folder.mkdir()
         return StopRequest(folder / self.file.name)
 
-    def on_hangup(self, react: Callable[[], None]) -> None:
+    def on_hangup(self, react: Callable[[], object]) -> None:
         """Sets what SIGHUP does without a terminal, within the handler; called at once if there was one already."""
         self._react = react
         if self._hung_up:
@@ -104,6 +121,8 @@ class Stop(StopRequest):
         for number, handler in self._before.items():
             ends = self._ends_process and handler is signal.SIG_DFL
             signal.signal(number, signal.SIG_IGN if ends else handler)  # type: ignore[arg-type]  # what it was before
+        for line in self._unsaid:
+            sys.stderr.write(f"{line}\n")
         self._folder.close()
 
     def _hangs_up(self, number: int, frame: FrameType | None) -> None:
@@ -118,17 +137,27 @@ class Stop(StopRequest):
             self._react()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        now_s = self._clock()
+        now_s, name = self._clock(), signal.Signals(number).name
         if not self.asked:
             self._asked_at = now_s
             self.ask()
-            say("%s: finishes the batch and stops", signal.Signals(number).name)
+            self._say(f"{name}: {'finishes the batch and stops' if self.begun else 'stops before it has begun'}")
         elif now_s - self._asked_at > SAME_REQUEST_S:
-            say("stops at once; the batch in progress runs again at the next start")
+            again = ", the batch in progress runs again at the next start" if self.begun else ""
+            self._say(f"{name} again: stops at once{again}", SAID_WITHIN_S)
             if not self.hurry():
+                self.interrupted_by = number
                 raise KeyboardInterrupt
 
+    def _say(self, line: str, within_s: float = 0.0) -> None:
+        if self._speaks:
+            say(line).join(within_s)
+        else:
+            self._unsaid.append(line)
 
-def say(line: str, *values: str) -> None:
-    """Logs from a thread: the signal may have interrupted a log line that is being written."""
-    threading.Thread(target=log.info, args=(line, *values), daemon=True).start()
+
+def say(line: str, *values: str) -> threading.Thread:
+    """Logs from a thread, which it returns: the signal may have interrupted a log line that is being written."""
+    thread = threading.Thread(target=log.info, args=(line, *values), daemon=True)
+    thread.start()
+    return thread

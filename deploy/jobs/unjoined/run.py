@@ -140,7 +140,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 left = sum(share.end - share.start for share in state.under_way.right.values())
                 lines.stopped(f"at least {left:,} records of {job.spec.right.topic} have no verdict yet", left)
                 return ExitCode.STOPPED
-            began = time.monotonic()
+            began, stop.begun = time.monotonic(), True
             summaries = _delivered(session.spark, job, state)
             reached = {summary.bucket: summary.reached for summary in summaries}
             save(job.checkpoint, after_slice(state, reached))

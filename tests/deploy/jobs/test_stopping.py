@@ -63,6 +63,47 @@ def test_a_second_signal_later_stops_at_once() -> None:
             send(signal.SIGINT)
 
 
+def said_after(caplog: pytest.LogCaptureFixture, count: int) -> list[str]:
+    """What was logged, once it is so much: lines of signals come from threads."""
+    wait_until(lambda: len(caplog.messages) >= count)
+    return caplog.messages
+
+
+def test_a_signal_says_what_becomes_of_the_batch_in_progress(caplog: pytest.LogCaptureFixture) -> None:
+    """One that comes while the log is not set up is said as soon as it is."""
+    caplog.set_level("INFO", "teacup")
+    now_s = [0.0]
+    with Stop(lambda: now_s[0]) as early:
+        send(signal.SIGINT)
+        assert caplog.messages == []
+        early.speak()
+        assert caplog.messages == ["SIGINT: stops before it has begun"]
+        now_s[0] = 2 * SAME_REQUEST_S
+        with pytest.raises(KeyboardInterrupt):
+            send(signal.SIGTERM)
+        assert caplog.messages[1:] == ["SIGTERM again: stops at once"]  # before the process ends
+        assert early.interrupted_by == signal.SIGTERM
+
+    caplog.clear()
+    with Stop(lambda: now_s[0]) as later:
+        later.speak()
+        later.at_once(lambda: None)
+        send(signal.SIGTERM)
+        assert said_after(caplog, 1) == ["SIGTERM: finishes the batch and stops"]
+        now_s[0] *= 2
+        send(signal.SIGINT)
+        again = "SIGINT again: stops at once, the batch in progress runs again at the next start"
+        assert said_after(caplog, 2)[1:] == [again]
+
+
+def test_what_a_signal_asks_for_is_said_also_if_the_log_is_never_set_up(capsys: pytest.CaptureFixture[str]) -> None:
+    """As by a second one while modules are imported."""
+    with Stop():
+        send(signal.SIGINT)
+
+    assert capsys.readouterr().err == "SIGINT: stops before it has begun\n"
+
+
 def test_without_a_terminal_a_hangup_is_a_request_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that comes before anybody knows what it asks for; it stops nothing."""
     monkeypatch.setattr(os, "isatty", lambda number: False)
