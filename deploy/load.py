@@ -86,12 +86,13 @@ def load_files(
     Raises `SettingsInvalid` with every problem of every file if that cannot be, or if a process that starts had nothing
     to run.
     """
-    alone = {file: _looked_at(file, assignments) for file in job_files(places)}
+    alone = {file: read_file(file, assignments) for file in job_files(places)}
     files = decided(alone, running or Running())
     return all_valid(files) if strict or not (running or jobs_of(files)) else files
 
 
-def _looked_at(file: Path, assignments: Sequence[str]) -> CommonJob | WrongFile:
+def read_file(file: Path, assignments: Sequence[str] = ()) -> CommonJob | WrongFile:
+    """Returns the job in a file, or what is wrong with it."""
     try:
         return load_job(file, assignments=assignments)
     except SettingsInvalid as error:

@@ -85,9 +85,14 @@ def decided(files: Files, running: Running) -> Files:
     while problems := _problems(found, running):
         for file, each in problems.items():
             found[file] = WrongFile(jobs_of(found)[file].job_name, tuple(each))
-    names = _names(found, running)
+    return named(found, running)
+
+
+def named(files: Files, running: Running | None = None) -> Files:
+    """Returns the files, each wrong one with a name of its own: that under which the process and others report it."""
+    names = _names(files, running or Running())
     return {
-        file: replace(each, name=names[file]) if isinstance(each, WrongFile) else each for file, each in found.items()
+        file: replace(each, name=names[file]) if isinstance(each, WrongFile) else each for file, each in files.items()
     }
 
 

@@ -1,8 +1,8 @@
 """Looks at the job of a file, without its process: at the lock and the files of its checkpoint, and at its topics.
 
 Nothing is written, no group is joined, and a job that starts meanwhile is not kept out. Each step has a limit of time.
-What cannot be looked at (a job file with errors, a checkpoint out of reach, brokers that do not answer) is a row that
-says why, with all that was found before.
+What cannot be looked at (a checkpoint out of reach, brokers that do not answer) is a row that says why, with all that
+was found before. A job file with errors is a job that has failed, under the name that a process gives it.
 
 A lookup join for which `teacup unjoined` has run has a second row, about that.
 """
@@ -28,13 +28,14 @@ from deploy.jobs.join_checkpoint import Checkpoint
 from deploy.jobs.run_record import last_run
 from deploy.jobs.unjoined.look import folder_of, load
 from deploy.kinds import kind_of
-from deploy.load import job_files, load_job
+from deploy.load import job_files, read_file
+from deploy.shared_process import WrongFile, named
 from deploy.standby.lease_file import LEASE, SHOWN_S, found_lease, standby_of
 from deploy.status.row import LastBatch, Row
 from joins.errors import JoinError
 from joins.lookup.spec import LookupSpec
 from teacup.base.disks import disk_of
-from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
 from teacup.base.now import wall_ms
 from teacup.base.process import within
@@ -63,17 +64,16 @@ def look_at_all(places: Sequence[Path], assignments: Sequence[str] = ()) -> list
     """
     files = job_files(places)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = list(pool.map(lambda file: look_at(file, assignments), files))
+        read = named(dict(zip(files, pool.map(lambda file: read_file(file, assignments), files), strict=True)))
+        found = list(pool.map(lambda file: _rows(file, read[file]), files))
     return [row for rows in found for row in rows]
 
 
-def look_at(file: Path, assignments: Sequence[str] = ()) -> list[Row]:
+def _rows(file: Path, job: CommonJob | WrongFile) -> list[Row]:
     """Looks at the job of a file. Raises nothing."""
     row = Row(file=str(file), looked_ms=wall_ms())
-    try:
-        job = load_job(file, assignments=assignments)
-    except SettingsInvalid as error:
-        return [replace(row, problem=str(error), code=error.exit_code)]
+    if isinstance(job, WrongFile):
+        return [replace(row, name=job.name, wrong=f"{file}: {job}")]
     kind = kind_of(job)
     row = replace(row, name=kind.name, kind=job.kind, ends_by_itself=job.trigger_ms is None)
     rows = [_looked(row, job.checkpoint, lambda found: _with_batches(found, kind))]

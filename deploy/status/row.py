@@ -2,7 +2,7 @@
 
 How it is (`deploy.watch.life`) says the record of its last run (`deploy.jobs.run_record`), and whether a process holds
 the lock of its checkpoint. Well is a job that is not known to be otherwise, and is not further behind than the limit.
-What could not be looked at is not well, and `problem` says why.
+What could not be looked at is not well, and `problem` says why. A job whose file is wrong has failed, as in a process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deploy.checkpoint_lock import Lock
 from deploy.jobs.event_time_lag import EventTimeLag
 from deploy.jobs.run_record import LastRun
 from deploy.standby.lease_file import Mark
-from deploy.watch.life.rule import Life, State, seen_from_outside
+from deploy.watch.life.rule import Life, RecordedRun, State, seen_from_outside
 from teacup.base.disks import Disk
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
@@ -42,6 +42,7 @@ class Row:
     lag             unread offsets, by side
     lost            offsets that retention has deleted before they were read, by side
     problem, code   why something is not known, and the exit code of that
+    wrong           what is wrong with its file: nothing else is known then
     """
 
     file: str
@@ -59,12 +60,14 @@ class Row:
     standing: EventTimeLag = field(default_factory=EventTimeLag)
     problem: str = ""
     code: ExitCode = ExitCode.DONE
+    wrong: str = ""
 
     @property
     def life(self) -> Life:
         """Returns how the job is."""
+        refused = RecordedRun(code=ExitCode.BAD_JOB_FILE, error=self.wrong) if self.wrong else None
         return seen_from_outside(
-            None if self.run is None else self.run.seen,
+            refused if self.run is None else self.run.seen,
             held=self.lock.held,
             has_batch=self.batch is not None,
             ends=self.ends_by_itself,
@@ -89,6 +92,8 @@ class Row:
     def remarks(self) -> Iterator[str]:
         """Yields what people should know beside the figures: problems first, then the newest warnings."""
         run, life = self.run, self.life
+        if self.wrong:
+            yield life.text
         if self.problem:
             yield self.problem
         if self.standby is not None:
@@ -132,7 +137,7 @@ class Row:
         run, batch, standing, life = self.run, self.batch, self.standing, self.life
         return {
             "file": self.file,
-            "job": self.name or None,
+            "job": self.name,
             "kind": self.kind or None,
             "looked_ms": self.looked_ms,
             "well": self.exit_code(limit_ms) is ExitCode.DONE,
@@ -174,7 +179,7 @@ class Row:
             "lag": None if self.lag is None else dict(self.lag),
             "lost": dict(self.lost),
             "exact": standing.exact,
-            "problem": self.problem or None,
+            "problem": self.problem or self.wrong or None,
             "warnings": [
                 {"at_ms": note.at_ms, "level": note.level, "text": note.text, "times": note.times}
                 for note in reversed(run.notes if run is not None else ())

@@ -30,9 +30,7 @@ def table(rows: Sequence[Row], limit_ms: int | None = None) -> RenderableType:
         found.add_column(name, overflow="fold")
     for row in rows:
         found.add_row(*_cells(row, limit_ms))
-    remarks = [
-        Text(f"{row.name or row.file}: {remark.removeprefix(f'{row.file}: ')}") for row in rows for remark in _few(row)
-    ]
+    remarks = [Text(f"{row.name}: {remark}") for row in rows for remark in _few(row)]
     return Group(found, *([Text("")] if remarks else []), *remarks)
 
 
@@ -54,7 +52,7 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
     late = row.exit_code(limit_ms) is ExitCode.BEHIND
     lag = "-" if row.lag is None else "  ".join(f"{side} {at_most}{count:,}" for side, count in row.lag.items())
     return [
-        Text(row.name or row.file),
+        Text(row.name),
         Text(_state(row), "red" if row.exit_code() is not ExitCode.DONE else _COLOURS.get(row.state, "yellow")),
         Text(_batch(row)),
         Text(behind, "red" if late else ""),
@@ -64,8 +62,6 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
 
 
 def _state(row: Row) -> str:
-    if not row.kind:
-        return State.UNKNOWN.value
     life = row.life
     about = row.lock.holder if row.lock.held else life.code or None
     return str(life.state) if about is None else f"{life.state} ({about})"

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from deploy.jobs.runner import ended
-from deploy.status.look import look_at
+from deploy.status.look import look_at_all
 from deploy.status.row import State
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
@@ -75,7 +75,7 @@ def test_a_join_whose_records_wait_for_the_clock(
     assert (end["code"], end["unread"]) == (14, {content["left"]["topic"]: 2, content["right"]["topic"]: 0})
     file = tmp_path / "status.yaml"
     file.write_text(yaml.safe_dump(content))
-    (row,) = look_at(file)
+    (row,) = look_at_all([file])
     assert (row.state, row.exit_code(), row.lag) == (State.STOPPED, ExitCode.NOT_RUNNING, {"left": 2, "right": 0})
     assert "before all was read" in next(row.remarks())
 

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 from deploy.checkpoint_lock import checkpoint_lock
 from deploy.cli.app import app
 from deploy.jobs.run_record import recorded
-from deploy.status.look import look_at
+from deploy.load import load_files
+from deploy.shared_process import Running, wrong_of
+from deploy.status.look import look_at_all
 from deploy.status.row import Row
 from deploy.watch.life.rule import Life, State
 from teacup.base.errors import ExitCode
@@ -42,7 +44,7 @@ def file(tmp_path: Path) -> File:
 
 
 def seen(path: Path) -> Row:
-    (row,) = look_at(path)
+    (row,) = look_at_all([path])
     return row
 
 
@@ -160,9 +162,26 @@ def test_a_folder_stands_for_its_job_files(tmp_path: Path) -> None:
     _, printed = status("--json", tmp_path)
     empty = status(tmp_path / "empty")
 
-    assert [Path(json.loads(line)["file"]).stem for line in printed.splitlines()] == ["clicks", "views"]
+    assert [json.loads(line)["job"] for line in printed.splitlines()] == ["clicks", "views"]
     assert empty[0] == ExitCode.BAD_JOB_FILE
     assert "has no job files" in empty[1]
+
+
+def test_a_file_that_is_wrong_is_a_job_that_has_failed(tmp_path: Path) -> None:
+    """As in a process with many jobs, by the same names: the job's, or if it has none of its own, the file's."""
+    for file, content in {"a": "name: clicks\n", "b": "name: views\n", "c": "name: views\n", "d": "name: ["}.items():
+        (tmp_path / f"{file}.yaml").write_text(content)
+
+    code, printed = status(tmp_path)
+    _, lines = status("--json", tmp_path)
+
+    cells = [line.split() for line in printed.splitlines()]
+    assert [row[:3] for row in cells[1:5]] == [[name, "failed", "(2)"] for name in ("clicks", "b", "c", "d")]
+    assert code == ExitCode.NOT_RUNNING, "as of any job that has failed"
+    assert f"clicks: exit code 2: {tmp_path}/a.yaml: kind: is missing" in " ".join(printed.split())
+    said = load_files([tmp_path], running=Running(), strict=False)
+    for row, (file, wrong) in zip(map(json.loads, lines.splitlines()), wrong_of(said).items(), strict=True):
+        assert (row["job"], row["state"], row["says"]) == (wrong.name, "failed", f"exit code 2: {file}: {wrong}")
 
 
 def test_what_cannot_be_looked_at_is_a_row(
@@ -181,7 +200,7 @@ def test_what_cannot_be_looked_at_is_a_row(
 
     found = [json.loads(line) for line in printed.splitlines()]
     assert code == ExitCode.UNREACHABLE
-    assert [row["exit_code"] for row in found] == [0, 4, 2, 2]
+    assert [row["exit_code"] for row in found] == [0, 4, 20, 20]
     assert (found[1]["state"], found[1]["batch"]) == ("done", found[0]["batch"])
     assert "127.0.0.1:9" in found[1]["problem"]
     assert "join.before" in found[2]["problem"]
