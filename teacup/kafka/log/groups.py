@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import queue
+import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -230,7 +231,11 @@ def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: boo
     spawned = multiprocessing.get_context("spawn")
     answer, answering = spawned.Pipe(duplex=False)
     asked = spawned.Process(target=_answer, args=(answering, dict(kafka), list(groups), reading), daemon=True)
-    asked.start()
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for us alone
+    try:
+        asked.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     answering.close()  # so that its end, too, ends the waiting
     try:
         if not answer.poll(ANSWERED_WITHIN_S + _STARTED_WITHIN_S):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+from multiprocessing.connection import Connection
 
 import pytest
 
@@ -23,6 +25,21 @@ def test_no_process_is_left_behind_if_nobody_answers(
 
     assert codes is None
     assert multiprocessing.active_children() == []
+
+
+def test_ctrl_c_is_not_for_the_process_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal signals it, too: it would write a traceback around a clean stop."""
+    monkeypatch.setattr(groups, "_answer", _says_what_is_blocked)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    blocked = error_codes(NOBODY, ["group"])
+
+    assert blocked == {"SIGINT": 1}
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+
+def _says_what_is_blocked(answering: Connection, *_: object) -> None:
+    answering.send({number.name: 1 for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())})
 
 
 def test_a_process_that_ends_without_an_answer_is_no_answer(
