@@ -34,6 +34,7 @@ def refusal(job: JobProcess) -> str:
     return job.error()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "checkpoint", "says"),
     [
