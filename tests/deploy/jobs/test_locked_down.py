@@ -89,7 +89,7 @@ def test_without_a_folder_for_temporary_files_a_line_says_so(
 
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
-    def nowhere(self: Stop) -> None:
+    def nowhere(self: Stop, **_: object) -> None:
         raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
 
     monkeypatch.setattr(Stop, "__init__", nowhere)

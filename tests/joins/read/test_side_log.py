@@ -22,7 +22,7 @@ def opened_by_time() -> set[str]:
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "BrokerLog"
-        and len(node.args) + len(node.keywords) > 2
+        and len(node.args) + len([given for given in node.keywords if given.arg != "tried_for_s"]) > 2
     }
 
 
