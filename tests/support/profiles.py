@@ -1,7 +1,7 @@
 """How hard property tests search: `fast` in `make test`, `fresh` in `make quick`, `full` in `make soak`.
 
     fast        the same few examples in every run: whoever sees it red can repeat it
-    fresh       half as many, others in each run (`tests/quick.py` says which)
+    fresh       fewer, others in each run (`tests/quick.py` says which)
     full        twenty times as many, others in each run; Hypothesis keeps those that failed
     unshrunk    as `fast`, for those who want to know only whether a test fails (`tests/mutations.py`)
 
@@ -23,7 +23,7 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function
 settings.register_profile(
     FAST, max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=_QUIET
 )
-settings.register_profile(FRESH, settings.get_profile(FAST), max_examples=10, derandomize=False)
+settings.register_profile(FRESH, settings.get_profile(FAST), max_examples=8, derandomize=False)
 settings.register_profile(UNSHRUNK, settings.get_profile(FAST), phases=[Phase.explicit, Phase.generate])
 settings.register_profile(FULL, max_examples=400, deadline=None, print_blob=True, suppress_health_check=_QUIET)
 
