@@ -225,7 +225,7 @@ class _Run:
 
 
 class JobBoard(Protocol):
-    """Who is told what becomes of the jobs of a process beside their runs (`deploy.watch.board`)."""
+    """Listens to what happens to the jobs of a process outside of their runs (`deploy.watch.board`)."""
 
     def forget(self, name: str) -> None:
         """A job is gone."""
@@ -238,7 +238,7 @@ class JobBoard(Protocol):
 
 
 class NoBoard:
-    """Nobody is told."""
+    """Ignores it."""
 
     def forget(self, name: str) -> None: ...
 

@@ -1,8 +1,8 @@
 """A running query: the summaries of a batch, whether one is in progress, and an exit code for what failed.
 
-A query without executors waits for them as long as it takes. So it is said that there are none, and the job ends after
-its limit, so that a supervisor starts it anew: a new start is a new application, which a master that was restarted
-knows. Another query of the same session would wait, too, so all jobs of a process end (`deploy.jobs.many_jobs`).
+Spark lets a query wait for executors without limit. So the job says that there are none, and ends after its own limit:
+a supervisor then starts it as a new application, which a restarted master knows. Another query of the same session
+would wait, too, so all jobs of a process end (`deploy.jobs.many_jobs`).
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Starved:
     def _why(self) -> str:
         return (
             f"Spark's master {self._master} gives this job none. Its cores or its memory are in use (an application "
-            "without `spark.cores.max` takes all), or no worker has as much as an executor asks for, or it was started "
-            "anew and does not know this job"
+            "without `spark.cores.max` takes all), or no worker has as much as an executor asks for, or it was "
+            "restarted and does not know this job"
         )
 
 

@@ -35,7 +35,7 @@ from teacup.base.now import wall_ms
 
 @dataclass(frozen=True, slots=True)
 class Shown(Quiet):
-    """What is shown of a job: passes on what it is told, first to the follower, which the others ask."""
+    """Passes the events of a job on, first to the follower, which the other listeners ask."""
 
     follower: Follower
     metrics: Metrics

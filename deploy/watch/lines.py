@@ -234,7 +234,7 @@ class Lines:
 
 
 class _Drawn:
-    """A text that is made anew whenever it is drawn: its time moves also while nothing is told."""
+    """A text that is computed at each drawing, so that its time moves without new events."""
 
     def __init__(self, text: Callable[[], str]) -> None:
         self._text = text

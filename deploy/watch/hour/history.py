@@ -36,7 +36,7 @@ MOST = 100
 WORK_AHEAD_MS = 10_000
 """If more is left than was read in this time, the job catches up."""
 OF_JOINS = 60
-"""So many times more may be left in a join: left waits for right, for minutes with a large `after`."""
+"""Multiplier of that limit for joins, whose left waits for right: for minutes, if `after` is large."""
 SHOWN = 12
 """How many warnings are shown, the newest first."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import KafkaError, Producer
 
 from teacup.kafka import client
 from teacup.kafka.native import rdkafka
@@ -28,6 +28,4 @@ def producer(
     return made, NativeProducer(functions)
 
 
-def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Callable[[KafkaError], None]) -> Consumer:
-    """Makes a consumer; see `teacup.kafka.client`."""
-    return client.consumer(kafka, tuning, on_error)
+consumer = client.consumer

@@ -20,6 +20,7 @@ import pyarrow as pa
 from teacup.kafka.native.columns import BOOLS, BYTES, LISTS, NUMBERS, NativeColumn, NotReadable, native
 from teacup.kafka.native.library import INT32, INT64, POINTER, TEXT
 from teacup.kafka.native.rdkafka import Functions
+from teacup.kafka.read.fetch import HEADERS
 from teacup.kafka.write.producer import RecordCounts
 from teacup.kafka.write.templates import Form, ListedHeaders, MadeHeaders, MadeTexts, Text
 
@@ -28,7 +29,6 @@ NO_MEMORY = -(2**31)
 
 _CODES_FROM, _CODES = -256, 512
 _BINARY = pa.binary()
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class _Piece(ctypes.Structure):
@@ -153,7 +153,7 @@ class NativeRows:
         if headers is None:
             return []
         if not isinstance(headers, MadeHeaders):
-            return [self._listed(_array(headers, _HEADERS))]
+            return [self._listed(_array(headers, HEADERS))]
         return [
             self._listed(_array(headers.rows[part.column]))
             if isinstance(part, ListedHeaders)
