@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,11 +29,12 @@ class Standalone:
 
     def __init__(self, folder: Path, machines: int = 1, cores: int = 2, options: str = "") -> None:
         """With this many machines of `cores` each. options: Java's, of the master (`SPARK_MASTER_OPTS`)."""
-        port = str(free_port())
+        self._port = free_port()
+        port = str(self._port)
         self.url = f"spark://127.0.0.1:{port}"
         self._folder, self._sessions, self._options = folder, list[subprocess.Popen[bytes]](), options
         self._of_master = [_MASTER, "--host", "127.0.0.1", "--port", port, "--webui-port", "0"]
-        self._start(folder / "master", self._of_master)
+        self._start_master()
         for _ in range(machines):
             self.add(cores)
 
@@ -62,8 +65,21 @@ class Standalone:
     def restart_master(self) -> None:
         """Kill the master, and start one at the same address: it knows of workers and applications what it has kept."""
         kill_session(self._sessions[0].pid)
-        self._start(self._folder / "master", self._of_master)
+        self._start_master()
         self._sessions[0] = self._sessions.pop()
+
+    def _start_master(self) -> None:
+        """Return once it accepts connections: a job that comes earlier is refused. AssertionError if it ends."""
+        self._start(self._folder / "master", self._of_master)
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), timeout=5).close()
+            except ConnectionRefusedError:
+                log = self._folder / "cluster.log"
+                assert self._sessions[-1].poll() is None, f"the master ended: {log.read_text()}"
+                time.sleep(0.05)
+            else:
+                return
 
     def _start(self, folder: Path, command: Sequence[str]) -> None:
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
