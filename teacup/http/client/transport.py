@@ -1,10 +1,19 @@
 """One exchange with an API: bytes out, bytes in, or an error that says whether a retry is safe.
 
-Sessions are pooled, and each is used by one thread at a time: requests 2.34 does not promise that threads may share
-one. Nothing is retried here; `Again` wraps an error after which the caller may retry:
+urllib3 keeps the connections, and many threads may share them. What is added to it:
+
+    a token           with each request, to this address only: redirects are not followed
+    the environment   its proxies, read as requests does, and REQUESTS_CA_BUNDLE
+    no retries        `Again` tells the caller what is safe to repeat
+    errors            of the API, in words of the system (`cause`, `distrust`)
+
+What is safe to repeat:
 
     no connection, 429, 503                  nothing was done
     a lost or incomplete answer, other 5xx   it may have been done: only what is `repeatable`
+
+A connection that is closed before anything was answered is a lost answer: a server that ends also drops those that it
+has not accepted yet, whose requests it has not seen, and a client cannot tell.
 
 A certificate that is not trusted, or a request that cannot be made, is the same at every attempt; the error says what
 to do about a certificate. `ApiClient` is the base of the clients: a transport with patience, closed by `with`.
@@ -16,20 +25,18 @@ import os
 import random
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import BadStatusLine
-from queue import Empty, LifoQueue
 from types import TracebackType
-from typing import Self, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Self, TypeVar
+from urllib.parse import urlencode, urlsplit
 
-import requests
 import urllib3
 from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase
-from requests.utils import DEFAULT_CA_BUNDLE_PATH
+from requests.utils import DEFAULT_CA_BUNDLE_PATH, get_environ_proxies, select_proxy
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
+from urllib3.exceptions import TimeoutError as NothingInTime
 
 from teacup.base.config.keys import api_url
 from teacup.http.bodies import NOT_SENDABLE, can_be_sent
@@ -37,6 +44,7 @@ from teacup.http.client.retries import Again, ApiErrors, Patience
 
 Answer = TypeVar("Answer")
 
+_CONNECTIONS_KEPT = 100
 _RETRY_AFTER_MAX_S = 10.0
 _NOTHING_DONE = (429, 503)
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
@@ -56,7 +64,7 @@ class Reply:
 
 
 class Transport:
-    """Pooled sessions to one API. Thread-safe; after a fork, make a new one.
+    """Pooled connections to one API. Thread-safe; after a fork, make a new one.
 
     url                 `https://delay.example:8710`
     token               a bearer token; None if the server is open
@@ -84,23 +92,22 @@ class Transport:
             raise errors.misconfigured(f"url {url!r} of the {errors.api}: {error}") from None
         if token is not None and not can_be_sent(token):
             raise errors.misconfigured(f"the token of the {errors.api} {NOT_SENDABLE}")
-        if isinstance(verify, str) and not os.path.exists(verify):
-            raise errors.misconfigured(f"verify {verify!r} of the {errors.api}: there is no such file of certificates")
+        bundle, named = os.environ.get("REQUESTS_CA_BUNDLE") or DEFAULT_CA_BUNDLE_PATH, "REQUESTS_CA_BUNDLE"
+        if isinstance(verify, str):
+            bundle, named = verify, "verify"
+        if verify is not False and not os.path.exists(bundle):
+            raise errors.misconfigured(f"{named} {bundle!r} of the {errors.api}: there is no such file of certificates")
         self._url = url.rstrip("/")
-        self._token = token
+        self._authorization = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._errors = errors
         self._timeout_s = (connect_timeout_s, read_timeout_s)
-        self._verify = verify
+        self._bundle = bundle
         self._known = False  # the API has answered
-        self._idle: LifoQueue[requests.Session] = LifoQueue()
+        self._pool = _pool(self._url, None if verify is False else bundle, *self._timeout_s)
 
     def close(self) -> None:
         """Closes the idle connections; a call in progress keeps its own."""
-        while True:
-            try:
-                self._idle.get_nowait().close()
-            except Empty:
-                return
+        self._pool.clear()
 
     def call(
         self,
@@ -123,23 +130,28 @@ class Transport:
         """
         where = f"{method} {self._url}{path}"
         try:
-            response, content = self._exchange(method, path, query, body, headers)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-            if isinstance(error, ValueError):
-                raise self._errors.misconfigured(f"{where}: this request cannot be sent: {error}") from error
-            untrusted = [inner for inner in _within(error) if isinstance(inner, ssl.SSLCertVerificationError)]
-            if untrusted:
-                why = f"{untrusted[0].verify_message.rstrip('.')}; {remedy(untrusted[0], self._names(untrusted[0]))}"
-                raise self._errors.not_understood(f"{where}: the certificate is not trusted: {why}") from error
+            response = self._pool.urlopen(
+                method,
+                f"{self._url}{path}?{urlencode(query)}" if query else self._url + path,
+                body=body,
+                headers={"Accept-Encoding": "identity", **headers, **self._authorization},
+                redirect=False,
+                decode_content=False,
+            )
+        except ValueError as error:
+            raise self._errors.misconfigured(f"{where}: this request cannot be sent: {error}") from error
+        except (HTTPError, OSError) as error:
+            if untrusted := distrust(error, self._url, self._bundle, self._timeout_s[0]):
+                raise self._errors.not_understood(f"{where}: the certificate is not trusted: {untrusted}") from error
             why = cause(error, self._url, self._timeout_s)
             failed = self._errors.unreachable(f"{where}: no answer, or half of one: {why}")
             failed.__cause__ = error
-            if repeatable or _never_sent(error):
+            if repeatable or isinstance(error, NewConnectionError | ConnectTimeoutError):
                 raise Again(failed) from error
             raise failed from error
-        if 200 <= response.status_code < 300:
+        if 200 <= response.status < 300:
             try:
-                answer = understand(Reply(response.headers, content))
+                answer = understand(Reply(response.headers, response.data))
             except (ValueError, self._errors.not_understood) as error:
                 wrong = self._errors.not_understood(f"{where}: the answer is not understood: {error}")
                 wrong.__cause__ = error
@@ -150,58 +162,11 @@ class Transport:
             return answer
         server = response.headers.get("Server", "")
         refused = self._errors.refusal(
-            response.status_code, content, where, refusals or {}, server=server, known=self._known
+            response.status, response.data, where, refusals or {}, server=server, known=self._known
         )
-        if response.status_code in _NOTHING_DONE or (response.status_code >= 500 and repeatable):
-            raise Again(refused, _retry_after_s(response))
+        if response.status in _NOTHING_DONE or (response.status >= 500 and repeatable):
+            raise Again(refused, _retry_after_s(response.headers))
         raise refused
-
-    def _exchange(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[requests.Response, bytes]:
-        with self._session() as session:
-            response = session.request(
-                method,
-                self._url + path,
-                params=query,
-                data=body,
-                headers={"Accept-Encoding": "identity", **headers},
-                timeout=self._timeout_s,
-                allow_redirects=False,  # a token must not be sent elsewhere
-                stream=True,
-                verify=self._verify,  # of the session it would yield to REQUESTS_CA_BUNDLE
-            )
-            try:
-                return response, response.raw.read(decode_content=False)
-            except BaseException:
-                response.close()
-                raise
-
-    def _names(self, error: ssl.SSLCertVerificationError) -> list[str]:
-        """Returns the names that the certificate is for, where only the name is wrong."""
-        if not is_for_another_name(error):
-            return []
-        with self._session() as session:
-            bundle = session.merge_environment_settings(self._url, {}, None, self._verify, None)["verify"]
-        return names_of(self._url, bundle if isinstance(bundle, str) else DEFAULT_CA_BUNDLE_PATH, self._timeout_s[0])
-
-    @contextmanager
-    def _session(self) -> Iterator[requests.Session]:
-        try:
-            session = self._idle.get_nowait()
-        except Empty:
-            session = self._new_session()
-        try:
-            yield session
-        finally:
-            self._idle.put(session)
-
-    def _new_session(self) -> requests.Session:
-        session = requests.Session()
-        session.auth = _Bearer(self._token)
-        for scheme in ("http://", "https://"):
-            session.mount(scheme, HTTPAdapter(max_retries=0, pool_connections=1, pool_maxsize=1))
-        return session
 
 
 class ApiClient:
@@ -224,16 +189,29 @@ class ApiClient:
         self.close()
 
 
-class _Bearer(AuthBase):
-    """Sets the header. It is set as `auth`, because requests would replace it with credentials from a netrc file."""
+def _pool(url: str, bundle: str | None, connect_timeout_s: float, read_timeout_s: float) -> urllib3.PoolManager:
+    """Returns a pool that retries nothing. `bundle`: the certificates that are trusted; None: any is."""
+    options: dict[str, Any] = {
+        "maxsize": _CONNECTIONS_KEPT,
+        "retries": False,
+        "timeout": urllib3.Timeout(connect=connect_timeout_s, read=read_timeout_s),
+        "cert_reqs": "CERT_NONE" if bundle is None else "CERT_REQUIRED",
+    }
+    if bundle is not None:
+        options["ca_cert_dir" if os.path.isdir(bundle) else "ca_certs"] = bundle
+    proxy = select_proxy(url, get_environ_proxies(url))
+    if proxy is None:
+        return urllib3.PoolManager(**options)
+    return urllib3.proxy_from_url(proxy, proxy_headers=HTTPAdapter().proxy_headers(proxy), **options)
 
-    def __init__(self, token: str | None) -> None:
-        self._token = token
 
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self._token is not None:
-            request.headers["Authorization"] = f"Bearer {self._token}"
-        return request
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Returns what the server asks for, within bounds, plus a random part: not all clients should return at once."""
+    value = headers.get("Retry-After", "")
+    if not value.isdigit():
+        return None
+    wait_s = min(float(value), _RETRY_AFTER_MAX_S)
+    return wait_s + random.uniform(0, wait_s / 4)
 
 
 def cause(error: Exception, url: str, timeout_s: tuple[float, float]) -> str:
@@ -247,52 +225,31 @@ def cause(error: Exception, url: str, timeout_s: tuple[float, float]) -> str:
     system = [inner.strerror for inner in errors if isinstance(inner, OSError) and inner.strerror]
     if system:
         return system[0]
-    if any(isinstance(inner, requests.ConnectTimeout) for inner in errors):
+    if any(isinstance(inner, ConnectTimeoutError) for inner in errors):
         return f"no connection within {timeout_s[0]:g} s"
-    if any(isinstance(inner, TimeoutError | urllib3.exceptions.TimeoutError) for inner in errors):
+    if any(isinstance(inner, TimeoutError | NothingInTime) for inner in errors):
         return f"nothing arrived for {timeout_s[1]:g} s"
     return str(errors[-1])
 
 
-def _within(error: BaseException) -> list[BaseException]:
-    """Lists an error and what it was made from; requests and urllib3 wrap errors as contexts and arguments."""
-    found = [error]
-    for outer in found:
-        wrapped = (outer.__context__, *outer.args)
-        found += [inner for inner in wrapped if isinstance(inner, BaseException) and inner not in found]
-    return found
+def distrust(error: Exception, url: str, bundle: str, timeout_s: float) -> str | None:
+    """Says why the server's certificate is not trusted, and what to do; None if it is.
 
-
-def _never_sent(error: Exception) -> bool:
-    """Tells whether the server cannot have seen the request: there was no connection."""
-    if isinstance(error, requests.ConnectTimeout):
-        return True
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    return isinstance(reason, urllib3.exceptions.NewConnectionError)
-
-
-def _retry_after_s(response: requests.Response) -> float | None:
-    """Returns what the server asks for, within bounds, plus a random part: not all clients should return at once."""
-    value = response.headers.get("Retry-After", "")
-    if not value.isdigit():
+    bundle   the certificates that are trusted: a file or a folder
+    """
+    refused = next((inner for inner in _within(error) if isinstance(inner, ssl.SSLCertVerificationError)), None)
+    if refused is None:
         return None
-    wait_s = min(float(value), _RETRY_AFTER_MAX_S)
-    return wait_s + random.uniform(0, wait_s / 4)
+    return f"{refused.verify_message.rstrip('.')}; {_remedy(refused.verify_code, url, bundle, timeout_s)}"
 
 
-def is_for_another_name(error: ssl.SSLCertVerificationError) -> bool:
-    """Tells whether only the name is wrong."""
-    return error.verify_code in _OTHER_NAME
-
-
-def remedy(error: ssl.SSLCertVerificationError, names: Sequence[str] = ()) -> str:
-    """Says what to do. `names`: those that the certificate is for, if only the name is wrong, and they are known."""
-    code = error.verify_code
+def _remedy(code: int, url: str, bundle: str, timeout_s: float) -> str:
     if code == _EXPIRED:
         return "renew it on the server, and restart that; or correct the clock here"
     if code == _NOT_YET_VALID:
         return "correct the clock here, or that of the machine where it was issued"
     if code in _OTHER_NAME:
+        names = _names(url, bundle, timeout_s)
         here = f"it is for {', '.join(names)}: " if names else ""
         return f"{here}write such a name in the URL, or issue one for this name (DNS:NAME) or address (IP:ADDRESS)"
     if code in _UNKNOWN_ISSUER:
@@ -300,11 +257,8 @@ def remedy(error: ssl.SSLCertVerificationError, names: Sequence[str] = ()) -> st
     return "the server needs another certificate"
 
 
-def names_of(url: str, bundle: str, timeout_s: float) -> list[str]:
-    """Asks for the names that a server's certificate is for, by a connection of its own; none if it cannot be made.
-
-    bundle   the certificates that it is signed by: a file or a folder
-    """
+def _names(url: str, bundle: str, timeout_s: float) -> list[str]:
+    """Asks for the names that a server's certificate is for, by a connection of its own; none if it cannot be made."""
     at = urlsplit(url)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -318,3 +272,12 @@ def names_of(url: str, bundle: str, timeout_s: float) -> list[str]:
     except OSError:  # the names only complete a message
         return []
     return [str(pair[1]) for pair in certificate.get("subjectAltName", ())]
+
+
+def _within(error: BaseException) -> list[BaseException]:
+    """Lists an error and what it was made from; urllib3 and requests wrap errors as contexts and arguments."""
+    found = [error]
+    for outer in found:
+        wrapped = (outer.__context__, *outer.args)
+        found += [inner for inner in wrapped if isinstance(inner, BaseException) and inner not in found]
+    return found
