@@ -19,13 +19,13 @@ Public: `joins.DataLoss`, `joins.DelayApi`, `joins.Format`, `joins.JoinError`, `
 `joins.NotCoPartitioned`, `joins.Policy`, `joins.Side`, `joins.SpecChanged`, `joins.SpecError`, `joins.StorageApi`,
 `joins.lookup_frame`, `joins.lookup_join`, `joins.window_join`, `joins.errors`, `joins.testing`; the rest is internal.
 
-A spec takes what a job file takes, and each duration also as a number: these two are the same join.
+A spec takes what a job file takes; a duration may also be a number. These two are the same join:
 
     JoinSpec(name="clicks", left=Side(topic="clicks"), right=Side(topic="views"), before="10m", after="30s")
     JoinSpec(name="clicks", left=Side(topic="clicks"), right=Side(topic="views"), before_ms=600_000, after_ms=30_000)
 
-Modules that need Spark or Arrow are imported on first use: the processes in which Spark plans a query import this
-package too, one after the other, and each would otherwise take half a second longer.
+Modules that need Spark or Arrow are imported on first use: otherwise each of the processes in which Spark plans a
+query would take half a second longer to start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A join that is planned and carried out in this process, without Spark: batch after batch, as Spark would do it.
 
-    next_end    the offset after this one, as the planner gives it; the same one if there is nothing to do
-    carry_out   the items of the batch between two offsets (`joins.items`); they are delivered to nobody
+    next_end    the planner's next offset; the same one if there is nothing to do
+    carry_out   the items of the batch between two offsets (`joins.items`); nothing is delivered
 
-What is shuffled does not leave the process either. Nothing is committed: neither offsets nor positions.
+Shuffled records stay in the process too. Neither offsets nor positions are committed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from teacup.spark.stream_reader import pickled
 
 
 class DrivenJoin:
-    """The planner and the stage of a join. windows, copies: as in `joins.window.stage.join_stage`."""
+    """The planner and the stage of a join. For `windows` and `copies` see `joins.window.stage.join_stage`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, windows: Path, copies: str | None = None) -> None:
         kind = join_kind_of(spec)

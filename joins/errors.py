@@ -30,7 +30,7 @@ from teacup.spark.jvm_errors import TaskEnded
 
 
 class JoinError(Exception):
-    """Anything that makes a join refuse or give up."""
+    """The base of all errors that end a join."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
@@ -48,7 +48,7 @@ class SpecChanged(JoinError):
 
 
 class SampleUnusable(JoinError, Invalid):
-    """No sampled record of a side has a join key, or a time: a new checkpoint would write rows that mean nothing."""
+    """No sampled record of a side has a join key, or a time: the rows would be meaningless."""
 
     exit_code = ExitCode.BAD_JOB_FILE
 
@@ -66,7 +66,7 @@ class DataLoss(JoinError):
 
 
 class ClockBehind(JoinError):
-    """The clock contradicts an earlier listing, others' clocks, or most records, which would become dead letters."""
+    """This machine's clock contradicts an earlier listing, the brokers' clocks, or most records' times."""
 
 
 class NoDeadLetterTopic(JoinError):
@@ -123,5 +123,5 @@ NO_RETRY_HELPS = (
     TakenOver,
     TaskEnded,
 )
-"""What a task reports instead of raising it: Spark would run it again, in vain. Its last stage reports to the driver
-(`teacup.spark.jvm_errors`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""
+"""Errors that a task reports instead of raising, because a retry by Spark would not help. Its last stage reports to the
+driver (`teacup.spark.jvm_errors`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""

@@ -1,31 +1,31 @@
-"""Why a left record was joined with the right record that it was, or with none. Pure.
+"""Why a left record was joined with a certain right record, or with none. Pure.
 
-A join decides by what it has read when a left record goes (`Visibility`). So each right record is held against these
-rules in this order, and the first that applies is its `MatchReason`:
+A join decides by what it has read when a left record goes (`Visibility`). Each right record is tested against these
+rules in this order; the first that applies is its `MatchReason`:
 
     dead_letter      it cannot take part
     null_key         it has no join key
     other_key        its key has other bytes
     other_bucket     direct path: partition n of left meets partition n of right only
     before_interval  its time lies before the interval of the left record
-    after_interval   or after it
+    after_interval   its time lies after that interval
     skipped          it lies before the offset at which the join began to read right
     unread           no batch has read it yet
     read_later       a later batch than that of the left record read it
-    expired          it was no candidate any more: only a late left record comes after its candidates have expired
+    expired          it had expired, which happens only to candidates of late left records
     won, outdone     the policy's choice among all others (`joins.window.match`)
 
-Spark keeps the plans of the last batches only. So which batch read a record may be known as a range (`BatchSpan`), and
-whether a right record was in the window at all may not be known. Then the row decides: it says which right record it
-holds.
+Spark keeps only the plans of the last batches. So the batch that read a record may be known only as a range
+(`BatchSpan`), and whether a right record was in the window may be unknown. Then the row decides, which names its right
+record:
 
     outdone          the policy prefers the one in the row anyway
     not_in_window    otherwise: it would have been in the row, so it was not in the window when the left record went
     unknown          there is no row to tell
-    contradicts_row  by all that is known it had to be in the row, and is not
+    contradicts_row  by all that is known it should be in the row, but is not
 
-In a lookup join right is read from a store, not by batches: `BatchSpan()` for all of it, unless the data delay proves
-that a record was stored (`THERE`).
+In a lookup join right is read from a store, not by batches: its records have `BatchSpan()`, unless the data delay
+proves that they were stored (`THERE`).
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ Position = tuple[int, int]
 """Partition and offset."""
 
 NOT_YET = sys.maxsize
-"""In place of the number of a batch that will be: later than all."""
+"""The number of a future batch: later than all."""
 
 
 class MatchReason(StrEnum):
-    """Why a right record is in a left record's row, or why not; the module's docstring has their meaning."""
+    """Why a right record is in a left record's row, or why not; see the module's docstring."""
 
     DEAD_LETTER = "dead_letter"
     NULL_KEY = "null_key"
@@ -75,9 +75,9 @@ class MatchReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BatchSpan:
-    """Which batch read a record: one of [first, last]. `NOT_YET` for both: none has.
+    """The batch that read a record: one of [first, last]. `NOT_YET` for both: none has.
 
-    skipped   none ever will: the join began behind it
+    skipped   none ever will: the join began after it
     """
 
     first: int = 0
@@ -96,11 +96,11 @@ class BatchSpan:
 
     @property
     def unread(self) -> bool:
-        """Returns whether it is known that no batch has read it."""
+        """Returns whether certainly no batch has read it."""
         return self.first == NOT_YET
 
     def by(self, other: BatchSpan) -> bool | None:
-        """Returns whether the record had been read when the other batch joined its left records; None: not known."""
+        """Returns whether the record had been read when the other batch joined its left records; None if unknown."""
         if self.last <= other.first:
             return True
         return False if self.first > other.last else None
@@ -113,10 +113,10 @@ UNREAD, SKIPPED, THERE = BatchSpan(NOT_YET, NOT_YET), BatchSpan(skipped=True), B
 class SideRecord:
     """A record of either side, as the join parses it.
 
-    dead          why it cannot take part; None: it can
-    read          which batch read it
-    watermark_ms  of its partition before that batch: it is late if its time lies below; None: not known
-    value         what people see of its value
+    dead          why it cannot be joined; None if it can
+    read          the batch that read it
+    watermark_ms  its partition's watermark before that batch: with a smaller time it is late; None if unknown
+    value         its value, as shown to people
     """
 
     partition: int
@@ -135,7 +135,7 @@ class SideRecord:
 
     @property
     def late_by_ms(self) -> int | None:
-        """Returns how late it was; 0: in time; None: not known."""
+        """Returns how late it was; 0 if in time, None if unknown."""
         if self.watermark_ms is None or self.time_ms is None:
             return None
         return max(self.watermark_ms - self.time_ms, 0)
@@ -143,11 +143,11 @@ class SideRecord:
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """When a left record went, and what a right record had to be to be found.
+    """When a left record went, and which right records it could find.
 
-    batch      which batch joined it; `UNREAD`: it has not gone yet, and what is read until now counts
-    expiry_ms  right records below it were no candidates any more; None: not known
-    late       the left record was late, and only then may candidates have expired; None: not known
+    batch      the batch that joined it; `UNREAD`: none yet, so all that has been read counts
+    expiry_ms  right records below it had expired; None if unknown
+    late       the left record was late: only then may candidates have expired; None if unknown
     direct     the direct path
     """
 
@@ -161,9 +161,9 @@ class Visibility:
 class Candidate:
     """A right record, and why it is in the row or not.
 
-    by_ms      outside of the interval, or below the expiry, by so much
-    rival      outdone: the record that the policy prefers
-    alike      another key: how both are alike
+    by_ms      how far it is outside the interval, or below the expiry
+    rival      if outdone, the record that the policy prefers
+    alike      if its key is another, how the two keys resemble each other
     """
 
     record: SideRecord
@@ -182,7 +182,7 @@ def judge(
 ) -> list[Candidate]:
     """Judges right records, in their order.
 
-    in_rows   the right records in the left record's rows, if these were found; empty: its row is unmatched
+    in_rows   the right records in the left record's rows, if rows were found; empty if its row is unmatched
     """
     found: dict[Position, Candidate] = {}
     sure: list[SideRecord] = []
@@ -196,7 +196,7 @@ def judge(
     decide = _by_plans if in_rows is None else _by_rows
     for candidate in decide(spec, left, sure, perhaps, in_rows or ()):
         found[candidate.record.position] = candidate
-    for right in rights:  # what the row holds is a fact, whatever was ruled out by the rest
+    for right in rights:  # the row is a fact, whatever the rules say
         if in_rows is not None and right.position in in_rows:
             found[right.position] = Candidate(right, MatchReason.WON)
     return [found[right.position] for right in rights]
@@ -231,13 +231,13 @@ def _ruled_out(spec: JoinSpec, left: SideRecord, right: SideRecord, passage: Vis
 
 
 def _was_there(right: SideRecord, passage: Visibility) -> bool:
-    """Returns whether it is known that the record was read in time and had not expired."""
+    """Returns whether the record was certainly read in time and had not expired."""
     live = passage.late is False or passage.expiry_ms is not None
     return live and right.read.by(passage.batch) is True
 
 
 def chosen(spec: JoinSpec, left: SideRecord, rights: Sequence[SideRecord]) -> list[SideRecord]:
-    """Returns those that the policy joins with a left record, from right records of its key in its interval."""
+    """Returns which of the right records of a left record's key and interval the policy joins with it."""
     if not rights or left.key is None:
         return []
     window = Slice.build(_frame(rights), {})
@@ -269,7 +269,7 @@ def _by_plans(
     perhaps: Sequence[SideRecord],
     in_rows: Collection[Position],
 ) -> list[Candidate]:
-    """Judges by what is known of the batches alone. What a record of unknown whereabouts might change is unknown."""
+    """Judges by what is known of the batches alone. What depends on a record that may be unread is unknown."""
     surely, at_most = chosen(spec, left, sure), chosen(spec, left, [*sure, *perhaps])
     if surely == at_most:
         return _by_rows(spec, left, sure, perhaps, {right.position for right in surely})
@@ -290,7 +290,7 @@ def _by_rows(
     perhaps: Sequence[SideRecord],
     in_rows: Collection[Position],
 ) -> list[Candidate]:
-    """Judges by the right records that are in the left record's rows; one that is gone cannot be compared with."""
+    """Judges by the right records in the left record's rows; those deleted since cannot be compared with."""
     gone = set(in_rows) - {right.position for right in (*sure, *perhaps)} if spec.policy is not Policy.ALL else ()
     winners = [right for right in (*sure, *perhaps) if right.position in in_rows]
     found = []
@@ -307,7 +307,7 @@ def _by_rows(
 
 
 def preference(policy: Policy) -> str:
-    """Says for people which of several candidates a policy takes."""
+    """Says which of several candidates a policy takes."""
     return {
         Policy.NEAREST: "the nearest in time, of two the earlier",
         Policy.FIRST: "the first",
@@ -328,11 +328,11 @@ _SHAPES: Mapping[str, Callable[[bytes], bytes]] = {
     "they differ in hyphens": lambda key: key.replace(b"-", b""),
     "they differ in spelling: space, quotes, case, hyphens or leading zeros": lambda key: _plain(key),
 }
-"""What may have been done to one of two keys, and what undoes it."""
+"""Differences that two spellings of a key may have, and what removes each."""
 
 
 def resemblance(key: bytes, other: bytes) -> str | None:
-    """Says how two keys that are not equal may mean the same; None: nothing speaks for it."""
+    """Says why two unequal keys may mean the same; None if nothing suggests it."""
     for said, plain in _SHAPES.items():
         if plain(key) and plain(key) == plain(other):
             return said
@@ -347,7 +347,7 @@ def _plain(key: bytes) -> bytes:
 
 
 def numbers(key: bytes) -> set[bytes]:
-    """Returns the ways in which serializers write a whole number whose digits these are; none if it is not one."""
+    """Returns the ways in which serializers write the whole number with these digits; none if it is not one."""
     if not key.isdigit() or len(key) > 19:
         return set()
     number = int(key)
@@ -357,7 +357,7 @@ def numbers(key: bytes) -> set[bytes]:
 
 
 def alike(keys: pl.Series, key: bytes) -> np.typing.NDArray[np.bool_]:
-    """Returns which keys (binary) are the same, or may mean the same: those with a `resemblance`, or more."""
+    """Returns which keys (binary) equal this one, or may resemble it: a superset of those with a `resemblance`."""
     text = pl.Series(text_of(keys.to_arrow(compat_level=pl.CompatLevel.oldest())), dtype=pl.String)
     shown = text.str.strip_chars(_AROUND.decode()).str.replace_all("-", "", literal=True).str.to_lowercase()
     plain = _plain(key).decode(errors="replace")

@@ -1,16 +1,16 @@
-"""What the stages of a task pass to each other: a ticket's rows, between what opens and what closes them. Pure.
+"""What the stages of a task pass to each other: a ticket's rows, between a `Begin` and an `End`. Pure.
 
     Begin    what delivery needs to know of the ticket
-    Rows     some of its rows, in bounded chunks; any number of times
-    End      what was done: the accounts that delivery has to meet
+    Rows     some of its rows; any number of bounded chunks
+    End      what was done: the counts that delivery must match
 
-`joins.window.stage` and `joins.lookup.stage` make them, `deploy.output.stage` delivers them. Where they have to cross
-the JVM, they are rows of a DataFrame:
+`joins.window.stage` and `joins.lookup.stage` make them, `deploy.output.stage` delivers them. To cross the JVM, they
+become rows of a DataFrame:
 
-    result_rows   for programs that want the join as a DataFrame: rows, and nothing else
-    item_rows     for a further stage behind Spark: in a column of its own, `item`, a row that stands for a `Begin` or
-                  an `End`, or for why the job must end, holds it as JSON; the row is null otherwise
-    items_in      the same items again, in that further stage
+    result_rows   rows only, for programs that want the join as a DataFrame
+    item_rows     for a further stage behind Spark: a `Begin`, an `End`, or why the job must end, is a row of its own
+                  with JSON in the column `item` and nulls elsewhere
+    items_in      in that further stage, the same items again
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from teacup.spark.jvm_errors import Failure, TaskEnded
 
 
 class RowCounts(Protocol):
-    """What any summary says of the rows that it closes.
+    """What every summary says about the rows that it closes.
 
     lefts_read   how many left records they are about
-    rows         how many there are, by outcome
-    ended        how far the batch went: the next one begins there, so that it must be the same whenever the batch runs
+    rows         how many rows there are, by outcome
+    ended        where the batch ended and the next one begins: the same whenever the batch runs again
     """
 
     @property
@@ -64,7 +64,7 @@ class Begin:
     """Says that the rows of a ticket follow.
 
     digest          covers everything that decides them: another batch with the same number has another digest
-    left_since_ms   no left record of the batch, in any bucket, has a time below it, except late ones; None: unknown
+    left_since_ms   no left record of the batch, in any bucket, has a smaller time, except late ones; None if unknown
     first           the number of the bucket's first batch
     ahead           buckets that the same task begins later
     """
@@ -79,7 +79,7 @@ class Begin:
 
     @classmethod
     def of(cls, ticket: Ticket, spec: JoinSpec, ahead: Iterable[Ticket] = ()) -> Begin:
-        """Returns what opens the rows of a ticket of this join."""
+        """Returns the `Begin` of a ticket of this join."""
         digest = digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
         return cls(
             *(ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms),
@@ -104,7 +104,7 @@ class End(Generic[C]):
 Item = Begin | Rows | End[C]
 
 Stage = Callable[[Iterable[Any]], Iterator[Item[C]]]
-"""Makes the items of tickets (JSON texts), one ticket after the other; on the shuffled path, of parts of a ticket with
+"""Makes the items of tickets (JSON texts), one ticket after the other; on the shuffled path, of parts of tickets, with
 their records (`joins.window.shuffle.pieces`)."""
 
 
@@ -139,7 +139,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def result_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
-    """Passes on the rows alone, in `ROW_SCHEMA`."""
+    """Yields only the rows, in `ROW_SCHEMA`."""
     for item in items:
         if isinstance(item, Rows):
             yield from _batches(item.frame)
@@ -148,7 +148,7 @@ def result_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
 def item_rows(items: Iterable[Item[BucketSummary]], *final: type[Exception]) -> Batches:
     """Encodes all items, in `ITEM_SCHEMA`.
 
-    final   errors of ours that no further attempt could avoid: the further stage raises `TaskEnded` instead
+    final   errors that a retry cannot avoid: the further stage raises `TaskEnded` instead
     """
     try:
         for item in items:
@@ -162,7 +162,7 @@ def item_rows(items: Iterable[Item[BucketSummary]], *final: type[Exception]) -> 
 
 
 def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]:
-    """Returns the items that these rows stand for; columns that Spark added stay in the frames. Raises `TaskEnded`."""
+    """Yields the items that these rows stand for; columns that Spark added stay in the frames. Raises `TaskEnded`."""
     for batch in batches:
         rows = pl.DataFrame(pl.from_arrow(batch))
         controls, rows = rows[ITEM], rows.drop(ITEM)

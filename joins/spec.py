@@ -1,4 +1,4 @@
-"""What a join is: a frozen, validated description, shared by the in-memory and the lookup join kinds. Pure.
+"""A frozen, validated description of a join, shared by the in-memory and the lookup join. Pure.
 
 A pair joins when the keys are equal and `right.time` lies in `[left.time - before, left.time + after]`, both ends
 included. All times and durations are int64 milliseconds; a duration may be given as a text (`before="10m"`).
@@ -78,7 +78,7 @@ class Policy(StrEnum):
     ALL = "all"  # one row per pair
 
     def rank(self, left_ms: int, right_ms: int, *position: int) -> tuple[int, ...]:
-        """Returns what candidates are ordered by: the first one is chosen, of `all` each in this order."""
+        """Returns the sort key of candidates: the first one is chosen; `all` takes each in this order."""
         match self:
             case Policy.NEAREST:
                 return abs(right_ms - left_ms), right_ms, *position
@@ -89,22 +89,22 @@ class Policy(StrEnum):
 
 
 class Format(StrEnum):
-    """What the values of a topic are, as far as a join needs to know."""
+    """The format of a topic's values, as far as a join needs to know."""
 
     JSON = "json"
     TEXT = "text"
     BYTES = "bytes"
-    AVRO = "avro"  # with the frame of a schema registry; JSON from when it is read
+    AVRO = "avro"  # framed as by a schema registry; converted to JSON when read
     PROTOBUF = "protobuf"  # the same
 
     @property
     def framed(self) -> bool:
-        """Values name their schema in a registry."""
+        """Whether values name their schema in a registry."""
         return self in (Format.AVRO, Format.PROTOBUF)
 
     @property
     def is_json(self) -> bool:
-        """Values are JSON when a join sees them."""
+        """Whether values are JSON when a join sees them."""
         return self is Format.JSON or self.framed
 
 
@@ -121,15 +121,15 @@ class Side(DurationArgs):
 
     key          where the join key is: "kafka" (Kafka's key), a JSON path into the value (`$.user.id`), "header:NAME",
                  or several of these; `teacup.kafka.records.record` says when two keys are equal
-    keep         of a right record, what is kept until it is joined: JSON paths, "header:NAME", "$" (the whole value),
-                 "kafka" (Kafka's key, where the join key is another); None: everything (`teacup.kafka.records.record`)
+    keep         what is kept of a right record until it is joined: JSON paths, "header:NAME", "$" (the whole value),
+                 "kafka" (Kafka's key, if the join key is another); None: everything (`teacup.kafka.records.record`)
     time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`) that holds a
                  number since the epoch, or an ISO-8601 text with a zone
-    time_unit    what that number counts: "ms" (whole ones), "s" (also fractions) or "us" (whole ones)
-    disorder_ms  how far below the largest time seen before it in its partition a record's time may lie
-    tombstones   records without a value, as change data capture writes them for deletes: "skip" (counted, no row),
-                 "dead_letter"; None: like any other record, which may lack its time or key then
-    format       what the value is, and so how it is embedded in the output; a JSON path needs "json", "avro" or
+    time_unit    the unit of that number: "ms", "s" (with or without fractions) or "us"
+    disorder_ms  how far a record's time may lie below the largest time before it in its partition
+    tombstones   what happens to records without a value, which change data capture writes for deletes: "skip" (counted,
+                 no row), "dead_letter"; None: nothing special, though they may then lack their time or key
+    format       how values are encoded, and so how they are embedded in the output; a JSON path needs "json", "avro" or
                  "protobuf"
     """
 
@@ -174,7 +174,7 @@ class Side(DurationArgs):
 
     @property
     def kept(self) -> Projection | None:
-        """What is kept; None: everything."""
+        """What is kept of a record; None: everything."""
         return None if self.keep is None else Projection(self.keep)
 
     def _check_kept(self) -> None:
@@ -190,7 +190,7 @@ class Side(DurationArgs):
 
     @property
     def has_json(self) -> bool:
-        """Values are JSON when a join sees them."""
+        """Whether values are JSON when a join sees them."""
         return self.format.is_json
 
     @property
@@ -202,12 +202,12 @@ class Side(DurationArgs):
 def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that it is in
+    except ModuleNotFoundError:  # the package around it is missing
         return False
 
 
 def check_registry(registry: Mapping[str, str], *sides: Side) -> None:
-    """Raise `SpecError` if a side's schemas cannot be found, or what reads them is not installed."""
+    """Raises `SpecError` if a side's schemas cannot be found, or their decoder is not installed."""
     for side in sides:
         if side.format.framed and not all(map(_installed, ("fastavro", "google.protobuf", "httpx2"))):
             raise SpecError(f"format '{side.format}' of {side.topic!r} needs pip install 'teacup-joins[registry]'")
@@ -236,13 +236,13 @@ IDENTITY = (
     "policy",
     "outliers",
 )
-"""What decides the rows of a join: the values that its checkpoint is bound to."""
+"""The values that decide the rows of a join; its checkpoint is bound to them."""
 IDENTITY_IF_SET = ("left.tombstones", "right.tombstones")
-"""The same, for values that are left out if they are not set: checkpoints of earlier versions go on."""
+"""The same, for values that are left out if they are not set."""
 
 
 RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_000, 6_000_000
-"""The limit of a batch if none is given: a fixed one, one for each of many buckets, and the largest."""
+"""The default limit of a batch: the smallest, the one per bucket, and the largest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,24 +250,23 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     """One join. Each duration is a number (`before_ms=600_000`) or a text as in a job file (`before="10m"`).
 
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
-                     each partition (one that is not named starts with its first record)
+                     each partition (a partition without one starts at its first record)
     max_records      the soft limit of records (left and right together) per batch; None: `records_of_batch`
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
-                     record; the rest is left to the next batch. On the shuffled path the same holds for left, which
-                     a task has to hold as well
-    complete         under `availableNow`: nothing follows the records that are there when a run begins, on either side.
+                     record; the next batch takes the rest. On the shuffled path it also limits left, which a task
+                     has to hold there
+    complete         under `availableNow`: no record follows those that are there when a run begins, on either side.
                      What is read to its end is finished, whatever `idle` and the clock say
     max_wait_ms      how long left waits for a right topic whose watermark does not advance; None: for ever
-    on_data_loss     "stop", or "continue" with what is left of the log, with the loss counted
+    on_data_loss     "stop", or "continue" with what is left of the log and count the loss
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike
-    buckets          of the shuffled path: between how many tasks a batch is divided; None: as many as the larger topic
-                     has partitions
+    buckets          shuffled path: how many tasks share a batch; None: one per partition of the larger topic
     watermark_every_ms  the shortest interval between batches without records, which only expire the window
-    outliers         n: how many of 2n + 1 records in a row may have a wrong time (far too late, or ahead of their
+    outliers         n: up to n of 2n + 1 consecutive records may have a wrong time (far too late, or ahead of their
                      neighbours) without affecting the others; bounds rest on the median of 2n + 1
     kafka            librdkafka properties for both topics
-    registry         properties of the schema registry (`url`, `basic.auth.user.info`). Like those of `kafka`, they are
-                     never written to a checkpoint or a log
+    registry         properties of the schema registry (`url`, `basic.auth.user.info`); like those of `kafka`, never
+                     written to a checkpoint or a log
     """
 
     name: JobName
@@ -323,10 +322,10 @@ class JoinSpec(DurationArgs, BothSides[Side]):
         return self.before_ms + self.after_ms + self.left.disorder_ms + self.right.disorder_ms
 
     def records_of_batch(self, buckets: int) -> int:
-        """Returns the soft limit of records in a batch of so many buckets.
+        """Returns the soft limit of records in a batch with this many buckets.
 
-        A bucket has costs in each batch, whatever is in it: so that they do not show, each of many gets its share. The
-        limit is there because a clean stop waits for the batch, and a failed one is repeated.
+        Each bucket has a fixed cost per batch, so the limit grows with their number. It is limited at all because a
+        clean stop waits for the batch, and a failed batch is repeated.
         """
         if self.max_records is not None:
             return self.max_records

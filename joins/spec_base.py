@@ -1,12 +1,12 @@
 """What the specs of all jobs have in common: durations that may be texts, and what a checkpoint is bound to. Pure.
 
-A spec holds its durations as numbers, with the unit in the name of the field. Right below each one stands the text for
-it, as a job file has it (`before="10m"` for `before_ms=600_000`), which is an argument only:
+A spec holds its durations as numbers, with the unit in the field's name. Below each stands an init-only argument for
+its text, as in a job file (`before="10m"` for `before_ms=600_000`):
 
     before_ms: Millis = REQUIRED
     before: InitVar[str | None] = None
 
-A checkpoint is bound to those values of its job's spec that decide what is in it: they are written to it by name, and
+A checkpoint is bound to the values of its job's spec that decide its contents: they are written to it by name, and
 compared at each start.
 """
 
@@ -22,16 +22,16 @@ from teacup.base.fields import declared, takes
 from teacup.base.times import duration_ms
 
 REQUIRED: Any = ...
-"""Stands where a duration has no default: the number or the text must be given."""
+"""The default of a duration that must be given, as a number or a text."""
 
 _MS, _S = "_ms", "_s"
 
 
 class DurationArgs:
-    """A spec whose durations may be given as texts. Its `__post_init__` first hands the texts on to `take_texts`."""
+    """A spec whose durations may be given as texts. Its `__post_init__` first calls `take_texts`."""
 
     def __new__(cls, *_: object, **given: object) -> Self:
-        """Raises `SpecError` if a duration is given twice. Later a number could not be told from a default."""
+        """Raises `SpecError` if a duration is given twice. Later, a number cannot be told from a default."""
         for text, number in _durations(cls):
             if given.get(text) is not None and number in given:
                 raise SpecError(
@@ -41,12 +41,12 @@ class DurationArgs:
         return super().__new__(cls)
 
     def take_texts(self, texts: Sequence[str | None], where: str = "{}") -> None:
-        """Replaces each number by the text that is given for it. Raises `SpecError` if a text is not a duration.
+        """Replaces each number whose text is given. Raises `SpecError` for a bad text, or a required duration not
+        given.
 
-        It raises the same for a duration that is required, if neither the number nor the text is given.
 
-        texts   those of all durations, in the order of the fields, as `__post_init__` gets them
-        where   what a message calls an argument: `{}` is its name
+        texts   of all durations, in the order of the fields, as `__post_init__` gets them
+        where   how a message names an argument: `{}` is its name
         """
         for (text, number), given in zip(_durations(type(self)), texts, strict=True):
             if given is not None:
@@ -69,7 +69,7 @@ def _durations(spec: type[Any]) -> list[tuple[str, str]]:
 
 
 def _parsed(spec: type[Any], name: str, given: str) -> float:
-    """Returns the number that a text means for a field. Raises `ValueError` with what to give."""
+    """Returns a field's number from its text. Raises `ValueError` with what to give."""
     duration = duration_ms(given)
     number = duration if name.endswith(_MS) else duration / 1_000
     if not takes(declared(spec, name), number):
@@ -79,10 +79,10 @@ def _parsed(spec: type[Any], name: str, given: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Words a message about what differs as whoever described the job knows it: in Python, or in a file.
+    """How a message about changed values is worded, for a job described in Python or in a file.
 
-    named    the name of a value, and the value as it is written there
-    remedy   what to do, unless the old values are put back
+    named    maps a value's name and the value to how they are written there
+    remedy   what to do if the old values are not put back
     """
 
     named: Callable[[str, object], tuple[str, str]]
@@ -90,14 +90,14 @@ class Wording:
 
 
 def in_python(remedy: str) -> Wording:
-    """Returns the words for a job that is described in Python."""
+    """Returns the wording for a job described in Python."""
     return Wording(lambda name, value: (name, repr(value)), remedy)
 
 
 def identity_of(spec: object, names: Iterable[str], if_set: Iterable[str] = ()) -> dict[str, object]:
-    """Returns values of a description by name, as checkpoints hold them in JSON; `right.topic` is one of its side.
+    """Returns values of a spec by name (`right.topic` is a side's), as checkpoints hold them in JSON.
 
-    if_set   names of those that are left out if they are None
+    if_set   names of values that are left out if they are None
     """
     found = {name: _as_json(name, attrgetter(name)(spec)) for name in (*names, *if_set)}
     return {name: value for name, value in found.items() if value is not None or name not in if_set}
@@ -119,9 +119,9 @@ def check_identity(
 ) -> None:
     """Raises `SpecChanged`, naming every value that differs.
 
-    what, name   the kind of the job ("join"), and the name of this one
-    was, now     of the job that wrote the checkpoint, and of this one
-    if_set       as of `identity_of`
+    what, name   the kind of the job ("join"), and this job's name
+    was, now     the values of the job that wrote the checkpoint, and of this one
+    if_set       as in `identity_of`
     """
     changed = []
     for key, value in {**dict.fromkeys(key for key in if_set if key in was), **now}.items():

@@ -1,6 +1,6 @@
 """The two joins as streaming DataFrames: `window_join`, `lookup_join`.
 
-What differs between the join kinds is a value (`JoinKind`): how one plans, what carries a batch out, and what holds for
+What differs between the join kinds is a value (`JoinKind`): how they plan, what carries a batch out, and what holds for
 its rows. What needs Spark or Arrow is imported on first use.
 """
 
@@ -44,10 +44,9 @@ def window_join(
     reason                                  why unmatched, unjoined or dead_letter; null for matched
     late                                    the record came later than its disorder allows
 
-    windows        the folder on each machine where slices are kept; None: a folder of the user's in the temporary
-                   folder
-    window_backup  a folder or URL that all machines reach, of this query only: slices are copied to it, and fetched
-                   from it by a machine that lacks them; None: such a machine reads Kafka
+    windows        the folder on each machine where slices are kept; None: the user's own in the temporary folder
+    window_backup  a folder or URL for this query alone that all machines reach: slices are copied to it, and a machine
+                   that lacks them fetches them; None: such a machine reads Kafka
 
     Every left record gets exactly one outcome, and so a row, unless its side skips tombstones. Give the query a
     checkpoint location of its own: it holds the positions and the spec. The caller writes the rows, with the guarantees
@@ -77,12 +76,12 @@ def lookup_join(spark: SparkSession, spec: LookupSpec) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class JoinKind:
-    """What one join has and the other has not.
+    """What differs between the join kinds.
 
     inputs           the sides whose topics the join itself reads
-    repeats_exactly  a batch that runs again gives the same rows: nothing but the topics decides
-    reader           plans the batches, as a Spark source; of spec, control and stage
-    stage            makes the items of each ticket, or of a part of one; of spec, the folder of windows, their copies
+    repeats_exactly  a batch that runs again gives the same rows, as only the topics decide
+    reader           makes the Spark reader that plans the batches, from spec, control and stage
+    stage            makes what turns a ticket, or a part of one, into items, from spec, windows' folder and copies
     shuffles         records go through a shuffle to the task that joins them
     """
 
@@ -93,10 +92,9 @@ class JoinKind:
     shuffles: bool = False
 
     def repeats_in_order(self, spec: JoinSpec) -> bool:
-        """Returns whether a batch that runs again has as many rows again, about the same left records in order.
+        """Returns whether a batch that runs again has the same number of rows, about the same left records in order.
 
-        With every policy but `all` a left record has one row, even if right records have reached a store late
-        meanwhile.
+        With every policy but `all` a left record has one row, even if right records have reached a store meanwhile.
         """
         return self.repeats_exactly or spec.policy is not Policy.ALL
 
@@ -156,11 +154,11 @@ def stage_frame(
     schema: str,
     control: JoinControl | None = None,
 ) -> DataFrame:
-    """Returns the streaming DataFrame of the rows of `schema` that `stage` makes of tickets (JSON texts).
+    """Returns the streaming DataFrame of the rows of `schema` that `stage` makes from tickets (JSON texts).
 
-    It makes them inside the source, because a `mapInArrow` over a DataFrame of tickets would need a second Python
-    worker for each task. On the shuffled path, behind the shuffle, `stage` is given parts of a ticket with their
-    records (`joins.window.shuffle.pieces.ShuffledPart`).
+    The stage runs inside the source: a `mapInArrow` over a DataFrame of tickets would need a second Python worker per
+    task. On the shuffled path it runs behind the shuffle, on parts of tickets with their records
+    (`joins.window.shuffle.pieces.ShuffledPart`).
     """
     from joins.plan.reader import JoinControl
     from joins.plan.source import ticket_source

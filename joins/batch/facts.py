@@ -1,16 +1,16 @@
 """What a batch found out: where it ended, and what its records prove. The next batch plan starts from it. Pure.
 
-Facts are a function of the batch plan and the log: reading the batch's ranges once more gives them again at any time
-(`joins.read.batch_reader.find_facts`). The task that carries out a batch keeps them beside its slices. A job's driver
+Facts are a function of the batch plan and the log: reading the batch's ranges again finds them again
+(`joins.read.batch_reader.find_facts`). The task that carries out a batch keeps them beside its slices; a job's driver
 gets them in the summary and keeps them too. These files may be lost (`joins.read.facts_files`).
 
-What all batches found out about a partition is kept in a few numbers, from which a lost window is read again. A
-partition is a sequence of segments; each covers the offsets that one or more batches read. A `Bound` ends a segment:
+What all batches found out about a partition is kept in a few numbers, enough to read a lost window again. A partition
+is a sequence of segments, each with the offsets that one or more batches read. A `Bound` ends a segment:
 
     offset      the segment ends before it
     below_ms    every record of the segment that took part has a time below it
     future_ms   every record of the segment that was rejected as from the future has at least this time
-    expiry_ms   left only, if some records of the segment were late: right records below it were not candidates
+    expiry_ms   left only, if records of the segment were late: right records below it were not candidates
 
 Neighbours are merged only if the merged numbers still separate the records that took part from the rejected ones, and
 still say what they could be joined with. A window that is read again therefore holds exactly the records that it first
@@ -44,10 +44,10 @@ class RangeFacts:
     watermark_ms  every record from `end` on has at least this time
     tail          the times before `end` that do not fill a block yet
     below_ms      the records of the batch that took part have times below it
-    future_ms     those that were rejected as from the future have at least this time
+    future_ms     the records that were rejected as from the future have at least this time
     held_ms       left only: the time of the record at `end`, if it was held back
     late          some records of the batch were late
-    schemas       the schemas with which records of the batch were decoded, each with the first offset (Avro, Protobuf)
+    schemas       the schemas that decoded records of the batch, each with its first offset (Avro, Protobuf)
     """
 
     end: int
@@ -133,7 +133,7 @@ class Bound(NamedTuple):
     expiry_ms: int = EARLIEST_MS
 
     def short(self) -> list[int]:
-        """Returns the fields for `Bound(*short)`, without the last two if nothing was rejected, or late."""
+        """Returns the arguments of `Bound`, without the last two if nothing was rejected or late."""
         return list(self[:2] if self[2:] == (LATEST_MS, EARLIEST_MS) else self)
 
 
@@ -162,7 +162,7 @@ def below_within(bounds: Bounds, start: int, end: int) -> int:
 
 
 def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
-    """Returns what a window from `needed_from_ms` on may need; merges segments less than the spacing apart."""
+    """Returns what a window from `needed_from_ms` on may need, with segments less than the spacing apart merged."""
     low = low_end(bounds, needed_from_ms)
     too_many = len(bounds) > MOST_SEGMENTS
     kept = [Bound(low)]
@@ -181,13 +181,13 @@ def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
 
 
 def starting_at(bounds: Bounds, start: int) -> Bounds:
-    """Returns the bounds without the offsets before `start`, which the log has lost."""
+    """Returns the bounds from `start` on; the log has lost what is before."""
     before = [bound.below_ms for bound in bounds if bound.offset <= start]
     return (Bound(start, max(before, default=EARLIEST_MS)), *(bound for bound in bounds if bound.offset > start))
 
 
 def turned_away_from(bounds: Iterable[Bound], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Returns for each offset the time from which a record was rejected as from the future when it was read."""
+    """Returns for each offset the time from which records were rejected as from the future when it was read."""
     return _of_segments(bounds, "future_ms", offsets, LATEST_MS)
 
 

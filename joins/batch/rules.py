@@ -8,17 +8,18 @@ topic is a time that none of its unread records lies below.
     left watermark L    the minimum over left's partitions
     expiry E            L - before: a right record with `time < E` cannot match an unread left record, and is dropped
 
-So left goes only where right is complete: a left record that matches nothing is written at once, and left is never
-stored. Right is read only as far as left needs it, up to `limit + after`: the window stays small when left is behind.
+So a left record goes once all right records that it could match are in: it is written at once, matched or not, and left
+is never stored. Right is read only as far as left needs it, up to `limit + after`: the window stays small when left is
+behind.
 
-When right is behind, the expiry must not wait for left. Adform's article tells what happens otherwise: no left record
-may go before right has reached it, so none goes; expiry by the left records that have gone never advances; the window
-fills, right may not be read, and the join stands still for ever. Here L follows from what was *read* of left, also from
-the records that are held back: no unread record is below it, and that is known before any of them may go. Right records
-below `L - before` then pass through the window without filling it, right catches up, and left goes
+When right is behind, the expiry must not wait for left. Adform's article describes what happens otherwise: no left
+record may go before right has reached it, so none goes; an expiry by the left records that have gone never advances;
+the window fills, right may not be read, and the join is deadlocked. Here L follows from what was *read* of left,
+including the records that are held back: no unread record is below it, and that is known before any of them may go.
+Right records below `L - before` then pass through the window without filling it, right catches up, and left goes
 (`joins.testing.deadlock` shows both).
 
-No watermark, and no expiry, ever goes back: each rule takes the value that is known already.
+No watermark and no expiry ever goes back: each rule takes the value known before.
 """
 
 from __future__ import annotations
@@ -62,15 +63,15 @@ def right_watermark(watermarks_ms: Iterable[int], known_ms: int, stored_ms: int 
     """Returns how far right is complete: no right record below it is still to come.
 
     watermarks_ms  of right's partitions
-    known_ms       the right watermark that is known already
-    stored_ms      lookup join: how far the feeder has stored right, instead of the partitions
+    known_ms       the right watermark known before
+    stored_ms      lookup join: how far the feeder has stored right; replaces the partitions' watermarks
     """
     return watermark(watermarks_ms if stored_ms is None else [stored_ms], known_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Left records below `limit_ms` may go; from `stalled_from_ms` on only because right stalled for `max_wait`."""
+    """Left records below `limit_ms` may go, from `stalled_from_ms` on only because right stalled for `max_wait`."""
 
     limit_ms: int
     stalled_from_ms: int | None = None
@@ -79,11 +80,11 @@ class Limit:
 def left_limit(spec: JoinSpec, known_ms: int, read_ms: int, give_up_ms: int | None = None) -> Limit:
     """Returns which left records may go: those that no unread right record can match.
 
-    On the shuffled path, different tasks read left and right at the same time. There left goes only by what is known
-    of right before the batch.
+    On the shuffled path, different tasks read left and right at the same time, so left goes by what is known of right
+    before the batch.
 
     known_ms    the right watermark before the batch
-    read_ms     the right watermark once the batch has read right
+    read_ms     the right watermark after the batch has read right
     give_up_ms  left below it goes without right (`give_up`)
     """
     right_ms = known_ms if spec.path is JoinPath.SHUFFLED else read_ms
@@ -107,11 +108,11 @@ def expiry(spec: JoinSpec, watermarks_ms: Iterable[int], known_ms: int) -> int:
     """Returns the time below which right records match no left record that is still to come.
 
     watermarks_ms  of left's partitions: no record that is held back, or still to come, is below them
-    known_ms       the expiry that is known already
+    known_ms       the expiry known before
     """
     return max(earliest_right(spec, watermark(watermarks_ms)), known_ms)
 
 
 def left_watermark(spec: JoinSpec, expiry_ms: int) -> int:
-    """Returns the left watermark that an expiry rests on. A left record below it may have lost its match."""
+    """Returns the left watermark behind an expiry. A left record below it may have lost its match."""
     return UNKNOWN if expiry_ms == UNKNOWN else latest_left(spec, expiry_ms)

@@ -1,12 +1,12 @@
 """The batch plan as data: what is in Spark's offset log, one per batch. Plain values and their JSON. Pure.
 
-    BatchPlan             generation, number, when it was listed, the join it belongs to, the topics' ids, its buckets
+    BatchPlan             generation, number, when the ends were listed, its join, the topics' ids, its buckets
       Bucket              the ranges of its left and right partitions, the watermark and the expiry before the batch
         PartitionRange    which offsets of a partition are read, its watermark before the batch, its bounds
 
-The ranges are *hints*: how far it is worth reading. What was read, and what it proves, are the batch's facts
-(`joins.batch.facts`). The task that carries out the batch finds them; it holds left back where right has not come
-far enough. The next batch plan starts from these facts (`BatchPlan.after`), so everything before `start` was seen.
+The ranges are *hints* of how far it is worth reading. The task that carries out the batch finds what was really read
+and what it proves, the batch's facts (`joins.batch.facts`), and holds left back where right is not far enough. The next
+batch plan starts from these facts (`BatchPlan.after`), so everything before `start` was seen.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` f
 class PartitionRange:
     """One partition's part of a batch: the records in [start, end) are read.
 
-    claim_ms      what the clock says about records after `end`: none has a time below it. Unknown if the end is not
-                  that of the log, a transaction is open, or times do not follow the clock
-    watermark_ms  the partition watermark before the batch: every record from `start` on has at least this time. One
-                  below it is late
+    claim_ms      by the clock, no record after `end` has a smaller time. Unknown if the end is not that of the log, a
+                  transaction is open, or times do not follow the clock
+    watermark_ms  the partition watermark before the batch: records from `start` on with a smaller time are late
     tail          the times before `start` that do not fill a block yet (`joins.read.range_gate`)
     held_ms       left only: the time of the record at `start`, if it was held back; None: not examined yet
-    schemas       the schemas with which records before `start` were decoded, each with the first offset
+    schemas       the schemas that decoded records before `start`, each with its first offset
     """
 
     start: int
@@ -52,16 +51,16 @@ class PartitionRange:
 
     @property
     def before_ms(self) -> int:
-        """Returns the partition watermark before the batch has run: with nothing to read, the clock counts too."""
+        """Returns the partition watermark before the batch runs: with nothing to read, the clock counts too."""
         return self.watermark_ms if self.records else max(self.watermark_ms, self.claim_ms)
 
     @property
     def records(self) -> int:
-        """Returns how many offsets the range covers: at least as many as it has records."""
+        """Returns how many offsets the range covers: at least the number of records."""
         return self.end - self.start
 
     def to(self, end: int, claim_ms: int = UNKNOWN) -> PartitionRange:
-        """Returns the same range with another end; without `replace`, which takes three times as long."""
+        """Returns the same range with another end. (`replace` would take three times as long.)"""
         end = max(end, self.start)
         return PartitionRange(
             self.start, end, claim_ms, self.watermark_ms, self.tail, self.held_ms, self.bounds, self.schemas
@@ -80,23 +79,23 @@ class PartitionRange:
 
     @classmethod
     def starting_at(cls, offset: int) -> PartitionRange:
-        """Returns the range of a partition of which nothing is read yet, and nothing known."""
+        """Returns the range of a partition of which nothing is read or known yet."""
         return cls(offset, offset, bounds=(Bound(offset),))
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket(BothSides[Mapping[int, PartitionRange]]):
-    """What is planned together. With co-partitioned topics, bucket n holds partition n of both; on the shuffled path a
-    single bucket holds all partitions, and is divided by key when it is carried out.
+    """The partitions that are planned together. On the direct path, bucket n holds partition n of both topics; on the
+    shuffled path a single bucket holds all partitions, and is divided by key when it is carried out.
 
     watermark_ms   every right record that is unread before the batch has at least this time
     expiry_ms      right records below it match no left record that is unread before the batch
     oldest_ms      the smallest time in the window before the batch; None: the window is empty
     moved_ms       the wall clock when the watermark last advanced
     outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
-    give_up_ms     left records below it are written, with or without right: right stalled for `max_wait`
+    give_up_ms     left records below it are written with or without right, which stalled for `max_wait`
     since          the number of its first batch: more than 1 if its partition was added later
-    before_start   of the first batch, by side: how many offsets lie before where the join begins; no batch reads them
+    before_start   in the first batch, by side: how many offsets lie before where the join begins; no batch reads them
     """
 
     number: int
@@ -145,7 +144,7 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
         )
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
-        """Returns the bucket as the batch with these facts left it: empty ranges, and only bounds still needed."""
+        """Returns the bucket after the batch with these facts: empty ranges, and only the bounds still needed."""
         spacing = max(spec.span_ms // 4, 1)
 
         def carried(ranges: Mapping[int, PartitionRange], side: Mapping[int, RangeFacts], since_ms: int) -> Any:
@@ -166,11 +165,11 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
 
     @property
     def known_watermark_ms(self) -> int:
-        """Returns the right watermark that is known before the batch has run."""
+        """Returns the right watermark that is known before the batch runs."""
         return right_watermark((r.before_ms for r in self.right.values()), self.watermark_ms)
 
     def schemas(self, side: str) -> set[int]:
-        """Returns the schemas with which records of a side were decoded before the batch."""
+        """Returns the schemas that decoded records of a side before the batch."""
         return {number for r in self.side(side).values() for number, _ in r.schemas}
 
     @property
@@ -182,8 +181,8 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
 def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
     """Returns the left and right times from which earlier batches must be joined again to recompute the marks.
 
-    Left records from the first on may have marked right records of the window (time >= expiry). They chose among right
-    records from the second on.
+    Left records from the first time on may have marked right records of the window (time >= expiry). They chose among
+    right records from the second time on.
     """
     if expiry_ms == UNKNOWN:
         return UNKNOWN, UNKNOWN
@@ -195,12 +194,12 @@ def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
 class BatchPlan:
     """One batch, as it is in Spark's offset log. Carrying it out again gives the same rows.
 
-    generation   new with every checkpoint: batch numbers alone would repeat
+    generation   new with every checkpoint, as batch numbers repeat
     skew_ms      how far ahead of `listed_ms` a record's time may lie before it counts as from the future
     right_bytes  how many bytes of right may enter the window of a bucket
-    parts        shuffled path: into how many parts the bucket is divided by key; None: the direct path
+    parts        shuffled path: the number of parts into which the bucket is divided by key; None: the direct path
     topics       per side the topic's id and its number of partitions, to detect a recreated topic
-    epochs       per side the leader epochs when it was listed, to detect a truncated partition
+    epochs       per side the leader epochs at the listing, to detect a truncated partition
                  (`teacup.kafka.log.losses`)
     """
 
@@ -223,16 +222,16 @@ class BatchPlan:
 
     @property
     def tasks(self) -> int:
-        """Returns into how many tickets it is divided: one for each bucket, or each part of one."""
+        """Returns the number of its tickets: one per bucket, or per part of the bucket."""
         return self.parts or len(self.buckets)
 
     @property
     def records(self) -> int:
-        """Returns how many offsets its ranges cover: at least as many as they have records."""
+        """Returns how many offsets its ranges cover: at least the number of records."""
         return sum(r.records for b in self.buckets.values() for side in (b.left, b.right) for r in side.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Returns JSON in which equal batch plans give equal texts: Spark starts a batch when the text differs."""
+        """Returns JSON; equal batch plans give equal texts, as Spark starts a batch when the text differs."""
         return {
             "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
             "epochs": {side: list(epochs) for side, epochs in sorted(self.epochs.items())},
@@ -286,7 +285,7 @@ def ranges_json(ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:
     """Returns a row for each partition.
 
     It is [partition, start, end, watermark, claim, held, tail, bounds, schema 1, its first offset, schema 2, …]. The
-    tail is written as differences; a bound leaves out its last fields if they have their defaults, as usual.
+    tail is written as differences; a bound omits last fields that have their defaults.
     """
     return [
         [
@@ -311,7 +310,7 @@ def ranges_from(rows: list[list[Any]]) -> dict[int, PartitionRange]:
 
 
 def _differences(times: tuple[int, ...]) -> list[int]:
-    """Returns the first time, then the difference of each from the previous: small numbers."""
+    """Returns the first time, then the difference of each from the previous one: small numbers."""
     return [time - before for time, before in zip(times, (0, *times), strict=False)]
 
 

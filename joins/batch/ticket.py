@@ -16,9 +16,9 @@ class Ticket:
 
     listed_ms       the wall clock when the ends were listed; a time above it by more than `skew_ms` is from the future
     right_bytes     at most this many bytes of right enter the window, plus one record
-    parts, part     shuffled path: into how many parts the bucket is divided, and which of them the ticket is for; the
-                    tickets of a bucket's parts differ in nothing else
-    left_since_ms   no left record of the batch plan, in any bucket, has a time below it, except late ones; None:
+    parts, part     shuffled path: the number of the bucket's parts, and the part of this ticket; the tickets of a
+                    bucket differ in nothing else
+    left_since_ms   no left record of the batch plan, in any bucket, has a smaller time, except late ones; None if
                     unknown
     """
 
@@ -63,12 +63,12 @@ class Ticket:
 
     @property
     def name_of_part(self) -> str:
-        """Names its folder: a bucket that was divided otherwise before has other parts."""
+        """Names its folder: the name has the number of parts, which may have been another before."""
         return str(self.bucket.number) if self.part is None else f"{self.part}-of-{self.parts}"
 
     @property
     def digest(self) -> str:
-        """Covers all but which part it is for: a batch planned again under the same number has another digest."""
+        """Covers everything but the part: a batch planned again under the same number has another digest."""
         return digest_of({**self.to_json(), "part": None})
 
     def to_json(self) -> dict[str, Any]:
