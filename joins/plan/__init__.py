@@ -1,11 +1,11 @@
 """SyncBolt, in a process beside the driver: how far each batch may read, so that left advances in step with right.
 
 start/            before the first batch: co-partitioning, samples, where both sides start
-available_now.py  what a run under `availableNow` reads, and so when it ends (pure)
+available_now.py  what a run under `availableNow` reads, and when it ends (pure)
 bucket_plan.py    one bucket's part of a batch: how far each of its partitions is read (pure)
-clock_checks.py   the wall clock as planners use it: not at all while something contradicts it
-clock_steps.py    the clock of a run under `availableNow` goes in steps (pure)
-log_checks.py     what retention, truncation or a recreated topic has taken stops the join (pure)
+clock_checks.py   stops planning while something contradicts the wall clock
+clock_steps.py    the clock of a run under `availableNow`, in steps (pure)
+log_checks.py     stops the join if retention, truncation or a recreated topic has taken what it needs (pure)
 readable.py       one side of a bucket: how far it can be read, and how far it is worth reading (pure)
 reader.py         the Spark reader of a join, whichever join kind, and what a committed batch left behind
 source.py         the in-memory join as a streaming data source that emits tickets, not records

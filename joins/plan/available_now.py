@@ -1,24 +1,23 @@
-"""What a run under `availableNow` reads, and so when it ends. Pure.
+"""What a run under `availableNow` reads, and when it ends. Pure.
 
 It reads, and ends when it has read:
 
-    left   up to the ends that the first look found, or up to where it was told to end; records after them count as not
-           yet readable
-    right  as far as that needs, wherever its end is by then; once all of left is read, up to its own ends of the first
-           look, so that retention does not overtake a right topic whose left is silent. Not if it was told where left
-           ends: nothing follows then
+    left   up to the ends that the first look found, or to a given end; records after them count as not yet readable
+    right  as far as that left needs, wherever right ends by then; once all of left is read, up to right's ends at the
+           first look, so that retention does not overtake a right topic whose left is silent (unless left's end was
+           given: then nothing follows)
 
-If both topics are complete (`JoinSpec.complete`), it reads both up to their ends of the first look, and there both are
-finished: no clock is waited for, all of left goes, and all of right expires, in a batch of its own if need be. An open
-transaction at the end of a partition is waited for first.
+If both topics are complete (`JoinSpec.complete`), it reads both up to their ends at the first look, where they are
+finished: it waits for no clock, all of left goes, and all of right expires, if need be in a batch of its own. It first
+waits for transactions that are open at the end of a partition.
 
-Where left waits for the clock, it goes in steps (`joins.plan.clock_steps`). Left does not grow in a run, so that its
-newest record is looked for once.
+Where left waits for the clock, the clock goes in steps (`joins.plan.clock_steps`). Left does not grow during a run, so
+its newest record is looked up once.
 
-With `idle: hold` left may wait for right records that never come. A run ends once none has come for as long as is worth
-a line (`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. No batch is
-made otherwise that reads nothing and only expires the window. Right records that have not expired when the run ends
-stay in the window, and the next run matches them or reports them unjoined.
+With `idle: hold` left may wait for right records that never come. A run ends once none has come for longer than usual
+(`Waited.waits_in_vain`): what is decided by then is written, and the next run goes on with the rest. Unless the topics
+are complete, no batch only expires the window. Right records that have not expired when the run ends stay in the
+window; the next run matches them or reports them unjoined.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ from teacup.kafka.log.topic_log import Ends, ListedEnds, TopicLog
 
 
 class SettledEnds:
-    """The ends of a complete topic: of each partition, at the first look that finds no open transaction there."""
+    """The ends of a complete topic's partitions, each at the first look that finds no open transaction there."""
 
     def __init__(self) -> None:
         self._first: dict[int, int] = {}
 
     def cut(self, ends: Mapping[int, Ends]) -> dict[int, Ends]:
-        """Returns these ends, without what is added after that."""
+        """Returns these ends, without what was added later."""
         for p, now in ends.items():
             if now.settled:
                 self._first.setdefault(p, now.stable)
@@ -54,7 +53,7 @@ class SettledEnds:
 class AvailableNow:
     """Remembers the ends of both topics at the first look.
 
-    until      where left ends for good, by partition
+    until      the given end of each left partition, if any
     complete   nothing follows these ends (`JoinSpec.complete`)
     """
 
@@ -66,7 +65,7 @@ class AvailableNow:
         self._newest_left: dict[int, int | None] | None = None
 
     def cut(self, end_offsets: EndOffsets, state: BatchPlan | None = None) -> EndOffsets:
-        """Returns what of a listing this run reads. state: as the previous batch left it; None: nothing is read yet."""
+        """Returns the part of a listing that this run reads. state: None if nothing is read yet."""
         left, right, until = self._left.cut(end_offsets.left), self._right.cut(end_offsets.right), self._until
         if until is not None:
             left = {p: replace(now, stable=max(min(now.stable, until.get(p, 0)), now.start)) for p, now in left.items()}
@@ -85,7 +84,7 @@ class AvailableNow:
         return replace(cut, right=beyond)
 
     def in_steps(self, spec: JoinSpec, cut: EndOffsets, left: TopicLog, state: BatchPlan | None = None) -> EndOffsets:
-        """Returns the listing with the steps in which the clock goes. cut, state: as of `cut`; left: the topic."""
+        """Returns the listing with the clock's steps. cut, state: what `cut` returned and took; left: the topic."""
         if self._newest_left is None:
             ends = {p: ends.stable for p, ends in cut.left.items()}
             blocks = left.last_times(ends, cut.listed_ms + spec.max_future_skew_ms, block_size(spec.outliers))
@@ -97,5 +96,5 @@ class AvailableNow:
 
 
 def of_available_now(spec: JoinSpec) -> JoinSpec:
-    """Returns the join without batches that only expire the window, unless its topics are complete."""
+    """Returns the join, without batches that only expire the window unless its topics are complete."""
     return replace(spec, watermark_every_ms=0 if spec.complete else LONGEST_MS)

@@ -1,8 +1,8 @@
 """One bucket's part of a batch. Pure, as a generator: it yields an `Ask`, is sent the answers, returns a `BucketPlan`.
 
-A plan says how far to read. Which records may go is found by the task that reads them (`joins.read.batch_reader`).
-A search of the log may be wrong; the cost is only a batch that reads too little or too much. Everything worth reading
-is read in the end, because every planned range makes at least one more record known.
+A plan says how far to read; the task that reads the records finds which of them may go (`joins.read.batch_reader`). A
+search of the log may be wrong: then a batch only reads too little or too much. Everything worth reading is read in the
+end, because every planned range makes at least one more record known.
 
 Where both sides together have more to read than the batch's share of records, right is read up to a target time H, and
 left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the share.
@@ -21,13 +21,13 @@ from joins.plan.readable import Answers, Ask, Asking, EndOffsets, Expected, Read
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 
-SHARE_MET = 0.6  # the search ends at a target that fills this part of the share
+SHARE_MET = 0.6  # the search ends at a target that fills this fraction of the share
 SEARCH_ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class BucketPlan:
-    """A bucket's ranges, and the facts that are expected of them: the next plan may start from these.
+    """A bucket's ranges and their expected facts, from which the next plan may start.
 
     ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
     """
@@ -46,7 +46,7 @@ class BucketPlan:
 class BucketPlanner:
     """Plans one bucket's part of the next batch.
 
-    bucket            as the previous batch left it
+    bucket            its state after the previous batch
     share             how many records of this bucket the batch may read
     waiting_since_ms  the wall clock time from which `max_wait` counts, unless the watermark has moved since
     """
@@ -68,13 +68,13 @@ class BucketPlanner:
 
         planned = yield from self._read_to(left, right, target)
         if not planned.bucket.reads and target < cap:
-            # Disorder hid every unread record below the target: read a share of right, whatever its times are. A
-            # watermark that moved does not help: a batch plan with no records to read or to expire is discarded.
+            # Because of disorder no range reaches an unread record below the target: read a share of right, whatever
+            # its times. A moved watermark is not enough: a batch plan with nothing to read or expire is discarded.
             planned = yield from self._read_to(left, right, cap)
         return self._suspecting(planned, left, right)
 
     def plan_left(self, outside_ms: int) -> Asking[BucketPlan]:
-        """Plans a bucket of left alone: right is read elsewhere, and `outside_ms` says how far."""
+        """Plans left alone: right is read elsewhere, up to `outside_ms`."""
         (left,) = yield from look(self.spec, self.bucket, self.end_offsets, "left")
         bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.watermark_ms))
         planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
@@ -93,8 +93,8 @@ class BucketPlanner:
     ) -> Asking[BucketPlan]:
         """Plans left up to where right's watermark admits it.
 
-        bucket       with the planned ranges of right, or what a data delay says of it
-        may_give_up  left may pass without right after `max_wait`: no readable right record is left unread
+        bucket       with the planned ranges of right, or with what a data delay says about right
+        may_give_up  left may go without right after `max_wait`, because every readable right record is read
         """
         spec, now_ms = self.spec, self.end_offsets.listed_ms
         watermark_ms = right_watermark((e.watermark_ms for e in right.values()), bucket.watermark_ms, bucket.outside_ms)
@@ -116,8 +116,8 @@ class BucketPlanner:
     def _reach_of_left(self, left: Readable) -> int:
         """Returns the time up to which left can be read at all: right is read only as far as these records need it.
 
-        A left partition that follows the clock has no bound: its watermark expires the window. One that is
-        held (an open transaction, `idle: hold`) would let the window grow without limit.
+        A left partition that follows the clock has no bound, as its watermark expires the window. With one that is held
+        (an open transaction, `idle: hold`) the window would grow without limit.
         """
         ranges = self.bucket.left
         follows = self.spec.complete or self.spec.idle is Idle.ADVANCE
@@ -130,7 +130,7 @@ class BucketPlanner:
         return max([*newest, *held], default=UNKNOWN)
 
     def _suspecting(self, planned: BucketPlan, *sides: Readable) -> BucketPlan:
-        """Names the partitions whose newest records are ahead of the clock: if the clock is right, that is rare."""
+        """Names the partitions whose newest records are ahead of the clock, which is rare if the clock is right."""
         ahead = [
             (side.side, p)
             for side in sides
@@ -141,7 +141,7 @@ class BucketPlanner:
 
 
 def rebased(planned: Bucket, state: Bucket) -> Bucket:
-    """Applies the ranges of a plan that was made with expected facts to `state`, which the previous batch left."""
+    """Applies the ranges of a plan made from expected facts to `state`, the real one after the previous batch."""
 
     def applied(ranges: Mapping[int, PartitionRange], now: Mapping[int, PartitionRange]) -> dict[int, PartitionRange]:
         return {p: now[p].to(ranges[p].end, ranges[p].claim_ms) for p in now}
@@ -165,11 +165,11 @@ class TargetSearch:
     right: Readable
 
     def find(self, share: int, cap: int) -> Asking[int]:
-        """Finds a target whose batch has at most `share` records, and not many fewer: secants over the index.
+        """Finds by secants over the index a target whose batch has at most `share` records, and not many fewer.
 
-        Half a share of each side is never too much, a whole share of each is enough: the target lies in between.
+        Half a share of each side is never too much and a whole share of each is enough, so the target lies in between.
 
-        cap   no target beyond it lets left go further
+        cap   beyond it a target lets no more of left go
         """
         low = self._reached((yield self._ahead(share // 2)), cap)
         high = self._reached((yield self._ahead(share)), cap)
@@ -190,7 +190,7 @@ class TargetSearch:
         return low
 
     def _ahead(self, records: int) -> Ask:
-        """Asks for the times that each side reaches after so many records."""
+        """Asks for the times that each side reaches after this many records."""
         bucket = self.bucket
         return Ask(
             newest={
@@ -200,7 +200,7 @@ class TargetSearch:
         )
 
     def _reached(self, answers: Answers, cap: int) -> int:
-        """Returns the target that these times lead to; the answers are about all buckets that asked in this round."""
+        """Returns the target that these times lead to, from the answers to all buckets of this round."""
         newest, bucket = answers.newest, self.bucket
         times = [t for p in bucket.right if (t := newest["right"].get(p)) is not None]
         left_times = [t for p in bucket.left if (t := newest["left"].get(p)) is not None]
@@ -220,7 +220,7 @@ class TargetSearch:
 
 
 def _ahead(ranges: Mapping[int, PartitionRange], ends: Mapping[int, int], records: int) -> dict[int, int]:
-    """Returns the offset that each partition with unread records reaches after its part of this many records."""
+    """Returns by partition with unread records the offset after its part of this many records."""
     each = max(records // len(ranges), 1)
     return {p: min(r.end + each, ends[p]) for p, r in ranges.items() if r.end < ends[p]}
 

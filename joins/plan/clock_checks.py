@@ -1,12 +1,12 @@
-"""The wall clock as planners use it: not at all while something contradicts it. The join and the feeder then hold.
+"""Checks of the wall clock: while something contradicts it, the join and the feeder hold.
 
-A logged batch cannot be undone, so it is checked before that:
+A logged batch cannot be undone, so the clock is checked before:
 
-    a clock that is behind   would turn good records into dead letters: most of what a batch reads must not be ahead of
-                             the clock (`look_at_clock`)
-    a clock that is ahead    would let left go before right has arrived: where brokers stamp records, those that arrive
-                             after a listing must not have been appended before it (`BrokersClock`)
-    a clock that jumps       is compared with the one that only counts (`PlanClock`)
+a clock that is behind   would turn good records into dead letters: most records of a batch must not be ahead of it
+                         (`look_at_clock`)
+a clock that is ahead    would let left go before right has arrived: where brokers stamp records, those that arrive
+                         after a listing must not have been appended before it (`BrokersClock`)
+a clock that jumps       is compared with the monotonic clock (`PlanClock`)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("teacup.joins.plan.clock_checks")
 class PlanClock:
     """Reads the clock for one planner; `anchor` is a trusted reading of both clocks.
 
-    times_set   how often it was set: times before that are not comparable with later ones
+    times_set   how often it was set: times before and after are not comparable
     """
 
     def __init__(self, name: str, anchor: tuple[int, int]) -> None:
@@ -36,7 +36,7 @@ class PlanClock:
         self.times_set = 0
 
     def now_ms(self, listed_ms: int | None = None) -> int:
-        """Returns the wall clock; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
+        """Returns the wall clock time; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
         reading = self._clock.look(*read_clocks())
         if not reading.confirmed:
             raise ClockBehind(str(reading.reason))
@@ -52,14 +52,14 @@ class BrokersClock:
     """Compares each listing with the append times of the records that came after it."""
 
     def __init__(self, logs: Mapping[str, TopicLog], tolerance_ms: int) -> None:
-        """Takes by side the topics whose event times are the broker's append times."""
+        """logs: by side, the topics whose event times are the broker's append times."""
         self._logs, self._tolerance_ms = logs, tolerance_ms
         self._before: EndOffsets | None = None
 
     def compare(self, end_offsets: EndOffsets) -> None:
         """Raises `ClockBehind` if the previous listing's time is later than what was appended after it."""
         before = self._before
-        if before is not None and end_offsets.listed_ms >= before.listed_ms:  # else the clock has been set back
+        if before is not None and end_offsets.listed_ms >= before.listed_ms:  # otherwise the clock was set back
             for side, log in self._logs.items():
                 self._compare(before, side, log, end_offsets.side(side))
         self._before = end_offsets
@@ -74,7 +74,7 @@ class BrokersClock:
 
 
 def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_ms: int, clock_ms: int) -> None:
-    """Looks at the last records of the ranges [start, end) that are about to be read, by partition.
+    """Checks the last records of the ranges [start, end) that are about to be read, by partition.
 
     Raises `ClockBehind` if too many of them are ahead of the clock, and `KafkaIOError`.
     """
@@ -86,7 +86,7 @@ def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_
 def check_clock(lasts: Mapping[int, Sequence[int]], outliers: int, ceiling_ms: int, clock_ms: int) -> None:
     """Raises `ClockBehind` if in some partition more than `outliers` of the last records are from the future.
 
-    lasts   by partition, the times of the last block of records that are to be read, valid or not
+    lasts   by partition, the times of the last block of records to be read, valid or not
     """
     for p, times in sorted(lasts.items()):
         future = sorted(time for time in times if time > ceiling_ms)

@@ -1,9 +1,8 @@
-"""The clock of a run under `availableNow` goes in steps, so that it does not make a batch for every few records. Pure.
+"""The clock of a run under `availableNow` goes in steps, which avoids a batch for every few records. Pure.
 
-Where right is read to its end, left goes as the clock passes, and each look would find some more of it. Nobody waits
-for single rows of a run that ends. So what the clock proves is taken as of the last step, which is a weaker claim and
-as true. The steps are counted back from the time at which the last left record may go: the run ends when it would end
-without them.
+Where right is read to its end, left goes as time passes, and each look would find a little more of it. In a run that
+ends, nobody waits for single rows. So the clock's claims are taken as of the last step: weaker, but just as true. The
+steps are counted back from when the last left record may go, so the run ends when it would end without them.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ LONGEST_STEP_MS = 600_000
 
 
 def may_go_at(spec: JoinSpec, left_ms: int) -> int:
-    """Returns when a left record of this time may go, if only the clock is waited for."""
+    """Returns when a left record of this time may go, if it waits for the clock alone."""
     return latest_right(spec, left_ms) + spec.producer_delay_ms + 1
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSteps:
-    """The last left record may go at `last_ms`, the others at the steps before it; any time from then on is a step."""
+    """The last left record may go at `last_ms`, others at the steps before; any time from then on is a step."""
 
     last_ms: int
     every_ms: int
 
     @classmethod
     def until(cls, spec: JoinSpec, newest_left_ms: int) -> ClockSteps:
-        """Returns steps of a tenth of what left waits for, of ten minutes at most.
+        """Returns steps of a tenth of left's wait, at most ten minutes.
 
-        With `max_wait` the clock does not go in steps: right would seem to have stalled in between.
+        With `max_wait` the clock has no steps: right would seem to stall between them.
         """
         step_ms = min((spec.after_ms + spec.producer_delay_ms) // STEPS, LONGEST_STEP_MS)
         return cls(may_go_at(spec, newest_left_ms), max(step_ms, 1) if spec.max_wait_ms is None else 1)

@@ -1,4 +1,4 @@
-"""Nothing is skipped silently: checks that the log still holds what the next batch and the window need. Pure."""
+"""Checks that the log still holds what the next batch and the window need: nothing is skipped silently. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from teacup.kafka.log.topic_log import TopicLog
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
 REMEDY = "start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`"
-"""Both steps: the output has receipts of the old checkpoint, which keep another one out."""
+"""Two steps, because the old checkpoint's receipts in the output keep another one out."""
 WAY_OUT = (
     "With `on_data_loss: continue` the next `teacup run` plans it again from what is left, if no row of it is in the "
     f"output. Otherwise {REMEDY}: rows from that time on are then written again"
@@ -32,7 +32,7 @@ def losses_of(spec: JoinSpec) -> Losses:
 
 
 def check_topics(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> None:
-    """Raises `DataLoss` if a topic was recreated, or its number of partitions differs from the checkpoint's."""
+    """Raises `DataLoss` if a topic was recreated, or has another number of partitions than the checkpoint."""
     check_not_recreated(spec, state, topics)
     for side, (_, count) in topics.items():
         name, known_count = spec.side(side).topic, state.topics[side][1]
@@ -44,24 +44,24 @@ def check_topics(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[st
 
 
 def may_grow(spec: JoinSpec, topics: Iterable[str]) -> bool:
-    """Returns whether topics may get partitions while the join goes on: where a key may be in any of them anyway.
+    """Returns whether topics may get more partitions while the join runs: if a key may be in any partition anyway.
 
-    topics   the sides whose topics the join reads; a lookup join reads left alone
+    topics   the sides whose topics the join reads; a lookup join reads only left
     """
     return spec.path is JoinPath.SHUFFLED or "right" not in topics
 
 
 def check_not_recreated(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> None:
-    """Raises `DataLoss` if a topic was recreated. A batch that is only to be completed needs no other check."""
+    """Raises `DataLoss` if a topic was recreated: the only check that completing a planned batch needs."""
     for side, (topic_id, _) in topics.items():
         losses_of(spec).check_topic(f"{side} topic {spec.side(side).topic!r}", state.topics[side][0], topic_id)
 
 
 def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> BatchPlan:
-    """Returns the state with the partitions that were added since, where they may be (`may_grow`): read from the start.
+    """Returns the state with partitions added since, if they are allowed (`may_grow`): they are read from the start.
 
-    What the batches before rested on holds for them, too: a right record below the watermark counts as late, and so
-    does a left record that may have matched right records that expired.
+    Watermarks and expiry hold for them too: a right record below the watermark is late, and so is a left record that
+    may have matched expired right records.
     """
     if "right" not in topics:
         return _with_new_buckets(spec, state, topics)
@@ -82,7 +82,7 @@ def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, t
 
 
 def _with_new_buckets(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> BatchPlan:
-    """Adds buckets: a lookup join has one for each left partition, and a new one begins with the next batch."""
+    """Adds buckets: a lookup join has one per left partition, and a new one begins with the next batch."""
     added = set(range(topics["left"][1])) - state.buckets.keys()
     if not added:
         return state
@@ -115,7 +115,7 @@ def check_counts(spec: JoinSpec, left: int, right: int) -> None:
 
 
 def not_direct(spec: JoinSpec, why: str) -> NotCoPartitioned:
-    """Returns the error of a join that asks for the direct path, and may not take it."""
+    """Returns the error of a join that asks for the direct path but cannot take it."""
     keys = "" if spec.left.key_of.is_kafkas and spec.right.key_of.is_kafkas else ", with the join key as Kafka's key,"
     return NotCoPartitioned(
         f"topics {spec.left.topic!r} and {spec.right.topic!r} do not keep a join key in the same partition: {why}. "
@@ -127,8 +127,8 @@ def not_direct(spec: JoinSpec, why: str) -> NotCoPartitioned:
 def check_compaction(spec: JoinSpec, topic: str, config: Mapping[str, str]) -> None:
     """Raises `DataLoss` if compaction may remove records that the join still needs.
 
-    A batch that runs again must see the same records, and a lost window is read again from the log. So compaction must
-    not touch records for the length of the window plus the longest downtime.
+    A batch that runs again must see the same records, and a lost window is read again. So compaction must not touch
+    records for the length of the window plus the longest downtime.
     """
     if spec.on_data_loss == "stop":
         refuse_compaction(
@@ -169,10 +169,10 @@ def check_leaders(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, log
 def check_ends(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, *, copied: bool = False) -> BatchPlan:
     """Returns the state as of this listing; `on_data_loss: continue` moves positions to what is left of the log.
 
-    `skipped` then counts by side the offsets that were never read, and as `window` those of right that were read but
+    `skipped` then counts by side the offsets that were never read, and as `window` right's offsets that were read but
     cannot be read again.
 
-    copied   the window is not only in the log: without `on_data_loss: continue`, the worker that lacks it finds out
+    copied   windows are also copied elsewhere: the worker that lacks one finds out whether it is lost
     """
     losses, skipped = losses_of(spec), dict(state.skipped)
     buckets = {}
@@ -217,15 +217,15 @@ def is_whole(spec: JoinSpec, planned: BatchPlan, end_offsets: EndOffsets, *, cop
 
 
 def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
-    """Around what reads the records of a batch that was planned: raises `DataLoss` for those that are gone."""
+    """Returns a context for reading a planned batch's records; raises `DataLoss` for those that are gone."""
     return losses_of(spec).of_planned(WAY_OUT)
 
 
 def _moved_to(side: str, partition_range: PartitionRange, start: int) -> PartitionRange:
     """Moves a range to where the log starts now.
 
-    Left keeps its bounds: what was read still says which right records were joined. What is lost took no part: as if
-    all of it had been rejected, so that its segment is not merged with those whose marks may be needed.
+    Left keeps its bounds, which still tell which right records were joined. The lost part counts as rejected, so that
+    its segment is not merged with those whose marks may be needed.
     """
     end = max(partition_range.end, start)
     held_ms = partition_range.held_ms if end == partition_range.end else None

@@ -1,8 +1,7 @@
 """One side of a bucket when a batch is planned: how far it can be read, and how far it is worth reading. Pure.
 
-The `EndOffsets` says where both topics end. Whatever else a plan needs to know of the log it asks for: a plan is a
-generator that yields an `Ask` and is sent the `Answers`. All plans run in lockstep, so that one call to the log serves
-all their partitions.
+`EndOffsets` says where both topics end. A plan asks for whatever else it needs to know about the log: it is a generator
+that yields an `Ask` and is sent the `Answers`. All plans run in lockstep, so one call to the log serves all partitions.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def _look_up(asks: Iterable[Ask], logs: Mapping[str, TopicLog], ceiling_ms: int)
 class EndOffsets(BothSides[Mapping[int, Ends]]):
     """The ends of both topics, and the wall clock time just before they were listed.
 
-    steps   in which the clock goes; None: as it goes
+    steps   the steps in which the clock goes; None: continuously
     """
 
     listed_ms: int
@@ -89,11 +88,11 @@ class EndOffsets(BothSides[Mapping[int, Ends]]):
 
     @property
     def clock_ms(self) -> int:
-        """Returns the time as of which the clock proves anything."""
+        """Returns the clock's time, or its last step."""
         return self.listed_ms if self.steps is None else self.steps.at(self.listed_ms)
 
     def may_go_at(self, spec: JoinSpec, left_ms: int) -> int:
-        """Returns when a left record of this time may go, if only the clock is waited for."""
+        """Returns when a left record of this time may go, if it waits for the clock alone."""
         due_ms = may_go_at(spec, left_ms)
         return due_ms if self.steps is None else self.steps.next_from(due_ms)
 
@@ -118,14 +117,14 @@ class EndOffsets(BothSides[Mapping[int, Ends]]):
 def list_ends(left: TopicLog, right: TopicLog, now_ms: int) -> EndOffsets:
     """Asks both topics for their ends.
 
-    now_ms   the wall clock, read before: what becomes readable later has at least this time less the producer delay,
-             whichever topic is asked first
+    now_ms   the wall clock, read before both topics are asked: what becomes readable later has at least this time less
+             the producer delay
     """
     return EndOffsets(now_ms, *left.ends_with(right))
 
 
 BLOCKS_AHEAD = 2
-"""How many blocks are read beyond the record that is searched for, for what they prove."""
+"""How many blocks to read beyond the record that is searched for, for what they prove."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class Expected:
     """A partition's range, and what is expected of it.
 
     position  the next offset to read after the batch
-    held_ms   left only: the record there is expected to be held back, and has about this time
+    held_ms   left only: the approximate time of the record there, if it is expected to be held back
     """
 
     partition_range: PartitionRange
@@ -181,7 +180,7 @@ def look(spec: JoinSpec, bucket: Bucket, end_offsets: EndOffsets, *sides: str) -
 def read_right(
     right: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
-    """Reads each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
+    """Plans each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
 
     until_ms   `LATEST_MS`: no time is searched for
     """
@@ -204,7 +203,7 @@ def read_right(
 def read_left(
     left: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int
 ) -> Asking[dict[int, Expected]]:
-    """Reads each partition up to the first record at or above `until_ms`, and looks slightly further ahead.
+    """Plans each partition up to the first record at or above `until_ms`, and slightly further.
 
     A partition whose next record is known and may not go yet is not read.
     """
@@ -252,7 +251,7 @@ def _to_the_end(side: Readable, p: int, partition_range: PartitionRange) -> Expe
 def _within_share(
     side: Readable, ranges: Mapping[int, PartitionRange], after: dict[int, Expected], share: int
 ) -> Asking[dict[int, Expected]]:
-    """Cuts ranges off so that no partition reads more than its part of the share."""
+    """Shortens ranges so that no partition reads more than its part of the share."""
     allowance = max(2 * share // len(ranges), 1)
     cut = {p: r.end + allowance for p, r in ranges.items() if after[p].partition_range.records > allowance}
     if not cut:
@@ -273,9 +272,9 @@ def _claim_at(side: Readable, p: int, end: int) -> int:
 
 
 def _claim(spec: JoinSpec, side: str, p: int, end_offsets: EndOffsets, finished_ms: int | None) -> int:
-    """Returns a time that no record is below that becomes readable after the listing; `UNKNOWN` if nothing says so.
+    """Returns a lower bound of the times of records that become readable after the listing, or `UNKNOWN`.
 
-    finished_ms   of a complete topic (`_finished`): nothing becomes readable any more, so that this holds as well
+    finished_ms   the bound of a complete topic (`_finished`), in which nothing becomes readable any more
     """
     ends = end_offsets.side(side)[p]
     if not caught_up(ends.stable, ends.stable, ends.high):
@@ -288,9 +287,9 @@ def _claim(spec: JoinSpec, side: str, p: int, end_offsets: EndOffsets, finished_
 def _finished(spec: JoinSpec, bucket: Bucket, answers: Answers) -> int:
     """Returns a time so far beyond the records of a bucket that all of left may go, and all of right expires.
 
-    It is a time of theirs, not of the clock: what follows after all is late only if it could match one of them. No
-    timely record is above the last block of its partition by more than the disorder. A left record that is far ahead
-    is held back by the first batch, and is known then.
+    It rests on the records, not on the clock: if records follow after all, they are late only if they could match one
+    of these. No timely record is above the last block of its partition by more than the disorder. A left record far
+    ahead is held back by the first batch, and is known then.
     """
     newest = (at for side, blocks in answers.last.items() for p in bucket.side(side) for _, at in blocks[p])
     held = (r.held_ms for r in bucket.left.values() if r.held_ms is not None)

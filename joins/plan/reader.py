@@ -1,15 +1,15 @@
 """The Spark reader of a join, whichever join kind: its offsets are batch plans, its partitions tickets.
 
     latestOffset   the next batch plan after `start`; `start` itself when there is nothing to do. What left waits for is
-                   logged once it has lasted longer than usual (`joins.plan.wait_reasons`)
-    tasks          one ticket per bucket: a batch plan itself says from where to where it reads. A small batch is one
-                   Spark task: handing one to a worker costs more than joining a few hundred records, and where one
-                   worker has all buckets, it finds their windows, consumers and producers as it left them
+                   logged once it lasts longer than usual (`joins.plan.wait_reasons`)
+    tasks          one ticket per bucket, as a batch plan says from where to where it reads. A small batch is one Spark
+                   task: handing one to a worker costs more than joining a few hundred records, and a worker that has
+                   all buckets keeps their windows, consumers and producers at hand
     commit         the positions of a committed batch go to a consumer group, for lag tools
 
 A batch plan is the offset that Spark logs, so the checkpoint holds everything: positions, partition watermarks, the
-window's low ends, and the join that they belong to. What a committed batch left behind is the plan and its facts: the
-state that the next batch plan starts from (`state_after`), and how far it has read (`positions_of`).
+window's low ends, and the join that they belong to. Plan and facts of a committed batch give the state that the next
+plan starts from (`state_after`), and how far was read (`positions_of`).
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ from teacup.spark.stream_reader import ReaderControl, StreamReader
 log = logging.getLogger("teacup.joins.plan.reader")
 
 SMALL = 20_000
-"""Records; a batch that reads fewer is one Spark task."""
+"""A batch of fewer records is one Spark task."""
 TOGETHER = 64
-"""How many tickets such a task gets at most: with more, other cores would wait for one for longer than a second."""
+"""The most tickets of such a task: with more, other cores would wait for it for longer than a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JoinControl(ReaderControl):
-    """Controls the planner of a join. Beside what every reader has:
+    """Controls the planner of a join. In addition to what every reader has:
 
-    generation   of a new checkpoint, if it is known before the first batch plan; None: a new one
+    generation   the generation of a new checkpoint, if it is known before the first batch plan; None: a new one
     windows      the folder where tasks on this machine keep the facts of batches; None: this user's own
-    facts        where the driver keeps them; None: in the same folder
-    copied       windows are copied to where all machines find them: the log may have lost what they hold
-    share_tasks  a small batch may be one Spark task; a deduplicator waits for earlier writes at each ticket
-    until        under `availableNow`: the offset of each left partition at which the join ends; None: where left ends
+    facts        the folder where the driver keeps them; None: the same one
+    copied       windows are copied to where all machines find them, so the log may have lost what they hold
+    share_tasks  a small batch may be one Spark task; not if a deduplicator waits for earlier writes at each ticket
+    until        under `availableNow`: the offset of each left partition at which the join ends; None: left's end
     """
 
     generation: str | None = None
@@ -76,7 +76,7 @@ class JoinControl(ReaderControl):
 
     @property
     def facts_folders(self) -> tuple[Path | None, ...]:
-        """Returns where the facts of a batch may be; None: this user's own folder."""
+        """Returns the folders where the facts of a batch may be; None: this user's own."""
         return tuple(dict.fromkeys((self.facts, self.windows)))
 
 
@@ -84,10 +84,7 @@ class JoinReader(StreamReader):
     """Plans the batches of a join for Spark. A join kind gives `next_plan` and `disconnect`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
-        """Takes a pickled stage (`teacup.spark.stream_reader.pickled`), from a ticket's JSON text to rows.
-
-        Plans need none.
-        """
+        """stage: pickled (`teacup.spark.stream_reader.pickled`), turns a ticket's JSON text into rows; unused by plans."""
         super().__init__(spec.name, control, stage)
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
         self._shares, self._until = control.share_tasks, control.until
@@ -103,7 +100,7 @@ class JoinReader(StreamReader):
 
     @property
     def held(self) -> NotReady | None:
-        """Returns why the last look gave no plan; None as long as every look has."""
+        """Returns why the last look gave no plan; None while each look has."""
         return self._held
 
     @abstractmethod
@@ -130,7 +127,7 @@ class JoinReader(StreamReader):
         return found.batch_plan.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """Returns whether a run under `availableNow` waits: some left may not go yet, and the wait is not in vain."""
+        """Returns whether a run under `availableNow` waits: some left may not go yet, but probably will."""
         held = self._held
         if self._run is None or not start or held is None or not held.left_waits:
             return False
@@ -144,9 +141,9 @@ class JoinReader(StreamReader):
         return False
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """Returns how long an error is waited for: a wrong clock, until it is set right.
+        """Returns how long to wait while an error lasts: for a wrong clock, until it is corrected.
 
-        A job that ended and was started again would trust it.
+        A job that ends and is started again would trust the clock.
         """
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
 
@@ -162,7 +159,7 @@ class JoinReader(StreamReader):
         return TOGETHER if self._shares and BatchPlan.from_json(end).records < SMALL else 1
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publishes positions for lag tools. The checkpoint remains the source of truth, so nothing waits for this."""
+        """Publishes positions for lag tools. Nothing waits for this: the checkpoint is the source of truth."""
         if self.control.commit_group is None or not end:
             return
         if self._commits is None:
@@ -172,7 +169,7 @@ class JoinReader(StreamReader):
         self._commits.put(positions_of(self._spec, batch_plan, facts))
 
     def state_after(self, batch_plan: BatchPlan) -> BatchPlan:
-        """Returns the state that a committed batch left; computed once while nothing new is planned."""
+        """Returns the state after a committed batch; cached while nothing new is planned."""
         if self._last is None or self._last[0] != batch_plan:
             batch_plan.check_belongs_to(self._spec)
             mention(generation=batch_plan.generation)
@@ -180,7 +177,7 @@ class JoinReader(StreamReader):
         return self._last[1]
 
     def remark(self, warning: str) -> None:
-        """Logs a warning, once while it does not change: a plan that fails is tried again."""
+        """Logs a warning unless it repeats the last one: a plan that fails is tried again."""
         if warning not in self._remarked:
             self._remarked.add(warning)
             log.warning("%s: %s", self._name, warning)
@@ -192,7 +189,7 @@ class JoinReader(StreamReader):
     def watch(self, now_ms: int) -> StallTimer:
         """Returns what this process has seen since its first look, at `now_ms`.
 
-        It starts over when the clock was set: nobody has waited for as long as the clock has jumped.
+        It starts over when the clock was set, as a jump is not time waited.
         """
         if self._watch is None or self._watch_set != self._clock.times_set:
             self._watch, self._watch_set = StallTimer(now_ms), self._clock.times_set
@@ -203,11 +200,11 @@ class JoinReader(StreamReader):
         self._run, self._spec = AvailableNow(self._until, complete=self._spec.complete), of_available_now(self._spec)
 
     def readable(self, end_offsets: EndOffsets, state: BatchPlan | None = None) -> EndOffsets:
-        """Returns what of a listing is read: under `availableNow`, up to where the run ends."""
+        """Returns the part of a listing that is read: under `availableNow`, up to where the run ends."""
         return end_offsets if self._run is None else self._run.cut(end_offsets, state)
 
     def say_why(self, held: NotReady) -> None:
-        """Logs what left waits for, where that has lasted longer than usual."""
+        """Logs what left waits for, once that has lasted longer than usual."""
         since_ms, waits = self._waited.unusual(held, all_causes=self._run is not None)
         if waits:
             self.say(for_people(self._spec, since_ms, waits, held.last_ms))
@@ -224,9 +221,9 @@ class JoinReader(StreamReader):
 def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> BatchPlan:
     """Returns the state between a committed batch and the next one.
 
-    folders   where its facts may be kept; missing ones are found by reading again
+    folders   where its facts may be; missing ones are found by reading again
 
-    Raises `DataLoss` if facts are missing and the log has lost what they are found in, and `KafkaIOError`.
+    Raises `DataLoss` if facts are missing and the log has lost their records, and `KafkaIOError`.
     """
     folders = tuple(folders)
     known = known_facts(spec.name, batch_plan, folders)
@@ -252,7 +249,7 @@ def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | 
 
 
 def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
-    """Returns up to where a batch has read, by topic and partition; where it started if its facts are not known."""
+    """Returns where a batch ended, by topic and partition; where it started if its facts are unknown."""
     spots: dict[Spot, int] = {}
     for number, bucket in batch_plan.buckets.items():
         known = facts.get(number)
@@ -263,13 +260,13 @@ def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, Buck
 
 
 def commit_positions(spec: JoinSpec, group: str, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> None:
-    """Commits a batch's positions, from the facts in these folders, to a consumer group. Raises `KafkaIOError`."""
+    """Commits a batch's positions, by the facts in these folders, to a consumer group. Raises `KafkaIOError`."""
     facts = known_facts(spec.name, batch_plan, folders)
     GroupOffsets(group, spec.kafka).commit(positions_of(spec, batch_plan, facts), JOB_NOTE)
 
 
 def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
-    """Returns the plan if most records that it reads are not ahead of the clock; otherwise raises `ClockBehind`."""
+    """Returns the plan; raises `ClockBehind` if most records that it reads are ahead of the clock."""
     listed_ms, skew_ms = planned.batch_plan.listed_ms, planned.batch_plan.skew_ms
     for side in {side for side, _ in planned.ahead}:
         ranges = {

@@ -1,7 +1,7 @@
 """The in-memory join as a streaming data source that emits tickets, not records (`joins.plan.reader`).
 
-While the join is whole batches behind, the next batch is planned while the current one runs, from the facts that this
-one is expected to find (`PrefetchedPlan`). Ranges are only hints, so they are then applied to what it really leaves.
+While the join is whole batches behind, the next batch is planned while the current one runs, from the facts that the
+current one is expected to find (`PrefetchedPlan`). Ranges are only hints, so they then apply to the real state.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ log = logging.getLogger("teacup.joins.plan.source")
 
 
 class PrefetchedPlan:
-    """Holds at most one plan; it is made in a thread."""
+    """Holds at most one plan, made in a thread."""
 
     def __init__(self) -> None:
         self._begun: tuple[int, Future[Planned | None]] | None = None
 
     def begin(self, number: int, make: Callable[[], Planned | None]) -> None:
-        """Begins to make the plan for the batch after batch `number`."""
+        """Starts planning the batch after batch `number`."""
         future: Future[Planned | None] = Future()
 
         def plan() -> None:
@@ -59,7 +59,7 @@ class PrefetchedPlan:
         threading.Thread(target=plan, daemon=True).start()
 
     def take(self, state: BatchPlan) -> Planned | None:
-        """Returns the plan that was made ahead for `state`, if there is one and it still reads anything."""
+        """Returns the plan made ahead for `state`, if there is one and it still reads anything."""
         begun, self._begun = self._begun, None
         if begun is None:
             return None
@@ -169,7 +169,7 @@ class TicketReader(JoinReader):
         """Checks on the direct path that both topics keep a key in the same partition, until there are enough records.
 
         Topics are often empty when a join begins. Raises `NotCoPartitioned` before any of the records is joined. If
-        another process began the join, a few records prove nothing: they must not keep it from starting again.
+        another process began the join, a few records prove nothing, and must not keep it from starting again.
         """
         partitions = len(end_offsets.left)
         if self._knows_keys or partitions == 1 or not end_offsets.both_have_records:
@@ -185,7 +185,7 @@ class TicketReader(JoinReader):
         self._knows_keys = True
 
     def _still_holds(self, start: Mapping[str, Any], known: Mapping[str, Any], held: NotReady) -> bool:
-        """Returns whether a plan would find what the last one found, after `known`. Asks only for the ends."""
+        """Returns whether a plan would find the same as the last one, after `known`. Asks only for the ends."""
         if known != start or self._clock.now_ms(start["listed_ms"]) >= held.until_ms:
             return False
         left, right = self._connected()
@@ -193,7 +193,7 @@ class TicketReader(JoinReader):
         return held.highs == {"left": highs[left.topic], "right": highs[right.topic]}
 
     def _is_whole(self, ahead: Planned) -> bool:
-        """Returns whether the log still holds what a plan needs that was made ahead, and has the same leaders."""
+        """Returns whether the log still holds what a plan made ahead needs, and has the same leaders."""
         planned = ahead.batch_plan
         end_offsets = list_ends(*self._connected(), planned.listed_ms)
         return end_offsets.epochs == planned.epochs and is_whole(self._spec, planned, end_offsets, copied=self._copied)

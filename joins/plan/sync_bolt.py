@@ -2,30 +2,29 @@
 
 One bucket, one batch, with H a target time and D the disorder of a side:
 
-    right partition   is read until its records prove that H is reached; its watermark then is H - D. One that has no
-                      such record is read to its end, and its watermark is what its records and the clock prove
-    right watermark   the minimum over right's partitions
+    right partition   is read until its records prove that H is reached; its watermark is then H - D. One without such
+                      records is read to its end, and its watermark is what its records and the clock prove
+    right watermark   is the minimum over right's partitions
     left              goes up to the limit that this watermark allows: each partition up to its first record at or above
-    left watermark    of the records from there on: no timely one has a smaller time. The expiry follows from it
+    left watermark    bounds the records from there on: no timely one has a smaller time. The expiry follows from it
 
-`joins.batch.rules` has the formulas, and why they prevent the deadlock. Ranges are planned by asking the log
-where times begin. That is a hint. The watermarks, the expiry and where left stops are what the task finds in the
-records (`joins.read.batch_reader`); they come back as facts, and the next plan starts from them.
+`joins.batch.rules` has the formulas, and why they prevent the deadlock. Ranges are planned by asking the log where
+times begin, and are hints. The task finds watermarks, expiry and where left stops in the records
+(`joins.read.batch_reader`); they come back as facts, from which the next plan starts.
 
 H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
 is never read further than left needs it. The plan of a bucket is a generator (`joins.plan.bucket_plan`); all of them
 run in lockstep.
 
-Where nothing is to be read, that stays so while the topics end where they do, until a time that is known
-(`next_look_at`):
+If there is nothing to read, that stays so until a known time, unless the topics grow (`next_look_at`):
 
     left waits      its next record goes once the clock proves right beyond it: time + after + producer delay
     the window      expires once the clock proves left beyond its oldest record: time + before + producer delay; batches
-                    that only expire it keep their distance
-    anything else   a topic that was recreated or cut off, new partitions, the daily batch: looked for every second
+                    that only expire it keep a minimum distance
+    anything else   a recreated or truncated topic, new partitions, the daily batch: checked every second
 
-Where more than the clock decides, each look makes a plan: right is not read to its end, a transaction is open, left's
-next record is not known, `max_wait` runs, another system says how far right is stored.
+If more than the clock decides, each look makes a plan: when right is not read to its end, a transaction is open, left's
+next record is unknown, `max_wait` runs, or another system says how far right is stored.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ from joins.spec import JoinSpec
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 
 PLAN_EVERY_MS = 1_000
-RENEW_EVERY_MS = 24 * 3_600_000  # even without records to read: Kafka keeps the offsets of groups for seven days
+RENEW_EVERY_MS = 24 * 3_600_000  # even with nothing to read: Kafka forgets the offsets of groups after seven days
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The next batch plan, and the facts that are expected of it, by bucket.
+    """The next batch plan, and its expected facts by bucket.
 
     ahead  the sides and partitions whose newest records seem to be ahead of the clock, or have no time
     """
@@ -64,7 +63,7 @@ class Planned:
         return cls(replace(begun, number=begun.number + 1), {})
 
     def rebased(self, state: BatchPlan) -> Planned:
-        """Applies these ranges, planned with expected facts, to the `state` that the previous batch really left."""
+        """Applies these ranges, planned from expected facts, to the real `state` after the previous batch."""
         buckets = {n: rebased(self.batch_plan.buckets[n], bucket) for n, bucket in state.buckets.items()}
         return replace(self, batch_plan=replace(self.batch_plan, buckets=buckets))
 
@@ -73,8 +72,8 @@ class Planned:
 class SyncBolt:
     """Plans the batches of a join, so that left advances in step with right.
 
-    logs   the topics that the batches read, by side: both, or left alone if a feeder reads right
-    watch  remembers looks that led to no batch plan; without it, `max_wait` counts from the last batch plan
+    logs   the topics that the batches read, by side: both, or only left if a feeder reads right
+    watch  remembers looks without a batch plan; without it, `max_wait` counts from the last batch plan
     """
 
     spec: JoinSpec
@@ -82,15 +81,15 @@ class SyncBolt:
     watch: StallTimer = field(default_factory=lambda: StallTimer(UNKNOWN))
 
     def plan(self, state: BatchPlan, end_offsets: EndOffsets) -> Planned | NotReady:
-        """Returns the batch plan after `state`; with nothing to read and nothing to expire, what left waits for.
+        """Returns the batch plan after `state`; if there is nothing to read or expire, what left waits for.
 
-        state  as the previous batch left it (`BatchPlan.after`)
+        state  after the previous batch (`BatchPlan.after`)
         """
         plans = {n: planner.plan() for n, planner in self._planners(state, end_offsets).items()}
         return self._next_plan(state, end_offsets, plans)
 
     def plan_left(self, state: BatchPlan, end_offsets: EndOffsets, stored_ms: int) -> Planned | NotReady:
-        """Does the same for a right topic that a feeder stores: up to `stored_ms`, `UNKNOWN` if that is not known."""
+        """Does the same if a feeder has stored right up to `stored_ms` (or `UNKNOWN`)."""
         plans = {n: planner.plan_left(stored_ms) for n, planner in self._planners(state, end_offsets).items()}
         return self._next_plan(state, end_offsets, plans)
 
@@ -108,7 +107,7 @@ class SyncBolt:
     ) -> Planned | NotReady:
         """Makes the plans with the logs' answers.
 
-        A join that has started still runs a batch once a day: this renews receipts and positions, which Kafka expires.
+        A started join runs a batch at least once a day, to renew receipts and positions before Kafka expires them.
         """
         spec = self.spec
         made = with_batched_lookups(plans, self.logs, end_offsets.listed_ms + spec.max_future_skew_ms)
@@ -148,8 +147,8 @@ class SyncBolt:
 class StallTimer:
     """Remembers since when right has not advanced, as one process has seen it: `max_wait` counts from there.
 
-    A watermark that follows the clock over an idle topic moves at each look, although it leads to no batch plan. Time
-    before the process started to look does not count.
+    The watermark of an idle topic follows the clock and so moves at each look, without a batch plan. Time before the
+    process started to look does not count.
     """
 
     started_ms: int
@@ -160,7 +159,7 @@ class StallTimer:
         return self._moved[bucket][1] if bucket in self._moved else self.started_ms
 
     def saw(self, state: Mapping[int, Bucket], plans: Mapping[int, BucketPlan], now_ms: int) -> None:
-        """Notes which watermarks the plans of one look (by bucket) advance, at `now_ms`."""
+        """Notes which watermarks the plans of one look, by bucket, advance at `now_ms`."""
         for number, plan in plans.items():
             known_ms = self._moved[number][0] if number in self._moved else state[number].watermark_ms
             if plan.expected.watermark_ms > known_ms:
@@ -168,7 +167,7 @@ class StallTimer:
 
 
 def next_look_at(spec: JoinSpec, end_offsets: EndOffsets, plans: Iterable[BucketPlan], expires_from_ms: int) -> int:
-    """Returns until when planning would find nothing to read, as these plans did; at least the listing's time.
+    """Returns until when planning would find nothing to read, like these plans; at least the listing's time.
 
     expires_from_ms   when the next batch that only expires the window may run
     """
@@ -177,12 +176,12 @@ def next_look_at(spec: JoinSpec, end_offsets: EndOffsets, plans: Iterable[Bucket
 
 
 def highs_of(end_offsets: EndOffsets) -> dict[str, dict[int, int]]:
-    """Returns where both topics end, by side and partition: while that is the same, nothing was written to them."""
+    """Returns where both topics end, by side and partition: unchanged while nothing is written to them."""
     return {side: {p: ends.high for p, ends in end_offsets.side(side).items()} for side in ("left", "right")}
 
 
 def _due(spec: JoinSpec, end_offsets: EndOffsets, plan: BucketPlan, expires_from_ms: int) -> list[int]:
-    """Returns when time may lead to a batch of one bucket."""
+    """Returns when the passing of time may lead to a batch of one bucket."""
     bucket, now_ms = plan.bucket, end_offsets.listed_ms
     right = [(partition_range.end, end_offsets.right[p]) for p, partition_range in bucket.right.items()]
     waiting = [

@@ -1,14 +1,13 @@
 """Why nothing may be read now: what left waits for, by bucket. Pure.
 
-    unread            a right partition is not read to its end, and may not be read further yet
-    open transaction  it is read to its last stable offset, and an open transaction hides what is behind that
-    idle hold         it is read to its end, and by `idle: hold` its next records are waited for
-    clock             it is read to its end, and its watermark follows the clock: soon left may go
-    data delay        the feeder has stored right only up to a time            (lookup join)
-    delay unknown     up to which time right is stored is not known, or no longer true
+unread            a right partition is not read to its end, and may not be read further yet
+open transaction  it is read to its last stable offset, and an open transaction hides what follows
+idle hold         it is read to its end, and with `idle: hold` left waits for its next records
+clock             it is read to its end, and its watermark follows the clock: left may go soon
+data delay        the feeder has stored right only up to a time            (lookup join)
+delay unknown     how far right is stored is unknown, or no longer true    (lookup join)
 
-A bucket waits for its slowest right partition. Each cause but the clock is logged once it has lasted longer than it
-usually does.
+A bucket waits for its slowest right partition. Each cause but the clock is logged once it lasts longer than usual.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SHOWN = 10
 
 
 class Cause(StrEnum):
-    """What is in the way."""
+    """What left waits for."""
 
     UNREAD = "unread"
     OPEN_TRANSACTION = "open transaction"
@@ -53,20 +52,20 @@ USUAL_MS: dict[Cause, float] = {
     Cause.DATA_DELAY: 90_000,  # collectors run once a minute
     Cause.DELAY_UNKNOWN: 0,
 }
-"""How long left may wait for each before it is reported."""
+"""How long left may wait for each cause before that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftWaits:
-    """Says what the left of one bucket waits for. Equal values name the same thing.
+    """What the left of one bucket waits for. Equal values mean the same wait.
 
-    partition, offset  the right partition that is waited for, and up to where it is read
+    partition, offset  the right partition that left waits for, and how far it is read
     alike              how many right partitions the bucket has, if none of them stands out; otherwise 0
     stored_ms          data delay: every right record below it is stored
     waiting            how many left records wait, by partition
-    next_ms            clock: when the first of them may go (wall clock), as far as it is known
+    next_ms            clock: when the first of them may go (wall clock), if known
     end                the right partition's last stable offset
-    detail             data delay: the consumer whose delay it is; delay unknown: why
+    detail             data delay: the consumer; delay unknown: why
     """
 
     cause: Cause
@@ -83,12 +82,12 @@ class LeftWaits:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """Says that nothing may be read now: there is no batch plan.
+    """There is no batch plan: nothing may be read now.
 
-    waits     empty where left is read to its end
-    until_ms  no plan before this time finds anything, unless a topic has grown (`joins.plan.sync_bolt`)
+    waits     what left waits for; empty if left is read to its end
+    until_ms  before this time no plan finds anything, unless a topic grows (`joins.plan.sync_bolt`)
     highs     where the topics ended, by side and partition
-    last_ms   under `availableNow`: when the last left record may go (wall clock), if only the clock is waited for
+    last_ms   under `availableNow`: when the last left record may go (wall clock), if left waits for the clock alone
     """
 
     listed_ms: int
@@ -104,7 +103,7 @@ class NotReady:
 
     @property
     def main_cause(self) -> Cause:
-        """Returns what most left records wait for, if left waits; the clock only if all of them do."""
+        """Returns what most left records wait for, if left waits; the clock only if all wait for it."""
         records: Counter[Cause] = Counter()
         for waits in self.waits:
             records[waits.cause] += sum(waits.waiting.values())
@@ -118,7 +117,7 @@ def unread_left(bucket: Bucket, end_offsets: EndOffsets) -> dict[int, int]:
 
 
 def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, end_offsets: EndOffsets) -> LeftWaits | None:
-    """Finds what the left of a bucket that may read nothing waits for; None if its left is read to its end."""
+    """Returns what left waits for in a bucket that may read nothing; None if its left is read to its end."""
     waiting = unread_left(bucket, end_offsets)
     if not waiting:
         return None
@@ -147,7 +146,7 @@ class Waited:
         self._since: dict[int | None, tuple[LeftWaits, int]] = {}
 
     def unusual(self, held: NotReady, *, all_causes: bool = False) -> tuple[int, list[LeftWaits]]:
-        """Returns since when (wall clock) something lasts longer than usual, and what; all_causes: whatever lasts."""
+        """Returns since when (wall clock) waits have lasted longer than usual, and which; all_causes: of any length."""
         known, now_ms = self._since, held.listed_ms
         self._since = {
             waits.bucket: (waits, known[waits.bucket][1] if known.get(waits.bucket, (None,))[0] == waits else now_ms)
@@ -161,10 +160,9 @@ class Waited:
         return min((since_ms for since_ms, _ in long), default=now_ms), [waits for _, waits in long]
 
     def waits_in_vain(self, spec: JoinSpec, held: NotReady) -> bool:
-        """Returns whether all left that waits has waited in vain.
+        """Returns whether all waiting left has waited longer than usual for records that may never come (`idle: hold`).
 
-        It has waited longer than usual for records that may never come (`idle: hold`). `unusual` has seen `held`. With
-        `max_wait` left goes by itself.
+        To be called after `unusual(held)`. With `max_wait` left goes by itself.
         """
         waiting = [waits for waits in held.waits if waits.waiting]
         if not waiting or spec.max_wait_ms is not None:
@@ -176,9 +174,9 @@ class Waited:
 
 
 def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits], last_ms: int | None = None) -> str:
-    """Writes one line: since when how many left records wait, and for what; until when, if only for the clock.
+    """Writes one line: how many left records wait, since when, for what, and, if only for the clock, until when.
 
-    last_ms   as of `NotReady`
+    last_ms   as in `NotReady`
     """
     left = {p: records for bucket in waits for p, records in bucket.waiting.items()}
     shown, more = _few(sorted(left))
@@ -190,7 +188,7 @@ def for_people(spec: JoinSpec, since_ms: int, waits: list[LeftWaits], last_ms: i
 
 
 def _few(things: list[T]) -> tuple[list[T], str]:
-    """Returns the first things, and how many more there are: there may be thousands of partitions."""
+    """Returns the first things, and how many more there are."""
     return things[:SHOWN], f" and {len(things) - SHOWN} more" if len(things) > SHOWN else ""
 
 
@@ -206,10 +204,10 @@ def reason(spec: JoinSpec, waits: LeftWaits) -> str:
             return f"{right}: an open transaction holds its end at offset {waits.offset}"
         case Cause.IDLE_HOLD:
             block = f"{block_size(spec.outliers)} to a block"
-            return f"{right}: it is read to its end, and by `idle: hold` its next records are waited for, {block}"
+            return f"{right}: nothing more to read, and with `idle: hold` left waits for its next records, {block}"
         case Cause.CLOCK:
-            next_row = "" if waits.next_ms is None else f": the next row at {iso(waits.next_ms)}"
-            return f"{right}: it is read to its end, offset {waits.offset}, and left may go as time passes{next_row}"
+            next_row = "; left goes as time passes" if waits.next_ms is None else f"; next row at {iso(waits.next_ms)}"
+            return f"{right}: nothing more to read at offset {waits.offset}{next_row}"
         case Cause.DATA_DELAY:
             stored = f"{waits.detail!r} has stored {spec.right.topic!r} only up to {iso(waits.stored_ms or 0)}"
             return f"{stored}: does the feeder run?"

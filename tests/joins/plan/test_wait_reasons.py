@@ -58,7 +58,7 @@ def test_left_that_only_waits_for_time_to_pass_says_so() -> None:
     (wait,) = held(spec, [(1_000, b"a")], [(1_000, b"a")], 1_000).waits
 
     assert wait.cause is Cause.CLOCK
-    assert "right-0: it is read to its end, offset 1" in for_people(spec, 0, [wait])
+    assert "right-0: nothing more to read at offset 1" in for_people(spec, 0, [wait])
 
 
 def test_a_run_that_waits_for_the_clock_says_until_when() -> None:
