@@ -6,7 +6,7 @@ import signal
 import sys
 
 _INTERRUPTED = 128 + signal.SIGINT
-"""What Typer ends with after a KeyboardInterrupt, whichever signal it stands for."""
+"""Typer's exit code after a KeyboardInterrupt, whatever the signal."""
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
         app()
         return
     caught = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, caught)  # they wait for their handlers
+    signal.pthread_sigmask(signal.SIG_BLOCK, caught)  # until their handlers are set
     from deploy.jobs.stopping import Stop
 
     try:
@@ -38,10 +38,10 @@ def main() -> None:
 
 
 def _without_folder(error: FileNotFoundError) -> int:
-    """Says that no temporary folder can be written to; returns the exit code."""
+    """Reports that there is no writable temporary folder; returns the exit code."""
     from teacup.base.errors import ExitCode
 
-    sys.stderr.write(f"{error.strerror}: give the process one, and set TMPDIR to it\n")
+    sys.stderr.write(f"{error.strerror}: set TMPDIR to a folder that the process may write to\n")
     return ExitCode.BAD_JOB_FILE
 
 

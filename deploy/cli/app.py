@@ -1,7 +1,4 @@
-"""The `teacup` command: its groups, and the commands for jobs.
-
-Each command imports what it needs when it runs, so that help appears at once.
-"""
+"""The `teacup` command: its groups, and the commands for jobs. Slow imports are left to the commands."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    pretty_exceptions_show_locals=False,  # they hold secrets
+    pretty_exceptions_show_locals=False,  # locals may hold secrets
     rich_markup_mode="rich",
 )
 app.add_typer(delay_app, name="delay", rich_help_panel="Services")
@@ -58,7 +55,7 @@ def teacup(
     """Joins of two Kafka streams on Spark."""
 
 
-_HANGUP = "SIGHUP: %s goes on; its file is read when it starts, so that a change needs another start"
+_HANGUP = "SIGHUP: %s goes on; restart it to apply changes of its file"
 JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
 _CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
@@ -70,7 +67,7 @@ def run(
         list[Path],
         typer.Argument(
             metavar="JOB.yaml",
-            help="the job file; or several, or a folder of them: their jobs share a process (docs/deploy.md)",
+            help="the job file; several files, or a folder of them, share a process (docs/deploy.md)",
             show_default=False,
         ),
     ],
@@ -78,31 +75,31 @@ def run(
         bool,
         typer.Option(
             "--take-over",
-            help="let a new checkpoint of a join replace another one that has written to the output, and can then "
-            "never continue; rows from `start` on are written again",
+            help="let a new checkpoint of a join replace the one that has written to the output, which can then never "
+            "continue; rows from `start` on are written again",
         ),
     ] = False,
     accept_sample: Annotated[
         bool,
         typer.Option(
             "--accept-sample",
-            help="start a new checkpoint of a join even if no sampled record has a join key or a usable time",
+            help="start even if no sampled record has a key or a usable time",
         ),
     ] = False,
     strict: Annotated[
         bool,
         typer.Option(
             "--strict",
-            help="of several files: run nothing unless all are valid, and at a SIGHUP change nothing; without it the "
-            "valid ones run, and the others are reported as failed jobs",
+            help="with several files: run nothing (and at a SIGHUP, change nothing) unless all are valid; without it "
+            "the valid ones run, and the others are reported as failed jobs",
         ),
     ] = False,
     standby: Annotated[
         bool,
         typer.Option(
             "--standby",
-            help="wait, ready to start, until no other process runs the job, and take over within seconds when it is "
-            "gone; all processes of such a job are started with this option",
+            help="wait, ready to start, while another process runs the job, and take over within seconds when that is "
+            "gone; start all processes of the job with this option",
         ),
     ] = False,
     metrics_port: Annotated[
@@ -110,13 +107,13 @@ def run(
         typer.Option(
             "--metrics-port",
             metavar="PORT",
-            help="serve /metrics, /livez and /readyz at this port of this machine, like the key `metrics.port`; 0: "
-            "any free one, which the log names",
+            help="serve /metrics, /livez and /readyz on this port, like the key `metrics.port`; 0: any free one, which "
+            "the log names",
         ),
     ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Run the job of a file, or the jobs of several, until it is done, or stopped by Ctrl-C or SIGTERM."""
+    """Run the jobs of one or more files until they are done, or stopped by Ctrl-C or SIGTERM."""
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
     consent = {"take_over": take_over, "accept_sample": accept_sample}
     if len(job_files) == 1 and not job_files[0].is_dir():
@@ -134,7 +131,7 @@ def check(
         list[Path],
         typer.Argument(
             metavar="JOB.yaml",
-            help="the job file; or several, or a folder of them, whose jobs are to share a process",
+            help="the job file; or several, or a folder of them, whose jobs will share a process",
             show_default=False,
         ),
     ],
@@ -142,7 +139,7 @@ def check(
         bool,
         typer.Option(
             "--connect",
-            help="also look at what the file names, without changing anything: topics, keys and times of sampled "
+            help="also check what the file names, without changing anything: topics, keys and times of sampled "
             "records, retention, ACLs, APIs, checkpoint, folders; the exit code is that of the first error",
         ),
     ] = False,
@@ -150,13 +147,13 @@ def check(
         bool,
         typer.Option(
             "--preview",
-            help="with --connect, of a join: also join the first left records that a new checkpoint would read, and "
-            "show what becomes of them; nothing is written",
+            help="with --connect, for a join: also join the first left records that a new checkpoint would read, and "
+            "show the results; nothing is written",
         ),
     ] = False,
     assignments: Assignments = None,
 ) -> None:
-    """Check job files, or that of a service; every error is reported. Nothing is connected to unless asked."""
+    """Check job files, or the file of a service, and report every error. Connects to nothing without --connect."""
     if preview and not connect:
         raise typer.BadParameter("--preview needs --connect")
     if len(job_files) > 1 or job_files[0].is_dir():
@@ -176,7 +173,7 @@ def check(
 
 
 def _check_several(places: Sequence[Path], assignments: Sequence[str], *, connect: bool, preview: bool) -> ExitCode:
-    """Checks the jobs of files and folders as `run` takes them; returns the code of the first that has an error."""
+    """Checks the jobs of files and folders as `run` takes them; returns the code of the first error."""
     from deploy.load import load_files
     from deploy.shared_process import jobs_of
     from teacup.base.errors import SettingsInvalid
@@ -191,7 +188,7 @@ def _check_several(places: Sequence[Path], assignments: Sequence[str], *, connec
 
 
 def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> ExitCode:
-    """Prints what there is to say of a job whose file is valid."""
+    """Prints the findings about a job whose file is valid."""
     from deploy.check.to_the_end import what_a_run_waits_for
 
     typer.echo(f"{job_file} is valid")
@@ -199,7 +196,7 @@ def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) ->
         typer.echo(said)
     if not connect:
         return ExitCode.DONE
-    log_look(logging.ERROR)  # a warning on the way to a finding would be reported twice
+    log_look(logging.ERROR)  # warnings that lead to a finding would be reported twice
     from deploy.check.connect import look_at
     from deploy.check.findings import exit_code, lines
     from deploy.kinds import kind_of
@@ -212,14 +209,14 @@ def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) ->
 
 
 def _preview(job: CommonJob) -> ExitCode:
-    """Prints what becomes of the first left records; not if there are errors that would stop the job."""
+    """Prints the results of the first left records, unless an error would stop the job."""
     from deploy.check.preview import joined, shown
     from deploy.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
 
     if not isinstance(job, JoinJob):
-        typer.echo("preview: only a join has one", err=True)
+        typer.echo("--preview is for joins only", err=True)
         return ExitCode.BAD_JOB_FILE
     try:
         for line in shown(job, joined(job)):
@@ -233,10 +230,10 @@ def _preview(job: CommonJob) -> ExitCode:
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
 def move(
     job_file: JobFile,
-    other: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="the checkpoint that the job had")],
+    other: Annotated[str, typer.Option("--from", metavar="CHECKPOINT", help="the job's previous checkpoint")],
     assignments: Assignments = None,
 ) -> None:
-    """Let the new checkpoint of a changed join go on where another one ended: nothing is lost or written twice."""
+    """Let a changed join's new checkpoint continue where another one ended: nothing is lost or written twice."""
     raise typer.Exit(move_of(job_file, other, assignments or ()))
 
 
@@ -251,7 +248,7 @@ def rewind(
         typer.Option(
             "--written",
             metavar="keep|again",
-            help="of rows that are in the output: keep them, and write only those that are missing; or write all again",
+            help="rows that are in the output already: keep them, and write only what is missing; or write all again",
         ),
     ] = None,
     into: Annotated[
@@ -259,21 +256,23 @@ def rewind(
         typer.Option(
             "--into",
             metavar="TOPIC",
-            help="the job stays as it is, and may run: a second one writes the rows from --to until --until to this "
+            help="leave the job as it is (it may run): a second one writes the rows from --to until --until to this "
             "topic, and ends",
         ),
     ] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="with --into: end (exclusive)")] = None,
     undo: Annotated[
         bool,
-        typer.Option("--undo", help="go on where the job was before it was rewound, or where it is if that is further"),
+        typer.Option(
+            "--undo", help="continue where the job was before it was rewound, or where it is now if that is further"
+        ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="only say what would happen; the job may run meanwhile")
+        bool, typer.Option("--dry-run", help="only print what would happen; the job may be running")
     ] = False,
     assignments: Assignments = None,
 ) -> None:
-    """Let a stopped join go back to a time, its window included; or write what it wrote then to another topic."""
+    """Take a stopped join back to a time, with its window; or write the rows of a time range to another topic."""
     from deploy.cli.rewinds import RewindRequest, rewind_of
 
     asked = RewindRequest(to=to, written=written, into=into, until=until, undo=undo, dry_run=dry_run)
@@ -296,7 +295,7 @@ def unjoined(
     ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Find right records of a lookup join that appear in no output row and never will; made for cron."""
+    """Find right records of a lookup join that no output row has or ever will; made for cron."""
     raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
 
 
@@ -305,7 +304,9 @@ def explain(
     job_file: JobFile,
     key: Annotated[
         str | None,
-        typer.Option("--key", help="a join key: its newest left records; base64:TEXT for bytes that are no text"),
+        typer.Option(
+            "--key", help="a join key: explains its newest left records; base64:TEXT for bytes that are not text"
+        ),
     ] = None,
     left: Annotated[
         str | None, typer.Option("--left", metavar="PARTITION:OFFSET", help="the left record at this position")
@@ -313,21 +314,21 @@ def explain(
     right: Annotated[
         str | None, typer.Option("--right", metavar="PARTITION:OFFSET", help="the right record at this position")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="with --key: how many left records at most")] = 3,
+    count: Annotated[int, typer.Option("--count", min=1, help="with --key: the most left records")] = 3,
     until: Annotated[
-        str | None, typer.Option("--until", help="with --key: not later than this ISO-8601 time with a zone")
+        str | None, typer.Option("--until", help="with --key: only records up to this ISO-8601 time with a zone")
     ] = None,
     most: Annotated[
         int,
-        typer.Option("--most", min=1, help="how many records each search reads at most; the answer says what was not"),
+        typer.Option("--most", min=1, help="the most records that each search reads; the answer says what it left out"),
     ] = 1_000_000,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, with everything that was found")] = False,
     assignments: Assignments = None,
 ) -> None:
-    """Explain why a record of a join was matched, or not, and where its row is. It only reads; the job may run."""
+    """Explain why a record was matched or not, and where its row is. Only reads; the job may be running."""
     from deploy.explain.command import Question, explain_of
 
-    log_look(logging.ERROR)  # what cannot be known is part of the answer
+    log_look(logging.ERROR)  # the answer itself says what cannot be known
     question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
     raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
 
@@ -339,27 +340,31 @@ app.command(epilog="Exit codes:\n\n" + listed(OF_STATUS), rich_help_panel="Jobs"
 def audit(
     job_file: JobFile,
     begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="the first event time of left; ISO 8601 with a zone")
+        str, typer.Option("--from", metavar="TIME", help="start of the range of left event times; ISO 8601 with a zone")
     ],
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="end of the range (exclusive)")],
     sample: Annotated[
         str | None,
         typer.Option(
-            "--sample", metavar="PERCENT", help="only of as many keys, such as 1%; everything is read all the same"
+            "--sample",
+            metavar="PERCENT",
+            help="compare only this share of the keys, such as 1%; still reads everything",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE.html", help="also write a page: minute by minute what was checked"),
+        typer.Option(
+            "--report", metavar="FILE.html", help="also write an HTML page: what was checked, minute by minute"
+        ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--folder", help="where its files are while it runs: some 100 bytes per record")
+        Path | None, typer.Option("--folder", help="for its files while it runs: some 100 bytes per record")
     ] = None,
-    most: Annotated[int, typer.Option("--show", min=1, help="how many differences of each kind are named")] = 20,
+    most: Annotated[int, typer.Option("--show", min=1, help="how many differences of each kind to name")] = 20,
     assignments: Assignments = None,
 ) -> None:
-    """Join a time range of a join again by brute force, and compare it with its output and side topics; for cron."""
+    """Join a time range again by brute force, and compare that with the output and side topics; made for cron."""
     from deploy.cli.audits import AuditRequest, audit_of
 
     asked = AuditRequest(begin, end, sample, as_json=as_json, report=report, folder=folder, most=most)
@@ -402,10 +407,10 @@ def run_file(
 ) -> ExitCode:
     """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
-    take_over, accept_sample   what a new checkpoint may do (`teacup run`)
-    standby      it runs once no other process does
-    assignments  `key=value`, over what the file says
-    stop         catches signals since the process began; None: they are caught from now on
+    take_over, accept_sample   as for `teacup run`
+    standby      run once no other process does
+    assignments  `key=value`, which override the file
+    stop         has caught signals since the process began; None: they are caught from now on
     """
     if stop is None:
         with Stop() as own:
@@ -426,7 +431,7 @@ def run_job(
     accept_sample: bool = False,
     standby: bool = False,
 ) -> ExitCode:
-    """Runs a job as `run_file` does; logging is set up."""
+    """Runs a job like `run_file`; logging must be set up."""
     if stop is None:
         with Stop() as own:
             return run_job(job, own, take_over=take_over, accept_sample=accept_sample, standby=standby)
@@ -456,14 +461,14 @@ def run_job(
 def unjoined_of(
     job_file: Path, start: str | None, assignments: Sequence[str] = (), stop: Stop | None = None
 ) -> ExitCode:
-    """Reports the unjoined right records of a lookup join; otherwise like `run_file`."""
+    """Reports the unjoined right records of a lookup join; the rest as in `run_file`."""
     if stop is None:
         with Stop() as own:
             return unjoined_of(job_file, start, assignments, own)
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails what is printed
+    log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails all output
     stop.speak()
     from deploy.job import JoinJob
     from deploy.jobfile.values import start_at
@@ -473,7 +478,9 @@ def unjoined_of(
         typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
         return ExitCode.BAD_JOB_FILE
     if job.output.unjoined is None:
-        typer.echo(f"{job_file}: topics.unjoined: is missing; name the topic for them, and restart the join", err=True)
+        typer.echo(
+            f"{job_file}: topics.unjoined: is missing; name a topic for these records, and restart the join", err=True
+        )
         return ExitCode.BAD_JOB_FILE
     try:
         begin = None if start is None else start_at(start)
@@ -489,7 +496,7 @@ def unjoined_of(
 
 
 def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> ExitCode:
-    """Lets the job's checkpoint go on after the other one; errors are reported as by `run_file`."""
+    """Lets the job's checkpoint continue after the other one; errors as in `run_file`."""
     job = _load(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE

@@ -1,6 +1,6 @@
-"""`teacup audit` at the command line: what was asked for, progress on a terminal, and what is printed of the findings.
+"""`teacup audit` on the command line: its options, progress on a terminal, and how findings are printed.
 
-One line says what was checked, also if nothing differs: silence would not tell a clean output from a mistyped range.
+It always prints what was checked: silence would not tell a clean output from a mistyped range.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
-    """The command line: times and percents as they were written."""
+    """The options, as they were written."""
 
     begin: str
     end: str
@@ -44,13 +44,13 @@ class AuditRequest:
         return begin_ms, end_ms
 
     def check_folders(self) -> None:
-        """Looks for the folders before anything is read. Raises `typer.BadParameter`."""
+        """Checks that the folders exist. Raises `typer.BadParameter`."""
         for option, folder in (("--folder", self.folder), ("--report", self.report and self.report.resolve().parent)):
             if folder is not None and not folder.is_dir():
                 raise typer.BadParameter(f"there is no folder {str(folder)!r}", param_hint=option)
 
     def percent(self) -> float | None:
-        """Returns how many percent of the keys are compared. Raises `typer.BadParameter`."""
+        """Returns the percentage of keys to compare. Raises `typer.BadParameter`."""
         if self.sample is None:
             return None
         try:
@@ -59,7 +59,7 @@ class AuditRequest:
             found = -1.0
         if not 0 < found <= 100:
             raise typer.BadParameter(
-                f"{self.sample!r} is not allowed; give percents, such as 1%", param_hint="--sample"
+                f"{self.sample!r} is not allowed; give a percentage, such as 1%", param_hint="--sample"
             )
         return found
 
@@ -95,7 +95,7 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
         typer.echo(str(error), err=True)
         return code_of_look(error)
     except DatabaseError as error:
-        typer.echo(f"the audit's tables: {error}. Give it a folder with more room (--folder)", err=True)
+        typer.echo(f"the audit's tables: {error}. Name a folder with more room (--folder)", err=True)
         return ExitCode.FAILED
     except OSError as error:
         typer.echo(f"{error.filename or asked.folder or 'a file'}: {error.strerror}", err=True)
@@ -118,7 +118,7 @@ def _report(path: Path, found: Findings) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yields what shows how far it is, on a terminal; elsewhere nothing."""
+    """Yields a function that shows progress on a terminal, and does nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda *_: None
         return

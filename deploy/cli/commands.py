@@ -1,4 +1,4 @@
-"""What commands share: `--set`, how a missing extra is reported, and what is logged to standard error."""
+"""What commands share: `--set`, one line for a missing extra, and logging to standard error."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="a key of the job file for this run (of all, if there are several), with dots between levels and the "
-        "value in YAML, as trigger=available_now or left.topic=clicks; may be given several times",
+        help="override a key of the job file (of each, if there are several), with dots between levels and the "
+        "value in YAML: trigger=available_now, left.topic=clicks; may be repeated",
     ),
 ]
-"""The option of every command that is given job files (`deploy.load`)."""
+"""An option of every command that takes job files (`deploy.load`)."""
 
 
 OFFSETS_SHOWN = 8
@@ -46,23 +46,23 @@ def time_of(option: str, text: str) -> int:
 
 
 def offsets_text(by_partition: Mapping[int, object]) -> str:
-    """Returns offsets by partition as people read them; of many partitions only their number."""
+    """Returns offsets by partition as text; for many partitions only their number."""
     if len(by_partition) > OFFSETS_SHOWN:
         return f"the offsets of {len(by_partition)} partitions"
     return ", ".join(f"{partition}:{offset}" for partition, offset in sorted(by_partition.items()))
 
 
 def again(command: str, job_file: Path, assignments: Sequence[str]) -> str:
-    """Returns a command for the same job file with the same assignments, as a shell takes it."""
+    """Returns the shell command for the same job file with the same assignments."""
     given = [part for assignment in assignments for part in ("--set", assignment)]
     return shlex.join(["teacup", command, str(job_file), *given])
 
 
 class Commands(TyperGroup):
-    """The commands of `teacup`. A missing module of an extra ends a command with a line that names the extra."""
+    """The commands of `teacup`; if a module of an extra is missing, one line names the extra."""
 
     def invoke(self, ctx: Any) -> object:
-        """Runs the command. A missing module that belongs to no extra is an error like any other."""
+        """Runs the command. A missing module that no extra has is an ordinary error."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -76,10 +76,10 @@ class Commands(TyperGroup):
 
 
 def extra_of(module: str) -> str | None:
-    """Returns the extra of this distribution that brings a module; None if no extra does."""
+    """Returns the extra of this distribution that installs a module; None if none does."""
     try:
         declared = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:  # run from its sources, without being installed
+    except PackageNotFoundError:  # run from source, not installed
         return None
     for requirement in declared:
         found = re.match(r"([A-Za-z0-9._-]+).*;.*\bextra == [\"'](\w+)[\"']", requirement)
@@ -89,9 +89,9 @@ def extra_of(module: str) -> str | None:
 
 
 def log_look(level: int) -> None:
-    """Logs from this level on, of a command that looks at a job: nothing of what librdkafka says of its attempts.
+    """Sets up logging from this level on for a command that looks at a job, without librdkafka's messages.
 
-    What comes of them is in the command's own answer or error.
+    The command's own answer or error says what became of the connection.
     """
     handler = StandardError()
     handler.setFormatter(formatter(as_json=False))
@@ -104,10 +104,10 @@ def _not_librdkafka(record: logging.LogRecord) -> bool:
 
 
 def log_job(*, as_json: bool, job: str = "", progress: bool = True, runs: bool = True) -> None:
-    """Logs what needs a look, and of our own code also progress.
+    """Sets up logging of warnings, and of the progress of our own code.
 
-    job    its name, for JSON lines
-    runs   whether the command runs the job; else what librdkafka says is left out, as in `log_look`
+    job    the job's name, for JSON lines
+    runs   whether the command runs the job; if not, librdkafka's messages are left out, as in `log_look`
     """
     handler = StandardError()
     if not runs:
@@ -120,11 +120,11 @@ def log_job(*, as_json: bool, job: str = "", progress: bool = True, runs: bool =
     if as_json:
         _log_what_python_prints()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
-    handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's, too: it logs what it then raises
+    handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's too: it logs what it then raises
 
 
 def _log_what_python_prints() -> None:
-    """Logs warnings, and errors that nobody has caught: Python would print them as text."""
+    """Logs Python's warnings and uncaught errors, which would otherwise be printed as text."""
     log = logging.getLogger("teacup")
     logging.captureWarnings(capture=True)
     sys.excepthook = lambda kind, error, _: log.error("%s: %s", kind.__name__, error, exc_info=error)
@@ -136,7 +136,7 @@ def _columns() -> int:
 
 
 def log_each_line_once(level: int) -> None:
-    """Logs each line of a library once: cron mails the output, and an unreachable broker would fill the screen."""
+    """Logs each line of a library once: an unreachable broker would fill the screen, or cron's mail."""
     handler, once = logging.StreamHandler(), Sparse(period_s=math.inf)
     ours = logging.Filter(logging.getLogger("teacup.datadelay").name)
     handler.addFilter(lambda record: ours.filter(record) or once.filter(record))
@@ -144,11 +144,11 @@ def log_each_line_once(level: int) -> None:
 
 
 class StandardError(logging.StreamHandler[TextIO]):
-    """Looks for standard error at each line: a live status line on a terminal takes its place meanwhile."""
+    """Looks up `sys.stderr` for each line, as a live status line on a terminal replaces it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
     @property
-    def stream(self) -> TextIO:  # type: ignore[override]  # a property in place of an attribute
+    def stream(self) -> TextIO:  # type: ignore[override]  # a property instead of an attribute
         return sys.stderr

@@ -39,12 +39,12 @@ KafkaFile = Annotated[
 ]
 PayloadTime = Annotated[str | None, typer.Option("--payload-time", help="JSON path of the time, such as $.event.time")]
 Disorder = Annotated[
-    int, typer.Option("--disorder-ms", min=0, help="how far below a time before it a record's time may lie")
+    int, typer.Option("--disorder-ms", min=0, help="how far a record's time may lie below an earlier one's")
 ]
 
 
 class PastEnd(StrEnum):
-    """What to set if no record reaches the time."""
+    """What to do if no record reaches the time."""
 
     REFUSE = "refuse"
     END = "end"
@@ -59,7 +59,7 @@ def at_command(
     payload_time: PayloadTime = None,
     disorder_ms: Disorder = DISORDER_MS,
 ) -> None:
-    """Print each partition's offset at a time; past the end of a partition that is its end.
+    """Print each partition's offset at a time; its end if no record reaches the time.
     Exit code 9 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
     earlier, because a record may lie that far below a time before it.
     """
@@ -80,7 +80,9 @@ def at_command(
 
 @offsets_app.command("set")
 def set_command(
-    topic: Annotated[str | None, typer.Option("--topic", help="the topic; with --undo, its file names it")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="the topic; not with --undo, whose file names it")
+    ] = None,
     time_text: Annotated[
         str | None, typer.Option("--time", help="ISO 8601 with a zone, such as 2026-11-20T10:00Z")
     ] = None,
@@ -98,12 +100,12 @@ def set_command(
         PastEnd,
         typer.Option(
             "--past-end",
-            help="if no record reaches the time, or none has one: refuse, or end, which sets such a "
-            "partition to its end",
+            help="for a partition in which no record reaches the time, or has one: refuse, or set it to its end",
         ),
     ] = PastEnd.REFUSE,
     save_undo: Annotated[
-        Path | None, typer.Option("--save-undo", help="default: offsets-undo-TOPIC-NOW.json here")
+        Path | None,
+        typer.Option("--save-undo", help="the undo file (default: offsets-undo-TOPIC-NOW.json in this folder)"),
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="write; without it nothing is written")] = False,
     bootstrap_servers: Bootstrap = "",
@@ -111,7 +113,7 @@ def set_command(
     payload_time: PayloadTime = None,
     disorder_ms: Disorder = DISORDER_MS,
 ) -> None:
-    """Set a stopped consumer to a time, or back by an undo file. Shows old and new; writes only with --apply."""
+    """Set a stopped consumer to a time, or back to an undo file's positions. Writes only with --apply."""
     from deploy.check.access import explained
     from deploy.check.uses import to_set_offsets
 
@@ -132,7 +134,7 @@ def set_command(
 class Search:
     """How the offsets of a time are looked up.
 
-    payload_time  JSON path of the time; None: the time is that of Kafka
+    payload_time  JSON path of the time; None: Kafka's timestamp
     """
 
     kafka: dict[str, str]
@@ -159,7 +161,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class PositionsOwner:
-    """Whose positions are set: those of a consumer group, or of a Storm spout."""
+    """The consumer whose positions are set: a consumer group or a Storm spout."""
 
     group: str | None
     zookeeper: str | None
@@ -186,7 +188,7 @@ class PositionsOwner:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """To what a consumer is set: to a time of a topic, or to the positions in an undo file."""
+    """Where a consumer is set: a time of a topic, or the positions in an undo file."""
 
     topic: str | None
     time_text: str | None
@@ -194,7 +196,7 @@ class Goal:
     past_end: PastEnd
 
     def named(self) -> str:
-        """Returns the topic. Raises `ConfigInvalid` for an undo file that names none."""
+        """Returns the topic's name. Raises `ConfigInvalid` for an undo file without one."""
         from datadelay.offsets import undo_topic
 
         return undo_topic(self.undo_path) if self.undo_path is not None else self.topic or ""
@@ -215,7 +217,7 @@ class Goal:
         return plan(positions, self.topic, offsets, {offset.partition: offset.ends for offset in found})
 
     def _check(self, found: tuple[OffsetAt, ...], time_text: str, payload_time: str | None) -> None:
-        """Raises for offsets that their records contradict, and for those past the end unless that is asked for."""
+        """Raises for offsets that their records contradict, and for those past the end unless `--past-end end`."""
         from datadelay.offsets import OffsetKind
 
         wrong = [offset.partition for offset in found if not offset.verified]

@@ -1,4 +1,4 @@
-"""`teacup rewind` at the command line: what was asked for, and what is printed of what it does."""
+"""`teacup rewind` on the command line: its options, and what it prints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEEP, AGAIN = "keep", "again"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewindRequest:
-    """The command line, as it was written."""
+    """The options, as they were written."""
 
     to: str | None
     written: str | None
@@ -32,16 +32,16 @@ class RewindRequest:
     dry_run: bool
 
     def check(self) -> None:
-        """Raises `typer.BadParameter` for options that do not go together."""
+        """Raises `typer.BadParameter` for options that exclude each other."""
         if self.undo:
             if any((self.to, self.written, self.into, self.until)):
-                raise typer.BadParameter("--undo goes with --dry-run only")
+                raise typer.BadParameter("--undo takes no other option but --dry-run")
             return
         if self.to is None:
             raise typer.BadParameter("give the time to go back to, --to TIME, or --undo")
         if (self.into is None) == (self.written is None):
             raise typer.BadParameter(
-                "say what becomes of rows that are written already: `--written keep` (only what is missing is "
+                "choose what happens to rows that are in the output already: `--written keep` (only what is missing is "
                 "written), `--written again`, or `--into TOPIC --until TIME` (beside the job, to another topic)"
             )
         if self.written not in (None, KEEP, AGAIN):
@@ -77,9 +77,9 @@ def rewind_of(
     *,
     run: Callable[[CommonJob], ExitCode],
 ) -> ExitCode:
-    """Does what was asked for; errors are reported on standard error, and determine the exit code.
+    """Rewinds; errors are reported on standard error, and determine the exit code.
 
-    run   runs a job: the backfill
+    run   runs the backfill's job
     """
     asked.check()
     if job is None:
@@ -93,8 +93,8 @@ def rewind_of(
 
     if not isinstance(job, JoinJob):
         typer.echo(
-            f"{job_file}: kind: only a join can be rewound. What a feeder stores again changes nothing: give it a new "
-            "checkpoint, and a `start`; so, too, `kind: dedup`",
+            f"{job_file}: kind: only a join can be rewound. Give a feeder, or a job of `kind: dedup`, a new checkpoint "
+            "and a `start`: what a feeder stores again changes nothing",
             err=True,
         )
         return ExitCode.BAD_JOB_FILE

@@ -1,7 +1,6 @@
-"""`teacup delay`, `teacup storage`, `teacup dev`: what runs beside jobs.
+"""`teacup delay`, `teacup storage`, `teacup dev`: the two servers, cron's collector, and a broker for development.
 
-The two servers, the collector that cron runs, and a broker for development. Each command imports what it needs when it
-runs, so that help appears at once.
+Slow imports are left to the commands.
 """
 
 from __future__ import annotations
@@ -26,9 +25,11 @@ dev_app = typer.Typer(help="For development: a Kafka broker on this machine.", n
 @delay_app.command("collect", epilog="Exit codes:\n\n" + listed(OF_COLLECTOR))
 def collect_command(
     config: Annotated[Path, typer.Argument(help="collector.yaml")],
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="one line per topic, not only for problems")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="print one line per topic, not only problems")
+    ] = False,
 ) -> None:
-    """Look at every consumer and topic once, and submit their delays; made for cron."""
+    """Measure every consumer's delay once, and submit it; made for cron."""
     from datadelay.collector.run import collect
 
     log_each_line_once(logging.INFO if verbose else logging.WARNING)

@@ -1,4 +1,4 @@
-"""`teacup status`: the jobs of many files, once or again and again. Slow imports are left to the call."""
+"""`teacup status`: the state of the jobs of many files, once or repeatedly. Slow imports are left to the call."""
 
 from __future__ import annotations
 
@@ -30,23 +30,25 @@ def _limit(text: str) -> int:
 def status(
     job_files: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="JOB.yaml", help="the job files, of one job or of many; or a folder of them", show_default=False
-        ),
+        typer.Argument(metavar="JOB.yaml", help="job files, or a folder of them", show_default=False),
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="a JSON object per job and line, with all that is known")
+        bool, typer.Option("--json", help="print one JSON object per job and line, with all that is known")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="look every two seconds, until Ctrl-C")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="repeat every two seconds, until Ctrl-C")] = False,
     behind: Annotated[
         str | None,
-        typer.Option("--behind", metavar="DURATION", help="exit with 21 if a job is further behind, in event time: 5m"),
+        typer.Option(
+            "--behind",
+            metavar="DURATION",
+            help="exit with 21 if a job is further behind than this in event time, such as 5m",
+        ),
     ] = None,
     assignments: Assignments = None,
 ) -> None:
-    """Show how jobs are that run elsewhere, from their checkpoints and brokers; nothing is written.
+    """Show the state of jobs that run elsewhere, from their checkpoints and brokers; writes nothing.
 
-    The exit code is that of the first job that is not well.
+    The exit code is that of the first job with a problem.
     """
     raise typer.Exit(
         status_of(
@@ -62,8 +64,8 @@ def status(
 def status_of(
     places: Sequence[Path], assignments: Sequence[str] = (), *, as_json: bool, watch: bool, limit_ms: int | None
 ) -> ExitCode:
-    """Prints how the jobs are; returns the exit code of the first that is not well."""
-    log_look(logging.CRITICAL)  # what goes wrong is in the rows
+    """Prints the state of the jobs; returns the exit code of the first with a problem."""
+    log_look(logging.CRITICAL)  # errors are in the rows
     from deploy.status.look import look_at_all
     from deploy.status.table import exit_code
 
@@ -79,7 +81,7 @@ def status_of(
             time.sleep(EVERY_S)
             rows = look_at_all(places, assignments)
             show(rows, limit_ms, watch)
-    except (KeyboardInterrupt, SettingsInvalid):  # or its folder is empty now
+    except (KeyboardInterrupt, SettingsInvalid):  # or the folder is empty by now
         pass
     return exit_code(rows, limit_ms)
 

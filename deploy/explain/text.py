@@ -225,7 +225,7 @@ class Words:
             case Cause.OPEN_TRANSACTION:
                 return f"an open transaction holds {where} at offset {waits.offset}"
             case Cause.IDLE_HOLD:
-                return f"{where} is read to its end, and by `idle: hold` its next records are waited for"
+                return f"{where} has nothing more to read, and with `idle: hold` left waits for its next records"
             case _:
                 return f"{where} is read to its end, and the clock, less `producer_delay`, decides"
 

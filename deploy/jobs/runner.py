@@ -1,18 +1,18 @@
-"""Run a job until it is done, or asked to stop: one loop for all kinds of jobs.
+"""Runs a job until it is done, or asked to stop: one loop for all kinds of jobs.
 
-    checkpoint  locked, and read
-    wait        until the brokers answer
-    topics      must exist
-    prepare     what else must hold before Spark starts; a job that must not run ends here
-    rows        the streaming DataFrame, which carries a batch out and gives one summary per task
-    report      the summaries of a batch, put together; raises if one is missing, and the batch is not committed
-    keep        what the next plan needs, kept before the batch is committed
-    commit      positions for lag tools
+    checkpoint  lock and read it
+    wait        wait until the brokers answer
+    topics      check that they exist
+    prepare     check the rest before Spark starts; a job that must not run ends here
+    rows        get the streaming DataFrame, which carries out a batch and gives one summary per task
+    report      add up the summaries of a batch; if one is missing, the batch is not committed
+    keep        store what the next plan needs, before the batch is committed
+    commit      publish positions for lag tools
 
 Spark commits a batch only after all its summaries have arrived. Every error becomes one line and an exit code.
 
-A stop ends a job that runs for ever with 0. One that is to read all (`trigger: available_now`) is done only if its
-planner has said so (`teacup.spark.planner.notes.AllRead`); otherwise it ends as stopped, and says what is left.
+A stop ends a continuous job with exit code 0. A job that reads all and ends (`trigger: available_now`) is done only if
+its planner says so (`teacup.spark.planner.notes.AllRead`); otherwise it ends as stopped, and logs what is left.
 """
 
 from __future__ import annotations
@@ -78,22 +78,22 @@ log = logging.getLogger("teacup")
 
 POLL_S = 0.5
 PLANNER_STARTS = 5
-"""So often a planner is started that Spark does not wait for."""
+"""How often to start a planner that Spark has given up waiting for."""
 LEFT_WITHIN_S = 5.0
-"""How long the end of a run that was stopped may take to find out what is left."""
-POSITIONS_EVERY_S = 1.0  # Spark answers with the last batches, each with its whole offset
+"""How long a stopped run may take to find out what is left."""
+POSITIONS_EVERY_S = 1.0  # Spark's answer has the whole offsets of the last batches
 
 
 class JobKind(ABC):
-    """What a kind of job gives to the runner, and to `teacup check --connect`.
+    """What each kind of job provides to the runner, and to `teacup check --connect`.
 
-    summary       the class of what each task reports
-    rows_in_jvm   whether rows pass through the JVM, and not only summaries
+    summary       the class of a task's report
+    rows_in_jvm   whether rows, not only summaries, pass through the JVM
     exactly_once  whether rows are written in transactions
-    accept_sample whether a new checkpoint starts although no sampled record has a key, or a time (`deploy.kinds`)
-    standby       whether the job has several processes, of which one runs it (`deploy.standby`)
+    accept_sample whether to start even if no sampled record has a key or a usable time (`deploy.kinds`)
+    standby       whether several processes share the job, one of them running it (`deploy.standby`)
 
-    Every call may raise; an error of ours ends the job with its exit code.
+    Every call may raise; an error of Teacup's own ends the job with its exit code.
     """
 
     summary: type[Any]
@@ -103,7 +103,7 @@ class JobKind(ABC):
     standby = False
 
     def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
-        """Subclasses take the job and `take_over`: a new checkpoint may claim an output that another has written to."""
+        """take_over: a new checkpoint may claim an output that another has written to."""
         self.common, self.name, self.kafka, self.take_over = common, name, kafka, take_over
 
     @abstractmethod
@@ -116,7 +116,7 @@ class JobKind(ABC):
 
     @abstractmethod
     def topics(self) -> list[Named]:
-        """Returns the topics that it reads or writes; each must exist."""
+        """Returns the topics that the job reads or writes; each must exist."""
 
     def fields(self) -> Mapping[str, Mapping[str, str]]:
         """Returns the known fields of its topics: by topic, names and types. Optional hook."""
@@ -124,10 +124,10 @@ class JobKind(ABC):
 
     @abstractmethod
     def checks(self) -> Checks:
-        """Returns what `teacup check --connect` looks at, beside the topics."""
+        """Returns what `teacup check --connect` checks besides the topics."""
 
     def find_checkpoint(self) -> None:  # noqa: B027 - optional
-        """Sets `common.checkpoint` to the place in the checkpoint where the job goes on. Optional hook."""
+        """Sets `common.checkpoint` to the folder in which the job goes on. Optional hook."""
 
     def read_checkpoint(self) -> None:  # noqa: B027 - optional
         """Reads the checkpoint, before any broker is contacted. Optional hook."""
@@ -141,7 +141,7 @@ class JobKind(ABC):
 
     @abstractmethod
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        """Returns what tasks report (`SUMMARY_SCHEMA`), as a stream; nothing is planned once `stop_file` exists."""
+        """Returns the stream of tasks' reports (`SUMMARY_SCHEMA`); nothing is planned once `stop_file` exists."""
 
     @abstractmethod
     def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:
@@ -151,15 +151,15 @@ class JobKind(ABC):
         """Stores what the next plan needs of a completed batch. Optional hook."""
 
     def zeros(self) -> Iterable[Measured]:
-        """Returns the labelled counters that a report may have, at 0. Optional hook."""
+        """Returns the labelled counters of reports, as 0. Optional hook."""
         return ()
 
     @abstractmethod
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        """Returns the positions up to which a batch has read. end: the batch's offset in Spark's log."""
+        """Returns how far a batch has read. end: the batch's offset in Spark's log."""
 
     def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
-        """Returns how far a batch has got in event time, and what holds the job. Optional hook.
+        """Returns how far a batch got in event time, and what holds the job. Optional hook.
 
         end    the batch's offset in Spark's log
         ends   where the topics end now
@@ -171,14 +171,14 @@ class JobKind(ABC):
 
 
 Check = Callable[[], None]
-"""Raises what ends a job that has lost it to another process."""
+"""Raises if another process has taken over the job."""
 Turn = Callable[[Callable[[Check, RunRecord], ExitCode], Callable[[], Executors]], ExitCode]
-"""Waits until this process may run the job, lets it, and returns its exit code (`deploy.standby.turn`). Is given the
-work, and a look at the executors, which raises `NoExecutor` once they are missing for too long."""
+"""Waits for this process's turn, runs the job, and returns its exit code (`deploy.standby.turn`). Takes the work, and a
+check of the executors, which raises `NoExecutor` once they have been missing for too long."""
 
 
 class SparkOfJob(Protocol):
-    """The session of a job (`teacup.spark.session.Session`), or its part in that of several jobs."""
+    """A job's own Spark session (`teacup.spark.session.Session`), or its share of one."""
 
     @property
     def spark(self) -> SparkSession: ...
@@ -197,9 +197,9 @@ class SparkOfJob(Protocol):
 
 
 class Host(Protocol):
-    """What a job has of its process: all of it (`Alone`), or a share (`deploy.jobs.many_jobs`).
+    """The job's process, its own (`Alone`) or shared (`deploy.jobs.many_jobs`).
 
-    supervisor   what is notified
+    supervisor   is notified of the job's state
     rests        multiplier of the poll interval when jobs share a process
     """
 
@@ -210,11 +210,11 @@ class Host(Protocol):
     def rests(self) -> float: ...
 
     def session(self, kind: JobKind) -> AbstractContextManager[SparkOfJob]:
-        """Opens the session of a job; its JVM may still start."""
+        """Opens the job's session; its JVM may still be starting."""
         ...
 
     def restart_ms(self, code: ExitCode) -> int | None:
-        """Returns when this process starts the job again, whose run ends with this exit code; None: it does not."""
+        """Returns when this process restarts the job after this exit code; None: it does not."""
         ...
 
 
@@ -227,7 +227,7 @@ class Alone:
         self.supervisor = Supervisor()
 
     def restart_ms(self, code: ExitCode) -> int | None:
-        """Whoever has started the process does."""
+        """None: restarts are up to the process's supervisor."""
         return None
 
     @contextmanager
@@ -243,10 +243,10 @@ class Alone:
 def run(
     kind: JobKind, listener: Listener, stop: StopRequest, host: Host | None = None, turn: Turn | None = None
 ) -> ExitCode:
-    """Runs until stopped, or until all is read, and reports each batch to the listener; returns the exit code.
+    """Runs the job until stopped or all is read, and reports each batch to the listener; returns the exit code.
 
     host   None: this process runs no other job
-    turn   None: this process alone runs the job, and must get the lock of the checkpoint at once
+    turn   None: no standby, so the checkpoint's lock must be free at once
     """
 
     def whole(run_of_job: _RunOfJob) -> ExitCode:
@@ -270,7 +270,7 @@ def run(
 
 
 def about(kind: JobKind, *, in_detail: bool = True) -> About:
-    """Returns what does not change while a job runs; in_detail: also what only some listeners use (`Listener`)."""
+    """Returns what stays the same while a job runs; in_detail: also what only some listeners use (`Listener`)."""
     roles = [(named.topic, named.key.removesuffix(".topic"), named.written) for named in kind.topics()]
     brief = About(
         name=kind.name,
@@ -298,10 +298,10 @@ def with_lock(
     stopped: ExitCode,
     restart_ms: Callable[[ExitCode], int | None] = lambda _: None,
 ) -> ExitCode:
-    """Does work that holds the lock of a checkpoint, and leaves a record of it there (`deploy.jobs.run_record`).
+    """Does work under the lock of a checkpoint, and leaves a record of it there (`deploy.jobs.run_record`).
 
-    An error that ends the work is logged, and becomes an exit code. stopped: that of a second signal; restart_ms: as of
-    the `Host`.
+    An error is logged, and becomes an exit code. stopped: the exit code after a second signal; restart_ms: as in
+    `Host`.
     """
     code = stopped
     try:
@@ -310,25 +310,25 @@ def with_lock(
             record.end(code, restart_ms(code))
     except Exception as error:  # noqa: BLE001 - of the lock: whatever it is, it is logged and becomes an exit code
         return failed(error)
-    except KeyboardInterrupt:  # a second signal, while the record is written or the lock released
-        log.debug("interrupted at its end")
+    except KeyboardInterrupt:  # a second signal while the record is written or the lock released
+        log.debug("interrupted while ending")
     return code
 
 
 def ended(work: Callable[[], ExitCode], stopped: ExitCode) -> ExitCode:
-    """Does work; an error that ends it is logged, and becomes an exit code. stopped: that of a second signal."""
+    """Does work; an error is logged, and becomes an exit code. stopped: the exit code after a second signal."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - whatever ended the job is logged and becomes an exit code
         return failed(error)
-    except KeyboardInterrupt:  # a second signal: what was in progress runs again
+    except KeyboardInterrupt:  # a second signal: the batch in progress will run again
         return stopped
 
 
 def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], stopped: Callable[[], bool]) -> bool:
-    """Returns whether the job may begin: what is read from answers (`wait`), the topics exist.
+    """Returns once the inputs answer (`wait`) and all topics exist; False if the job is asked to stop before.
 
-    False if the job is asked to stop meanwhile. Raises `TopicsMissing`, and what `wait` raises.
+    Raises `TopicsMissing`, and what `wait` raises.
     """
     wait(stopped)
     if not stopped():
@@ -339,22 +339,22 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
 def spark_properties(
     job: CommonJob, ours: Mapping[str, str] = MappingProxyType({}), *, name: str | None = None
 ) -> dict[str, str]:
-    """Returns the properties of a job's Spark session: `ours` and those of its log, which the job file overrides.
+    """Returns the properties of a job's Spark session: `ours` and those for its log, overridden by the job file.
 
-    name   which its workers log; None: the job's
+    name   the name that its workers log; None: the job's
     """
     log_as = worker_environment(as_json=job.json_log, job=job.job_name if name is None else name)
     return {**ours, **log_as, **job.spark}
 
 
 def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stopped: Callable[[], bool]) -> None:
-    """Waits until what the job reads from answers, and reports each attempt to the listener."""
+    """Waits until the job's inputs answer, and reports each attempt to the listener."""
     unanswered = ""
 
     def attempt() -> bool:
         nonlocal unanswered
         listener.moment(JobState(at_ms=wall_ms(), phase=Phase.CONNECTING, unreachable=unanswered))
-        unanswered = "none has answered since the job was started"
+        unanswered = "no broker has answered since the job was started"
         return stopped()
 
     wait(attempt)
@@ -371,11 +371,11 @@ class _RunOfJob:
     host: Host
 
     def noted_in(self, record: RunRecord) -> _RunOfJob:
-        """Returns it with a record that notes how it is."""
+        """Returns the same run, which notes its state in the record."""
         return replace(self, listener=Listeners(self.listener, Recording(record)))
 
     def whole(self, turn: Turn | None = None) -> ExitCode:
-        """Runs from the start on. turn: as in `run`."""
+        """Runs from the beginning. turn: as in `run`."""
         use_arrow_without_pandas()
         kind = self.kind
         self.listener.opening(about(kind, in_detail=self.listener.wants_detail))
@@ -383,7 +383,7 @@ class _RunOfJob:
         check_access(kind.common.checkpoint)
         if turn is None:
             kind.read_checkpoint()
-        with self.host.session(kind) as session:  # its JVM starts meanwhile
+        with self.host.session(kind) as session:  # its JVM starts in the background
             with explained(lambda: to_run(kind)):
                 begins = ready(partial(connect, kind.wait, self.listener), kind.topics(), lambda: self.stop.asked)
                 if begins and turn is None:
@@ -406,7 +406,7 @@ class _RunOfJob:
         return Starved(str(session.spark.sparkContext.master), self.kind.common.executors_within_ms)
 
     def _taken_over(self, session: SparkOfJob, check: Check) -> ExitCode:
-        """Runs the job in a session that is warm, and whose topics were there when it was started."""
+        """Runs the job in a warm session; its topics existed when the process was started."""
         self.listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
         self.kind.read_checkpoint()
         with explained(lambda: to_run(self.kind)):
@@ -415,7 +415,7 @@ class _RunOfJob:
         return self._carried_out(session, check)
 
     def _carried_out(self, session: SparkOfJob, check: Check) -> ExitCode:
-        """Runs the query, again if its planner could not start: until then it has done nothing."""
+        """Runs the query; again if its planner could not start, as nothing has been done by then."""
         again, all_read = PLANNER_STARTS, AllRead(self.stop.file)
         while not self.stop.asked:
             again -= 1
@@ -427,7 +427,7 @@ class _RunOfJob:
             except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
                 if not again or not planner_was_too_slow(error):
                     return failed(session.ended() or error, written_folders(self.kind.common))
-                log.warning("the process that plans batches was not there within 10 s: it is started again")
+                log.warning("the process that plans batches did not start within 10 s: starting it again")
             else:
                 break
         return self.kind.common.stopped if self.stop.asked and not all_read.said else ExitCode.DONE
@@ -448,7 +448,7 @@ class _RunOfJob:
                 nothing = partial(nothing_planned, frame.sparkSession, kind.common.checkpoint, batch_id)
                 with cancelled_by_a_stop():
                     summaries = summaries_of(frame, kind.summary, nothing)
-                if summaries:  # there are none if the job was stopped before anything was planned
+                if summaries:  # none if the job was stopped before anything was planned
                     report = kind.report(summaries, time.monotonic() - began, wall_ms())
                     kind.keep(summaries)
                     listener.moment(now())
@@ -484,13 +484,13 @@ class _RunOfJob:
                     failed_since = attempts.look()
                 listener.moment(replace(now(), failures=failed_since))
                 executors = session.executors()
-                if asked and (not executors.count or not in_progress(query)):  # without executors no batch ends
+                if asked and (not executors.count or not in_progress(query)):  # without executors no batch would end
                     query.stop()
                 starved.checked(executors)
-                asked = stop.asked  # acted on one poll later: a batch planned before the signal is in progress by then
+                asked = stop.asked  # acts at the next poll: a batch planned before the signal is in progress by then
         finally:
             stop.at_once(None)
-            with suppress(Py4JError, OSError):  # Spark, or its JVM, may have ended
+            with suppress(Py4JError, OSError):  # Spark or its JVM may have ended
                 query.stop()
             if backlog is not None:
                 backlog.close()
@@ -501,7 +501,7 @@ class _RunOfJob:
 
 
 def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote, executors: Executors) -> JobState:
-    """Returns how the job is, which listeners get a few times a second."""
+    """Returns the job's state, which listeners get a few times a second."""
     unreachable = "" if backlog is None else backlog.unreachable
     if note.reason == BROKERS:
         unreachable = unreachable or note.text

@@ -84,7 +84,7 @@ class JoinReader(StreamReader):
     """Plans the batches of a join for Spark. A join kind gives `next_plan` and `disconnect`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
-        """stage: pickled (`teacup.spark.stream_reader.pickled`), turns a ticket's JSON text into rows; unused by plans."""
+        """stage: turns tickets (JSON texts) into rows, pickled (`teacup.spark.stream_reader.pickled`)."""
         super().__init__(spec.name, control, stage)
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
         self._shares, self._until = control.share_tasks, control.until

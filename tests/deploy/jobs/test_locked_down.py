@@ -101,7 +101,7 @@ def test_without_a_folder_for_temporary_files_a_line_says_so(
     assert ended.value.code == ExitCode.BAD_JOB_FILE
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
     assert capsys.readouterr().err == (
-        "No usable temporary directory found in ['/tmp']: give the process one, and set TMPDIR to it\n"
+        "No usable temporary directory found in ['/tmp']: set TMPDIR to a folder that the process may write to\n"
     )
 
 

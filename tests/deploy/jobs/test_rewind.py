@@ -225,7 +225,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_changes(kafka, content, here
     accepting = {**content, "on_data_loss": "continue"}
     assert rewind(tmp_path, accepting, to=at(10), written="again") == ExitCode.DONE
     assert "lost" in capsys.readouterr().out
-    with pytest.raises(typer.BadParameter, match="say what becomes of rows"):
+    with pytest.raises(typer.BadParameter, match="choose what happens to rows"):
         rewind(tmp_path, content, to=at(10))
 
 

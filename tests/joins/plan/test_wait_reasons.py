@@ -79,7 +79,7 @@ def test_a_run_that_waits_for_the_clock_says_until_when() -> None:
 
     assert isinstance(found, NotReady)
     assert for_people(spec, 0, [*found.waits], found.last_ms).endswith(
-        "left may go as time passes: the next row at 1970-01-01T00:01:03.901Z; the last row at 1970-01-01T00:01:10.001Z"
+        "next row at 1970-01-01T00:01:03.901Z; the last row at 1970-01-01T00:01:10.001Z"
     )
     other = replace(found.waits[0], cause=Cause.OPEN_TRANSACTION)
     assert "the last row" not in for_people(spec, 0, [*found.waits, other], found.last_ms)
