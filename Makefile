@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml $(wildcard teacup/kafka/native/c/*)
 	@touch $@
 
 broker-jars: $(STAMP) ## the development broker's jars, fetched once through Maven
-	@$(BIN)/python -m deploy.dev.broker.jars >/dev/null
+	@$(BIN)/python -m deploy.broker.jars >/dev/null
 
 jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (150 MB in the cache): jobs start in half the CPU time
 	@$(BIN)/python -m teacup.spark.class_archive
@@ -76,10 +76,10 @@ $(TOOLS)/.installed: Makefile
 	@touch $@
 
 wheels: $(TOOLS)/.installed ## wheels for all platforms in dist/, each checked (ARGS="--only any" for one)
-	@$(TOOLS)/bin/python -m deploy.dev.release.wheels $(ARGS)
+	@$(TOOLS)/bin/python -m dev.release.wheels $(ARGS)
 
 release-check: $(STAMP) $(TOOLS)/.installed ## what is shipped: SBOM, audit against an index of advisories (ARGS="--index osv"), licences
-	@$(TOOLS)/bin/python -m deploy.dev.release.checks --python $(BIN)/python $(ARGS)
+	@$(TOOLS)/bin/python -m dev.release.checks --python $(BIN)/python $(ARGS)
 
 lint: $(STAMP) ## ruff: rules and format
 	@$(BIN)/ruff check .
@@ -94,10 +94,10 @@ bench: broker-jars ## the join, fetching alone and Spark's own join on the same 
 	@$(BIN)/python -m benchmarks.latency
 
 demo: broker-jars ## clicks and impressions joined on a broker (BOOTSTRAP=host:9092 for one you have)
-	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.dev.demo
+	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m dev.demo
 
 demo-lookup: broker-jars ## clicks look impressions up in a store, right pauses (BOOTSTRAP, TEACUP_AEROSPIKE=host:port/namespace)
-	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m deploy.dev.demo_lookup
+	@BOOTSTRAP="$(BOOTSTRAP)" $(BIN)/python -m dev.demo_lookup
 
 clean: ## remove the environment and what tools have left
 	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist *.egg-info spark-warehouse metastore_db derby.log

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 
 
 def machine() -> str:

@@ -28,7 +28,7 @@ from dedup.restart.deduplicator import Attempt, Deduplicator
 from dedup.restart.seen_ids import Hashes, SeenIds
 from dedup.restart.worker import Setup, WorkerDeduplicator
 from dedup.results import KafkaResults
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.headers import LEFT, RIGHT
 from teacup.kafka.write.writer import TopicWriter
 

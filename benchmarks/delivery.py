@@ -23,7 +23,7 @@ import polars as pl
 from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.window_join import Bench
 from benchmarks.workload import create_topic, delete_topic, keys, make, values
-from deploy.job import Output
+from deploy.jobfile.job import Output
 from deploy.output.stage import deliver_stage
 from joins.items import Begin, End, Item, Rows
 from joins.read.summary import BucketSummary

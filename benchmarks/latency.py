@@ -36,8 +36,8 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, RunFailed, StallTimer, child_environment, end_tree
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, values
-from deploy.dev.broker.broker import Broker
-from deploy.job import JoinJob, Output
+from deploy.broker.broker import Broker
+from deploy.jobfile.job import JoinJob, Output
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop

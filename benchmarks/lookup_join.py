@@ -31,7 +31,7 @@ from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, Run, Speed, progress_of_checkpoint, run, speed
 from benchmarks.window_join import TIMEOUT_S, Bench, check, read_back
 from benchmarks.workload import BEFORE_MS, DISORDER_MS, LOG_APPEND_TIME, Work, create_topic, keys, make
-from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from teacup.storage.client import StorageClient
 
 PROMISED_PER_S = 60_000

@@ -48,7 +48,7 @@ from benchmarks.latency import (
 from benchmarks.measure import RunFailed, end_tree, pss_bytes
 from benchmarks.rivals import streams_command
 from benchmarks.workload import PARTITIONS
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.base.now import wall_ms
 
 WARMED_UP = 0.25  # of a phase; not measured

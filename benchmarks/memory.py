@@ -24,8 +24,8 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks.workload import create_topics, keys, values
-from deploy.dev.broker.broker import Broker
-from deploy.job import Output
+from deploy.broker.broker import Broker
+from deploy.jobfile.job import Output
 from deploy.output.stage import deliver_stage
 from joins.items import Begin, End, Item, Rows
 from joins.read.summary import BucketSummary

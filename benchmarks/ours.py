@@ -26,7 +26,7 @@ import polars as pl
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
 from dedup.identity import BatchTag
-from deploy.job import Deduplicate, JoinJob, Output
+from deploy.jobfile.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop

@@ -24,7 +24,7 @@ import polars as pl
 from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.latency import CommittedReader, create_live_topics, end_of_log, produce, start_live_job
 from benchmarks.measure import RunFailed, end_tree
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.base.now import wall_ms
 
 RUNS_FOR_S = 8.0

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.latency import CommittedReader, create_live_topics, end_of_log, produce, start_live_job
 from benchmarks.measure import RunFailed
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 
 RUNS_FOR_S = 8.0
 IN_FLIGHT_S = 1.0  # by then the reader has all rows committed before the kill, and no start is that quick

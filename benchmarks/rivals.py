@@ -64,7 +64,7 @@ from benchmarks.workload import (
     make,
     read_topic,
 )
-from deploy.dev.broker.jars import fetch_jars
+from deploy.broker.jars import fetch_jars
 from teacup.base.cache import cache_folder
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.spark.java import find_java

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 
 from benchmarks.measure import child_environment
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 
 TOKEN = "a-token-of-this-benchmark"
 

@@ -32,12 +32,12 @@ from benchmarks.commandline import broker_and_folder, chosen, machine, promise_l
 from benchmarks.latency import CommittedReader, create_live_topics, live_job, produce
 from benchmarks.measure import RunFailed, child_environment
 from benchmarks.restart import kill
+from deploy.broker.broker import Broker
 from deploy.cli.commands import log_job
-from deploy.dev.broker.broker import Broker
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
+from deploy.jobs.standby import StandbyTurn
 from deploy.jobs.stopping import Stop
-from deploy.standby.turn import StandbyTurn
 from deploy.watch.listener import Quiet, Report
 from teacup.base.errors import ExitCode
 

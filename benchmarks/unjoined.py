@@ -32,8 +32,8 @@ from benchmarks.measure import run
 from benchmarks.window_join import TIMEOUT_S, check
 from benchmarks.workload import BEGIN_MS, LOG_APPEND_TIME, PARTITIONS, RIGHT_PER_S, U64, create_topic, keys, values
 from dedup.identity import BatchTag
-from deploy.job import JoinJob
-from deploy.load import load_job
+from deploy.jobfile.job import JoinJob
+from deploy.jobfile.load import load_job
 from deploy.output.routing import outgoing_results
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from teacup.base.times import LATEST_MS

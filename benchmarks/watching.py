@@ -34,7 +34,7 @@ from benchmarks.latency import LEFT, RIGHT, create_live_topics, produce
 from benchmarks.low_rate import Sample
 from benchmarks.measure import RunFailed, child_environment, end_tree
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from deploy.jobs.join_report import gather, zeros
 from deploy.output.accounts import DeliveredBatch
 from deploy.watch.life.follower import Follower

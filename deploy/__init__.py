@@ -1,24 +1,20 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs.
 
-audit/              `teacup audit`: a time range joined again by brute force, and compared
-check/              `teacup check`: the files of services, and what a job would meet
-cli/                the `teacup` command
-dev/                the demos, and a broker for development
-explain/            `teacup explain`: why a record was joined, or not
-jobfile/            the keys of job files
-jobs/               one runner, and a module for each kind of job
-output/             which rows are written where, and how
-standby/            `teacup run --standby`: a process that waits, warm, and takes over
-status/             `teacup status`: how jobs are that run elsewhere
-watch/              what a running job tells: lines, metrics
-checkpoint_file.py  a checkpoint on any file system: access, and a small file of ours in it
-checkpoint_lock.py  one process per checkpoint
-errors.py           what is refused or given up (pure)
-job.py              jobs as plain, validated data (pure)
-kinds.py            the kinds of jobs, one line each
-load.py             a job file becomes a job
-shared_process.py   which job files of a shared process run, which are wrong, and why (pure)
-submit.py           `spark-submit deploy/submit.py JOB.yaml`
+From top to bottom; each room imports only those below it. `jobs` (which runs) and `inspect` (which looks) stand beside
+each other, and know nothing of each other:
+
+cli/         the `teacup` command
+jobs/        one runner, and a module for each kind of job
+inspect/     `teacup audit`, `explain`, `status`: looks at jobs that run elsewhere, and at their rows
+kinds/       what a kind of job gives to whoever runs it or looks at it
+check/       `teacup check`: what a job would meet
+checkpoint/  a job's checkpoint: who may write in it, what it says, and our files in it
+watch/       what a running job tells: lines, metrics, its page
+output/      which rows are written where, and how
+jobfile/     job files: their keys, and the jobs that they become
+broker/      a Kafka broker for development
+errors.py    what is refused or given up (pure)
+submit.py    `spark-submit deploy/submit.py JOB.yaml`
 
 Public: `deploy.cli.__main__.main`, which is the command `teacup`; the rest is internal.
 

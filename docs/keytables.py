@@ -6,8 +6,8 @@ from pathlib import Path
 
 from datadelay.api.config import DelayServeConfig
 from datadelay.collector.config import CollectorConfig
+from deploy.jobfile.kinds import KINDS
 from deploy.jobfile.reference import markdown_table
-from deploy.kinds import KINDS
 from docs.blocks import with_blocks
 from teacup.storage.api.config import StorageServeConfig
 

@@ -43,7 +43,7 @@ PROPERTIES = "tests/joins/window/test_join_properties.py"
 RECEIPT = "teacup/kafka/delivery/receipt.py"
 DELIVERY = "teacup/kafka/delivery/delivery.py"
 LOSSES = "teacup/kafka/log/losses.py"
-AUDIT = "tests/deploy/audit/test_compare.py"
+AUDIT = "tests/deploy/inspect/audit/test_compare.py"
 
 MUTATIONS = (
     Mutation(
@@ -265,35 +265,35 @@ MUTATIONS = (
     ),
     Mutation(
         "an audit finds a left record without a row",
-        "deploy/audit/judging/joined.py",
+        "deploy/inspect/audit/judging/joined.py",
         "WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)",
         "WHERE false",
         AUDIT,
     ),
     Mutation(
         "an audit finds a row that is there twice",
-        "deploy/audit/judging/joined.py",
+        "deploy/inspect/audit/judging/joined.py",
         'else "nth_of_left > 1"',
         'else "false"',
         AUDIT,
     ),
     Mutation(
         "an audit decides a tie of two equally near records",
-        "deploy/audit/judging/joined.py",
+        "deploy/inspect/audit/judging/joined.py",
         "j.t - b.t <= f.t - j.t",
         "j.t - b.t < f.t - j.t",
         AUDIT,
     ),
     Mutation(
         "an audit decides a tie by the smallest position",
-        "deploy/audit/judging/joined.py",
+        "deploy/inspect/audit/judging/joined.py",
         "min(pos) AS first",
         "max(pos) AS first",
         AUDIT,
     ),
     Mutation(
         "an audit compares what rows say",
-        "deploy/audit/judging/contents.py",
+        "deploy/inspect/audit/judging/contents.py",
         "altered = matched & right_there & ~good",
         "altered = matched & ~matched",
         AUDIT,

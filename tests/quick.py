@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 STARTS = {
     *("subprocess", "multiprocessing", "socket", "pyspark", "py4j", "selenium", "uvicorn", "redis", "aerospike"),
     *("requests", "urllib3", "psutil"),
-    *("confluent_kafka", "deploy.dev", "teacup.kafka.native.build"),
+    *("confluent_kafka", "dev", "teacup.kafka.native.build"),
     *("tests.support.api", "tests.support.one_broker", "tests.support.zookeeper_server"),
 }
 """What a test module imports that starts something, or talks to something that was started."""

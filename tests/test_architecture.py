@@ -15,7 +15,7 @@ from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours
 PURE_LIBRARIES = {"numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
     "teacup.kafka.records.json_text": {"duckdb", "os", "threading"},
-    "deploy.audit.judging.database": {"duckdb"},
+    "deploy.inspect.audit.judging.database": {"duckdb"},
     "joins.testing.strategies": {"hypothesis"},
 }
 """What else a pure module may use: DuckDB reads JSON, in memory, with a connection for each thread, and compares tables
@@ -148,16 +148,33 @@ def test_the_window_does_not_know_how_it_is_tested():
 
 
 def test_nothing_in_production_knows_what_is_for_development():
-    """The demos and the broker are known to the command that starts the broker, and to each other."""
-    known = {name for name in modules() if any(imported.startswith("deploy.dev") for imported in imports(name))}
+    """Only the command that starts the broker knows it; the demos are in no package that is shipped."""
+    known = {name for name in modules() for imported in imports(name) if imported.startswith("deploy.broker")}
 
-    assert {name for name in known if not name.startswith("deploy.dev")} == {"deploy.cli.services"}
+    assert {name for name in known if not name.startswith("deploy.broker")} == {"deploy.cli.services"}
+    assert not [name for name in modules() if any(imported.split(".")[0] == "dev" for imported in imports(name))]
+
+
+def test_what_runs_a_job_and_what_looks_at_one_know_nothing_of_each_other(capsys):
+    """They meet in the rooms below them; of those there are few arrows."""
+    arrows = {
+        (room, other)
+        for room, others in parts_of("deploy").items()
+        for other in others
+        if modules()[f"deploy.{room}"].stem == modules()[f"deploy.{other}"].stem == "__init__"
+    }
+    with capsys.disabled():
+        print(f"\n{len(arrows)} arrows between the rooms of deploy")
+
+    assert not {("jobs", "inspect"), ("inspect", "jobs")} & arrows
+    assert not [room for room, other in arrows if other == "inspect" and room != "cli"]
+    assert len(arrows) <= 45
 
 
 def test_only_the_strategies_need_hypothesis():
-    """The demos show the deadlock, and run without it."""
+    """The command runs without it."""
     knowing = {name for name in modules() if any(imported.split(".")[0] == "hypothesis" for imported in imports(name))}
-    needed, waiting = set(), {"deploy.dev.demo", "deploy.dev.demo_lookup"}
+    needed, waiting = set(), {"deploy.cli.app"}
     while waiting:
         needed |= waiting
         waiting = {imported for name in waiting for imported in imports(name) if imported in modules()} - needed

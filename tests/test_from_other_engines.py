@@ -10,8 +10,8 @@ import pytest
 import yaml
 from pyspark.sql import functions as F
 
-from deploy.job import JoinJob
-from deploy.load import load_job
+from deploy.jobfile.job import JoinJob
+from deploy.jobfile.load import load_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

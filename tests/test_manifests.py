@@ -165,7 +165,7 @@ def test_compose_knows_every_field_and_its_files_are_valid(tmp_path: Path, monke
 def test_the_image_copies_what_the_wheel_is_built_of() -> None:
     """All packages; the context holds nothing else."""
     text = (MANIFESTS / "Dockerfile").read_text()
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks", "docs", "release"}
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "benchmarks", "docs", "dev"}
     ignored = (ROOT / ".dockerignore").read_text().split()
 
     copied = {word for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE) for word in shlex.split(line)}

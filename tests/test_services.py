@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from datadelay.api.config import READ_TOKEN_VARIABLE, DelayServeConfig
 from datadelay.client import DelayClient
+from deploy.broker.lifeline import free_port
 from deploy.cli.app import app
-from deploy.dev.broker.lifeline import free_port
 from teacup.base.errors import OF_JOBS
 from teacup.http.server.serving import listen
 from teacup.storage.backends.opening import open_backend

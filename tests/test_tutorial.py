@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from deploy.dev.broker.lifeline import free_port
-from deploy.load import load_job
+from deploy.broker.lifeline import free_port
+from deploy.jobfile.load import load_job
 from docs.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from tests.support.packages import MAY_IMPORT, ROOT
 NEEDED = {
     "datadelay/api/page/index.html",
     "datadelay/api/migrations/script.py.mako",
-    "deploy/dev/broker/pom.xml",
+    "deploy/broker/pom.xml",
     "deploy/examples/window-join-minimal.yaml",
     "teacup/py.typed",
     "teacup/spark/log4j2.properties",

@@ -8,7 +8,6 @@ lookup_findings.py  the two APIs of a lookup join or a feeder, looked at, and wh
 machine.py          what a job needs of this machine: Java, a user with a name, folders, Spark's master
 preview.py          the first left records of a join, joined without writing anything
 samples.py          keys and times of a sample of the records that a job reads
-service_files.py    of which service a file is, and everything that is wrong with it
 to_the_end.py       what a job that reads to the end and stops waits for
 uses.py             what a job, or a command, does at the brokers: the least that must be granted
 """

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from deploy.check.findings import Finding, TopicFacts
 from deploy.check.uses import Named
-from deploy.job import CommonJob
+from deploy.jobfile.job import CommonJob
 from teacup.kafka.delivery.fencing import OutputBucket
 
 POSITIONS = "positions for lag tools"
@@ -52,7 +52,7 @@ class Checks:
 
 
 class Checkable(Protocol):
-    """What is looked at: a job's kind (`deploy.jobs.runner.JobKind`).
+    """What is looked at: a job's kind (`deploy.kinds.job_kind.JobKind`).
 
     common, kafka   the job, and the librdkafka properties that it reads with
     """

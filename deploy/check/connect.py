@@ -38,7 +38,7 @@ from deploy.check.findings import (
 )
 from deploy.check.machine import folder_facts, of_machine
 from deploy.check.uses import Use
-from deploy.checkpoint_lock import holder_of
+from deploy.checkpoint.lock import holder_of
 from joins.errors import JoinError
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder

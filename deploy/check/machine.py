@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deploy.check.findings import Finding, PlaceFacts, error, of_place, ok, warning
-from deploy.job import CommonJob
+from deploy.jobfile.job import CommonJob
 from teacup.base.cache import cache_folder, cache_folders, cached
 from teacup.base.disks import disk_of, existing, room_for
 from teacup.base.errors import ExitCode

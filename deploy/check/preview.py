@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from deploy.job import JoinJob
+from deploy.jobfile.job import JoinJob
 from deploy.watch.hour.wait_curve import quantiles
 from joins.driven import DrivenJoin
 from joins.items import End, Rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datadelay.watermark import Idle
-from deploy.job import CommonJob, JoinJob
+from deploy.jobfile.job import CommonJob, JoinJob
 from joins.lookup.spec import LookupSpec
 from teacup.base.times import written
 

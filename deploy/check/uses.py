@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deploy.job import JoinJob
+from deploy.jobfile.job import JoinJob
 from joins.streaming import join_kind_of
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.fencing import OutputBucket

@@ -17,14 +17,14 @@ from deploy.cli.offsets import offsets_app
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
 from deploy.errors import DeployError, StandbyRefused
+from deploy.jobfile.kinds import KINDS
 from deploy.jobs.stopping import Stop, say
-from deploy.kinds import KINDS
 from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, listed
 from teacup.spark.errors import SparkError
 
 if TYPE_CHECKING:
-    from deploy.check.service_files import ServiceFile
-    from deploy.job import CommonJob
+    from deploy.jobfile.job import CommonJob
+    from deploy.jobfile.service_files import ServiceFile
 
 app = typer.Typer(
     cls=Commands,
@@ -174,8 +174,8 @@ def check(
 
 def _check_several(places: Sequence[Path], assignments: Sequence[str], *, connect: bool, preview: bool) -> ExitCode:
     """Checks the jobs of files and folders as `run` takes them; returns the code of the first error."""
-    from deploy.load import load_files
-    from deploy.shared_process import jobs_of
+    from deploy.jobfile.load import load_files
+    from deploy.jobfile.shared_process import jobs_of
     from teacup.base.errors import SettingsInvalid
 
     try:
@@ -199,7 +199,7 @@ def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) ->
     log_look(logging.ERROR)  # warnings that lead to a finding would be reported twice
     from deploy.check.connect import look_at
     from deploy.check.findings import exit_code, lines
-    from deploy.kinds import kind_of
+    from deploy.kinds.job_kind import kind_of
 
     findings = look_at(kind_of(job))
     for line in lines(findings):
@@ -211,7 +211,7 @@ def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) ->
 def _preview(job: CommonJob) -> ExitCode:
     """Prints the results of the first left records, unless an error would stop the job."""
     from deploy.check.preview import joined, shown
-    from deploy.job import JoinJob
+    from deploy.jobfile.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
 
@@ -326,7 +326,7 @@ def explain(
     assignments: Assignments = None,
 ) -> None:
     """Explain why a record was matched or not, and where its row is. Only reads; the job may be running."""
-    from deploy.explain.command import Question, explain_of
+    from deploy.inspect.explain.command import Question, explain_of
 
     log_look(logging.ERROR)  # the answer itself says what cannot be known
     question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
@@ -386,7 +386,7 @@ def schema(
 
 
 def _service_of(file: Path) -> ServiceFile | None:
-    from deploy.check.service_files import check_service
+    from deploy.jobfile.service_files import check_service
     from teacup.base.errors import SettingsInvalid
 
     try:
@@ -437,7 +437,7 @@ def run_job(
             return run_job(job, own, take_over=take_over, accept_sample=accept_sample, standby=standby)
     stop.speak()
     from deploy.jobs.runner import run
-    from deploy.kinds import kind_of
+    from deploy.kinds.job_kind import kind_of
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched
 
@@ -449,7 +449,7 @@ def run_job(
     ):
         if not standby:
             return run(kind, listener, stop)
-        from deploy.standby.turn import StandbyTurn
+        from deploy.jobs.standby import StandbyTurn
 
         try:
             return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop))
@@ -470,7 +470,7 @@ def unjoined_of(
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails all output
     stop.speak()
-    from deploy.job import JoinJob
+    from deploy.jobfile.job import JoinJob
     from deploy.jobfile.values import start_at
     from joins.lookup.spec import LookupSpec
 
@@ -501,7 +501,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name, runs=False)
-    from deploy.job import JoinJob
+    from deploy.jobfile.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
 
@@ -526,7 +526,7 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
 
 
 def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
-    from deploy.load import load_job
+    from deploy.jobfile.load import load_job
     from teacup.base.errors import SettingsInvalid
 
     try:

@@ -20,8 +20,8 @@ from deploy.errors import DeployError, code_of_look
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
-    from deploy.audit.findings import Findings
-    from deploy.job import CommonJob
+    from deploy.inspect.audit.findings import Findings
+    from deploy.jobfile.job import CommonJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
     if job is None:
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, progress=False, runs=False)
-    from deploy.job import JoinJob
+    from deploy.jobfile.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
 
@@ -80,9 +80,9 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
         return ExitCode.BAD_JOB_FILE
     from duckdb import Error as DatabaseError
 
-    from deploy.audit.run import audit
     from deploy.check.access import explained
     from deploy.check.uses import to_audit
+    from deploy.inspect.audit.run import audit
     from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
 
     try:
@@ -111,7 +111,7 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
 
 
 def _report(path: Path, found: Findings) -> None:
-    from deploy.audit.page import page
+    from deploy.inspect.audit.page import page
 
     path.write_text(page(found), encoding="utf-8")
 

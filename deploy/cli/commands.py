@@ -31,7 +31,7 @@ Assignments = Annotated[
         "value in YAML: trigger=available_now, left.topic=clicks; may be repeated",
     ),
 ]
-"""An option of every command that takes job files (`deploy.load`)."""
+"""An option of every command that takes job files (`deploy.jobfile.load`)."""
 
 
 OFFSETS_SHOWN = 8

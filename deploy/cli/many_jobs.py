@@ -14,10 +14,10 @@ from deploy.jobs.stopping import Stop, StopRequest
 from teacup.base.errors import ExitCode, SettingsInvalid
 
 if TYPE_CHECKING:
-    from deploy.job import CommonJob
+    from deploy.jobfile.job import CommonJob
+    from deploy.jobfile.shared_process import Files
     from deploy.jobs.many_jobs import JobShare
-    from deploy.jobs.runner import JobKind
-    from deploy.shared_process import Files
+    from deploy.kinds.job_kind import JobKind
 
 
 def run_files(
@@ -34,8 +34,8 @@ def run_files(
     if stop is None:
         with Stop() as own:
             return run_files(places, **consent, strict=strict, assignments=assignments, stop=own)
-    from deploy.load import load_files
-    from deploy.shared_process import Running, jobs_of
+    from deploy.jobfile.load import load_files
+    from deploy.jobfile.shared_process import Running, jobs_of
 
     try:
         files = load_files(places, assignments, strict=strict)
@@ -48,7 +48,7 @@ def run_files(
     from deploy.jobs.many_jobs import NoBoard, Several, SharedSession
     from deploy.jobs.query import failed
     from deploy.jobs.runner import run
-    from deploy.kinds import kind_of
+    from deploy.kinds.job_kind import kind_of
     from deploy.watch.board import Board
     from deploy.watch.lines import Lines
     from deploy.watch.watched import watched

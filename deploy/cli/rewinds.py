@@ -14,7 +14,7 @@ from deploy.errors import DeployError
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
-    from deploy.job import CommonJob, JoinJob
+    from deploy.jobfile.job import CommonJob, JoinJob
     from deploy.jobs.rewind.rewind import Rewinding
 
 KEEP, AGAIN = "keep", "again"
@@ -87,7 +87,7 @@ def rewind_of(
     log_job(as_json=job.json_log, job=job.job_name, runs=asked.into is not None)
     from deploy.check.access import explained
     from deploy.check.uses import to_look_back, to_rewind
-    from deploy.job import JoinJob
+    from deploy.jobfile.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
 

@@ -40,7 +40,7 @@ def collect_command(
 def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
     """Serve the Data Delay API and its page until SIGTERM."""
     from datadelay.api.app import DelayServeConfig, serve
-    from deploy.check.service_files import check_service
+    from deploy.jobfile.service_files import check_service
     from teacup.http.server.serving import end_by_signals, log_to_standard_error
 
     log_to_standard_error()
@@ -56,7 +56,7 @@ def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) ->
 @storage_app.command("serve")
 def storage_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
-    from deploy.check.service_files import check_service
+    from deploy.jobfile.service_files import check_service
     from teacup.http.server.serving import end_by_signals, log_to_standard_error
     from teacup.storage.api.serve import StorageServeConfig, serve
     from teacup.storage.errors import StorageError
@@ -82,7 +82,7 @@ def broker_command(
     ] = None,
 ) -> None:
     """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
-    from deploy.dev.broker.broker import run_broker
+    from deploy.broker.broker import run_broker
 
     try:
         run_broker(folder, port)

@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator, WithJsonSchema
 
 from dedup.identity import Identity, Within
 from dedup.replay_range import DedupConfig
-from deploy.job import DedupJob
+from deploy.jobfile.job import DedupJob
 from deploy.jobfile.job_keys import JobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec
 from teacup.base.config.keys import Duration, Keys, Properties, as_written

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from deploy.job import FeederJob
+from deploy.jobfile.job import FeederJob
 from deploy.jobfile.job_keys import RightKeys, StorageKeys, TimedJobKeys, arguments
 from deploy.jobfile.values import Topic, from_spec
 from joins.lookup.feed.spec import FeedSpec, FeedStorage

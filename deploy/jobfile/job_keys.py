@@ -19,7 +19,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from dedup.replay_range import DedupConfig
 from dedup.restart.worker import location_problem
-from deploy.job import CommonJob, LineageTo, MetricsAt
+from deploy.jobfile.job import CommonJob, LineageTo, MetricsAt
 from deploy.jobfile.values import (
     KafkaProperties,
     KeptParts,

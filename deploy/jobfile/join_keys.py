@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from datadelay.watermark import Idle
 from dedup.replay_range import DedupConfig
-from deploy.job import Deduplicate, JoinJob, Output, Select
+from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec, like
 from joins.lookup.spec import DelayApi, LookupSpec, OnExpired, StorageApi

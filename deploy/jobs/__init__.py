@@ -3,8 +3,10 @@
 The loop, from the first moment to the exit code:
 
     stopping.py    how a job is asked to stop
-    many_jobs.py     many jobs in one process: starts, failures, restarts, changed files
-    runner.py      the loop; `JobKind`, which is all that a kind of job gives to it
+    many_jobs.py   many jobs in one process: starts, failures, restarts, changed files
+    host.py        what a job has of its process, and its Spark session
+    runner.py      the loop
+    standby.py     `teacup run --standby`: a process waits, warm, for its turn
     committed_positions.py  positions for lag tools, also while nothing is read
     query.py       the running query: the summaries of a batch, whether one is in progress, what follows if there are
                    no executors, an exit code for what failed
@@ -19,21 +21,16 @@ The kinds, each with the report of its batches:
 
 What a join does before Spark starts, and beside it:
 
-    join_checkpoint.py  what its checkpoint says; topics and receipts compared with it; the output claimed
+    join_start.py       topics and receipts compared with its checkpoint; the output claimed
     move.py             `teacup move`: a new checkpoint goes on where another one ended
     rewind/             `teacup rewind`: back in time, in place or beside the live job
     replan.py           of every kind: a batch that was planned, and can no longer be read, is planned again
     unjoined/           `teacup unjoined`, made for cron
 
-For those who look at a job from elsewhere (`deploy.status`):
-
-    run_record.py  who ran on a checkpoint last, how that ended, and the newest warnings
-    event_time_lag.py    how far a job is in event time, and what holds it, from its last batch and its topics (pure)
-
 **Add a metric of a batch:** a task counts it in its summary (a join: `joins.read.summary.BucketSummary`), the kind's
 report adds it up (a join: `gather` in join_report.py; else `gathered` of the kind), and shows it in `usual`, in `rare`
 or only in `for_machines`. Prometheus gets what is in `samples` (`deploy.watch`).
 
-**Add a kind of job:** a subclass of `deploy.jobs.runner.JobKind` in a module here, keys in a module of
-`deploy/jobfile/`, and a line in `deploy/kinds.py`.
+**Add a kind of job:** a subclass of `deploy.kinds.job_kind.JobKind` in a module here, keys in a module of
+`deploy/jobfile/`, and a line in `deploy/jobfile/kinds.py`.
 """

@@ -20,7 +20,7 @@ RENEW_POSITIONS_EVERY_S = 60.0
 
 
 class HasPositions(Protocol):
-    """What of a kind of job is needed here (`deploy.jobs.runner.JobKind`)."""
+    """What of a kind of job is needed here (`deploy.kinds.job_kind.JobKind`)."""
 
     name: str
 

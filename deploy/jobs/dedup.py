@@ -16,10 +16,10 @@ from dedup.topic.stage import TopicSummary, topic_stage
 from deploy.check.checks import Checks
 from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import READ, WRITE_AND_READ, Named
-from deploy.job import DedupJob
-from deploy.jobs.join_checkpoint import DEDUP, Checkpoint
+from deploy.checkpoint.join_checkpoint import DEDUP, Checkpoint
+from deploy.jobfile.job import DedupJob
 from deploy.jobs.replan import check_ranges
-from deploy.jobs.runner import JobKind
+from deploy.kinds.job_kind import JobKind
 from deploy.output.accounts import check_whole
 from deploy.watch import measures
 from deploy.watch.concerns import Concern

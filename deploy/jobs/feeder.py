@@ -14,11 +14,11 @@ from deploy.check import lookup_findings, samples
 from deploy.check.access import check_group
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.uses import Named, side_outputs
-from deploy.job import FeederJob
-from deploy.jobs.event_time_lag import EventTimeLag, of_feeder
-from deploy.jobs.join_checkpoint import FEEDER, Checkpoint
+from deploy.checkpoint.join_checkpoint import FEEDER, Checkpoint
+from deploy.jobfile.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
-from deploy.jobs.runner import JobKind
+from deploy.kinds.event_time_lag import EventTimeLag, of_feeder
+from deploy.kinds.job_kind import JobKind
 from deploy.output.accounts import check_whole
 from deploy.watch import measures
 from deploy.watch.concerns import Concern

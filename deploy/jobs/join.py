@@ -26,15 +26,16 @@ from deploy.check import samples
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import SIDE_TOPICS, WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
+from deploy.checkpoint.join_checkpoint import Checkpoint, look_into
+from deploy.checkpoint.place import current
 from deploy.errors import CheckpointDriverMissing, CheckpointUnreadable
-from deploy.job import Deduplicate, JoinJob
-from deploy.jobs.event_time_lag import EventTimeLag, of_join
-from deploy.jobs.join_checkpoint import Checkpoint, first_look, look_into, take_output
+from deploy.jobfile.job import Deduplicate, JoinJob
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
+from deploy.jobs.join_start import first_look, take_output
 from deploy.jobs.move import started
 from deploy.jobs.replan import forget_lost_plan
-from deploy.jobs.rewind.place import current
-from deploy.jobs.runner import JobKind
+from deploy.kinds.event_time_lag import EventTimeLag, of_join
+from deploy.kinds.job_kind import JobKind
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
 from deploy.output.kept import RowsToKeep, rows_that_stay

@@ -3,7 +3,7 @@
     each     its own lock, run record, listeners, settings of the session, and fair share of the workers
     fails    the others go on. After an exit code that another try may help (`TRIED_AGAIN`) it is started again, after
              2 s, 4 s, ... a minute; one that has run for longer than a minute begins with 2 s. Else it stays down
-    wrong    a file whose job cannot run here (`deploy.shared_process`) counts as a job that has failed
+    wrong    a file whose job cannot run here (`deploy.jobfile.shared_process`) counts as a job that has failed
     reload   SIGHUP, unless a terminal is there (`deploy.jobs.stopping`): files are read again. What is new is started,
              what is gone is stopped, what has changed is restarted, and what is down is started. A job whose file has
              become wrong goes on as it was. A job whose file was renamed is new, and waits until it has stopped: it
@@ -26,11 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from deploy.job import CommonJob
-from deploy.jobs.runner import JobKind, SparkOfJob, spark_properties
+from deploy.jobfile.job import CommonJob
+from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of, properties_of, wrong_of
+from deploy.jobs.host import SparkOfJob, spark_properties
 from deploy.jobs.stopping import Stop, StopRequest
 from deploy.jobs.supervisor import Supervised, Supervisor
-from deploy.shared_process import Files, Running, WrongFile, jobs_of, properties_of, wrong_of
+from deploy.kinds.job_kind import JobKind
 from deploy.watch.metrics import STANDS_STILL_S
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import of_job
@@ -116,7 +117,7 @@ class SharedSession:
 
 
 class JobShare:
-    """What one run of a job has of its process (`deploy.jobs.runner.Host`), and what it says to a supervisor.
+    """What one run of a job has of its process (`deploy.jobs.host.Host`), and what it says to a supervisor.
 
     due_s   once it has ended: when the job is started again, by the monotonic clock; None: it is not
     next_s  how long that start waits, if it fails, until the one after it

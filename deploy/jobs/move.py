@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
-from deploy.checkpoint_lock import checkpoint_lock
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.checkpoint.place import folder, newest_folder
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
-from deploy.job import JoinJob
-from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.jobs.rewind.place import folder, newest_folder
+from deploy.jobfile.job import JoinJob
 from deploy.output.kept import rows_that_stay
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss

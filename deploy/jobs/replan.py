@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 
 from dedup.topic.source import Ranges, check_log
+from deploy.checkpoint.join_checkpoint import DEDUP, FEEDER, Checkpoint
 from deploy.errors import CheckpointDriverMissing
-from deploy.job import DedupJob, FeederJob, JoinJob
-from deploy.jobs.join_checkpoint import DEDUP, FEEDER, Checkpoint
+from deploy.jobfile.job import DedupJob, FeederJob, JoinJob
 from deploy.output.deliveries import output_bucket
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket

@@ -19,26 +19,22 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
 from deploy.check.access import check_topics, explained, to_run
-from deploy.check.checks import Checks
 from deploy.check.machine import written_folders
 from deploy.check.uses import Named
-from deploy.checkpoint_file import check_access, naming_the_store
-from deploy.checkpoint_lock import checkpoint_lock
-from deploy.job import CommonJob
+from deploy.checkpoint.file import check_access, naming_the_store
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.checkpoint.run_record import Recording, RunRecord, recorded
 from deploy.jobs.committed_positions import CommittedPositions
-from deploy.jobs.event_time_lag import EventTimeLag
+from deploy.jobs.host import Alone, Host, SparkOfJob
 from deploy.jobs.query import (
     Starved,
     failed,
@@ -47,32 +43,25 @@ from deploy.jobs.query import (
     planner_was_too_slow,
     summaries_of,
 )
-from deploy.jobs.run_record import Recording, RunRecord, recorded
 from deploy.jobs.stopping import StopRequest
-from deploy.jobs.supervisor import Supervised, Supervisor
-from deploy.watch.backlog import Backlog, Positions
+from deploy.kinds.job_kind import JobKind
+from deploy.watch.backlog import Backlog
 from deploy.watch.failed_attempts import FailedAttempts
 from deploy.watch.life.moment import Failures, JobState, Phase, WaitingFor
-from deploy.watch.listener import About, Listener, Listeners, Report
-from deploy.watch.measures import Measured
+from deploy.watch.listener import About, Listener, Listeners
 from teacup.base.errors import ExitCode
 from teacup.base.files import sync_plan
-from teacup.base.logs import job_here, of_job, worker_environment
+from teacup.base.logs import job_here, of_job
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.base.version import installed
-from teacup.kafka.log.admin import wait_for_brokers
-from teacup.kafka.log.topic_log import Ends
 from teacup.spark.cluster.executors import Executors
-from teacup.spark.conf import of_checkpoint
 from teacup.spark.errors import NoExecutor
-from teacup.spark.java import check_java
 from teacup.spark.jvm_errors import cancelled_by_a_stop, crossing
 from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
-from teacup.spark.session import Session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger("teacup")
 
@@ -84,160 +73,11 @@ LEFT_WITHIN_S = 5.0
 POSITIONS_EVERY_S = 1.0  # Spark's answer has the whole offsets of the last batches
 
 
-class JobKind(ABC):
-    """What each kind of job provides to the runner, and to `teacup check --connect`.
-
-    summary       the class of a task's report
-    rows_in_jvm   whether rows, not only summaries, pass through the JVM
-    exactly_once  whether rows are written in transactions
-    accept_sample whether to start even if no sampled record has a key or a usable time (`deploy.kinds`)
-    standby       whether several processes share the job, one of them running it (`deploy.standby`)
-
-    Every call may raise; an error of Teacup's own ends the job with its exit code.
-    """
-
-    summary: type[Any]
-    rows_in_jvm = False
-    exactly_once = False
-    accept_sample = False
-    standby = False
-
-    def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
-        """take_over: a new checkpoint may claim an output that another has written to."""
-        self.common, self.name, self.kafka, self.take_over = common, name, kafka, take_over
-
-    @abstractmethod
-    def opening(self) -> str:
-        """Returns what the job does, in one line."""
-
-    def settings(self) -> Mapping[str, Any]:
-        """Returns the settings that the page and `/v1/job` show; `output`: where rows go. Optional hook."""
-        return {}
-
-    @abstractmethod
-    def topics(self) -> list[Named]:
-        """Returns the topics that the job reads or writes; each must exist."""
-
-    def fields(self) -> Mapping[str, Mapping[str, str]]:
-        """Returns the known fields of its topics: by topic, names and types. Optional hook."""
-        return {}
-
-    @abstractmethod
-    def checks(self) -> Checks:
-        """Returns what `teacup check --connect` checks besides the topics."""
-
-    def find_checkpoint(self) -> None:  # noqa: B027 - optional
-        """Sets `common.checkpoint` to the folder in which the job goes on. Optional hook."""
-
-    def read_checkpoint(self) -> None:  # noqa: B027 - optional
-        """Reads the checkpoint, before any broker is contacted. Optional hook."""
-
-    def wait(self, stopped: Callable[[], bool]) -> None:
-        """Waits until the job's inputs answer, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
-        wait_for_brokers(self.kafka, stopped, self.common.brokers_answer_within_ms / 1000)
-
-    def prepare(self) -> None:  # noqa: B027 - optional
-        """Runs the checks that need brokers but not Spark, and claims the output. Optional hook."""
-
-    @abstractmethod
-    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        """Returns the stream of tasks' reports (`SUMMARY_SCHEMA`); nothing is planned once `stop_file` exists."""
-
-    @abstractmethod
-    def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:
-        """Adds up the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
-
-    def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - optional
-        """Stores what the next plan needs of a completed batch. Optional hook."""
-
-    def zeros(self) -> Iterable[Measured]:
-        """Returns the labelled counters of reports, as 0. Optional hook."""
-        return ()
-
-    @abstractmethod
-    def positions(self, end: Mapping[str, Any]) -> Positions:
-        """Returns how far a batch has read. end: the batch's offset in Spark's log."""
-
-    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
-        """Returns how far a batch got in event time, and what holds the job. Optional hook.
-
-        end    the batch's offset in Spark's log
-        ends   where the topics end now
-        """
-        return EventTimeLag()
-
-    def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Commits the positions of a batch to the job's consumer group. Optional hook."""
-
-
 Check = Callable[[], None]
 """Raises if another process has taken over the job."""
 Turn = Callable[[Callable[[Check, RunRecord], ExitCode], Callable[[], Executors]], ExitCode]
-"""Waits for this process's turn, runs the job, and returns its exit code (`deploy.standby.turn`). Takes the work, and a
+"""Waits for this process's turn, runs the job, and returns its exit code (`deploy.jobs.standby`). Takes the work, and a
 check of the executors, which raises `NoExecutor` once they have been missing for too long."""
-
-
-class SparkOfJob(Protocol):
-    """A job's own Spark session (`teacup.spark.session.Session`), or its share of one."""
-
-    @property
-    def spark(self) -> SparkSession: ...
-
-    def warm_up(self) -> None: ...
-
-    def starting(self) -> AbstractContextManager[None]: ...
-
-    def end_planners(self) -> None: ...
-
-    def executors(self) -> Executors: ...
-
-    def give_up(self) -> None: ...
-
-    def ended(self) -> Exception | None: ...
-
-
-class Host(Protocol):
-    """The job's process, its own (`Alone`) or shared (`deploy.jobs.many_jobs`).
-
-    supervisor   is notified of the job's state
-    rests        multiplier of the poll interval when jobs share a process
-    """
-
-    @property
-    def supervisor(self) -> Supervised: ...
-
-    @property
-    def rests(self) -> float: ...
-
-    def session(self, kind: JobKind) -> AbstractContextManager[SparkOfJob]:
-        """Opens the job's session; its JVM may still be starting."""
-        ...
-
-    def restart_ms(self, code: ExitCode) -> int | None:
-        """Returns when this process restarts the job after this exit code; None: it does not."""
-        ...
-
-
-class Alone:
-    """The process of one job."""
-
-    rests = 1.0
-
-    def __init__(self) -> None:
-        self.supervisor = Supervisor()
-
-    def restart_ms(self, code: ExitCode) -> int | None:
-        """None: restarts are up to the process's supervisor."""
-        return None
-
-    @contextmanager
-    def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
-        check_java()
-        properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
-        with closing(
-            Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
-        ) as session:
-            yield session
 
 
 def run(
@@ -298,7 +138,7 @@ def with_lock(
     stopped: ExitCode,
     restart_ms: Callable[[ExitCode], int | None] = lambda _: None,
 ) -> ExitCode:
-    """Does work under the lock of a checkpoint, and leaves a record of it there (`deploy.jobs.run_record`).
+    """Does work under the lock of a checkpoint, and leaves a record of it there (`deploy.checkpoint.run_record`).
 
     An error is logged, and becomes an exit code. stopped: the exit code after a second signal; restart_ms: as in
     `Host`.
@@ -334,17 +174,6 @@ def ready(wait: Callable[[Callable[[], bool]], None], topics: Sequence[Named], s
     if not stopped():
         check_topics(topics)
     return not stopped()
-
-
-def spark_properties(
-    job: CommonJob, ours: Mapping[str, str] = MappingProxyType({}), *, name: str | None = None
-) -> dict[str, str]:
-    """Returns the properties of a job's Spark session: `ours` and those for its log, overridden by the job file.
-
-    name   the name that its workers log; None: the job's
-    """
-    log_as = worker_environment(as_json=job.json_log, job=job.job_name if name is None else name)
-    return {**ours, **log_as, **job.spark}
 
 
 def connect(wait: Callable[[Callable[[], bool]], None], listener: Listener, stopped: Callable[[], bool]) -> None:

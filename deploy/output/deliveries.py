@@ -17,7 +17,7 @@ import polars as pl
 from dedup.identity import BatchTag, Identity
 from dedup.restart.deduplicator import Attempt, FilterReport
 from dedup.restart.worker import Setup, current_attempt, discard_deduplicator, open_deduplicator
-from deploy.job import Output
+from deploy.jobfile.job import Output
 from joins.items import Begin
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dedup.identity import BatchTag
-from deploy.job import Output
+from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts, Refused
 from joins.errors import NoDeadLetterTopic
 from joins.rows.frames import is_null, rows_where

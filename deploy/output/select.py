@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deploy.job import Select
+from deploy.jobfile.job import Select
 from joins.items import C, Item, Rows
 from joins.rows.frames import in_chunks
 from teacup.spark.errors import SessionRefused

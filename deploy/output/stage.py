@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from deploy.job import Output
+from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts, DeliveredBatch
 from deploy.output.deliveries import (
     Deduplication,

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from deploy.job import CommonJob, MetricsAt
+from deploy.jobfile.job import CommonJob, MetricsAt
 from deploy.watch.concerns import Told
 from deploy.watch.hour.history import LastHour
 from deploy.watch.life.follower import Follower

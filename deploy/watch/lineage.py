@@ -36,7 +36,7 @@ from openlineage.client.facet_v2 import (
 )
 from openlineage.client.uuid import generate_new_uuid
 
-from deploy.job import LineageTo
+from deploy.jobfile.job import LineageTo
 from deploy.watch import measures
 from deploy.watch.listener import About, Quiet, Report
 from teacup.base.errors import ExitCode

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
-from deploy.job import CommonJob
+from deploy.jobfile.job import CommonJob
 from deploy.watch.lines import Lines
 from deploy.watch.listener import JobListeners, Listener
 

@@ -1,7 +1,7 @@
 """A stream with one row: what Spark loads and starts for a query of ours, without any topic.
 
 For the archive of its classes (`teacup.spark.class_archive`), and for a process that waits for its turn
-(`deploy.standby`).
+(`deploy.jobs.standby`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import yaml
 from datadelay.api import config as delay
 from datadelay.client import DelayClient
 from datadelay.model import Submission
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from teacup.base.now import wall_ms
 from teacup.storage.api import config as storage
 from teacup.storage.client import StorageClient

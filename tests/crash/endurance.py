@@ -36,7 +36,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.measure import pss_bytes
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.client import committed_only

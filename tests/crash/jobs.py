@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import yaml
 
-from deploy.dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from deploy.errors import PartFailed
+from dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
 from teacup.kafka.write.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.reader import CommittedReader

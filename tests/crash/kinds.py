@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.dev.lookup_parts import FEEDER, LOOKUP
+from dev.lookup_parts import FEEDER, LOOKUP
 from tests.crash.compacted import COMPACTED, CompactedJob
 from tests.crash.framed import FramedJob
 from tests.crash.jobs import DedupJob, Job, LookupWorld, ShuffledJob, WindowJob

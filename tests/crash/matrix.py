@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.progress import track
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.delivery.failpoints import FAILPOINTS
 from tests.crash.rewound import RewoundRun
 from tests.crash.rewound_job import REWOUND

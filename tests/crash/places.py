@@ -83,10 +83,10 @@ def place_of(name: str, folder: Path, machine: int = 0) -> Place:
 
 def _on_a_machine(machine: str) -> None:
     """The command, with locks that no other machine sees."""
-    from deploy import checkpoint_lock
+    from deploy.checkpoint import lock
 
-    checkpoint_lock.LOCK_FILE = f"{checkpoint_lock.LOCK_FILE}.of-{machine}"
-    checkpoint_lock.is_shared = lambda folder: True
+    lock.LOCK_FILE = f"{lock.LOCK_FILE}.of-{machine}"
+    lock.is_shared = lambda folder: True
     del sys.argv[1]
     runpy.run_module("deploy.cli", run_name="__main__", alter_sys=True)
 

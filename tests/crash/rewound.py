@@ -15,8 +15,8 @@ import sys
 import time
 from contextlib import closing
 
-from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.jobs.rewind.place import newest_folder, place_of
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.place import newest_folder, place_of
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from teacup.kafka.log.broker_log import BrokerLog

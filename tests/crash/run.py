@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.base.errors import ExitCode
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.log.broker_log import BrokerLog

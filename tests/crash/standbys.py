@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from deploy.checkpoint_file import CheckpointFile
-from deploy.standby.lease_file import LEASE, found_lease
+from deploy.checkpoint.file import CheckpointFile
+from deploy.checkpoint.lease_file import LEASE, found_lease
 from teacup.base.errors import ExitCode
 from teacup.spark.checkpoint import batches_in
 from tests.crash.places import Place, place_of

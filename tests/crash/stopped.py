@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import yaml
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.base.errors import ExitCode
 from teacup.kafka.delivery.failpoints import FAILPOINTS
 from tests.crash.run import Run, Violation, environment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from tests.crash import stops
 from tests.crash.rewound import RewoundRun
 from tests.crash.rewound_job import REWOUND

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.delivery.failpoints import FAILPOINTS
 from tests.crash import checks
 from tests.crash.run import Run

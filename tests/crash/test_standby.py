@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from tests.crash.scenarios import SHORT_WITH_STANDBY, drawn, every_with_standby
 from tests.crash.standbys import StandbyRun
 

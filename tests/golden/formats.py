@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.standby.lease import FORMAT as LEASE_FORMAT
-from deploy.standby.lease import Lease
+from deploy.checkpoint.lease import FORMAT as LEASE_FORMAT
+from deploy.checkpoint.lease import Lease
 from joins.batch.facts import Bound, BucketFacts, RangeFacts
 from joins.batch.state import FORMAT as PLAN_FORMAT
 from joins.batch.state import BatchPlan, Bucket, PartitionRange

@@ -12,7 +12,7 @@ from pathlib import Path
 import aerospike
 import pytest
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from tests.support.waiting import wait_until
 
 BINARY = "TEACUP_ASD"

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.identity import BatchTag
-from deploy.audit.judging.compare import Judgement, compare
-from deploy.audit.judging.database import AuditTables
-from deploy.audit.judging.scope import SIDE_TOPICS, AuditScope, LeftSpan, RightSpan
-from deploy.audit.plan_history import plan_history_of
-from deploy.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
-from deploy.audit.shown_late import ShownLate
-from deploy.job import Output
+from deploy.inspect.audit.judging.compare import Judgement, compare
+from deploy.inspect.audit.judging.database import AuditTables
+from deploy.inspect.audit.judging.scope import SIDE_TOPICS, AuditScope, LeftSpan, RightSpan
+from deploy.inspect.audit.plan_history import plan_history_of
+from deploy.inspect.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
+from deploy.inspect.audit.shown_late import ShownLate
+from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
 from deploy.output.routing import SideTopics, outgoing_results
 from joins.batch.state import BatchPlan

@@ -9,8 +9,8 @@ from typing import Self
 
 from confluent_kafka.admin import AdminClient
 
-from deploy.dev.broker.broker import Broker
-from deploy.dev.broker.lifeline import HOST, free_port
+from deploy.broker.broker import Broker
+from deploy.broker.lifeline import HOST, free_port
 from tests.support.waiting import wait_until
 
 

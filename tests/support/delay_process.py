@@ -13,7 +13,7 @@ from datadelay.api.config import WRITE_TOKEN_VARIABLE
 from datadelay.api.store import DelayStore
 from datadelay.model import Submission
 from datadelay.publish import Published, accept
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from tests.support.api import ready_process
 
 TOKEN = "a-token-of-this-test-alone"

@@ -42,8 +42,8 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509 import load_pem_x509_certificate
 
-from deploy.dev.broker.broker import Broker
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.broker import Broker
+from deploy.broker.lifeline import free_port
 from teacup.kafka.grants import Grant
 from tests.support.one_broker import PATIENT, shared
 from tests.support.waiting import wait_until

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from deploy.job import CommonJob, JoinJob
+from deploy.jobfile.job import CommonJob, JoinJob
+from deploy.jobfile.load import load_job
 from deploy.jobs import runner
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import run as verdicts
-from deploy.kinds import kind_of
-from deploy.load import load_job
+from deploy.kinds.job_kind import kind_of
 from deploy.watch.lines import Lines
 from deploy.watch.watched import watched
 from teacup.base.errors import ExitCode

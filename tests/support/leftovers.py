@@ -3,7 +3,7 @@
     test run --starts--> a job: its own session (driver, JVM, Python workers, zombies of killed ones)
              --starts--> its keeper: this file as a process, which notices that the run is gone and kills the session
 
-The broker has its own keeper (`deploy.dev.broker.lifeline`). Python workers leave their driver's process group, but not
+The broker has its own keeper (`deploy.broker.lifeline`). Python workers leave their driver's process group, but not
 its session. Standard library only, so that a keeper starts in 20 ms.
 """
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 
 PATIENT = {"broker.session.timeout.ms": "120000"}
 """It keeps its leadership while the machine is so busy that it misses heartbeats; nobody starts it again."""

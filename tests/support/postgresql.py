@@ -22,7 +22,7 @@ import psutil
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from tests.support.waiting import wait_until
 
 PASSWORD = "a-secret: of/these@tests"

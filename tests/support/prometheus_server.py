@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from deploy.watch.manifests import RULES
 
 WITHIN_S = 240.0

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import redis
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from tests.support.waiting import wait_until
 
 SOUND = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction"}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from tests.support.leftovers import kill_session, kill_session_with_us
 from tests.support.waiting import wait_until
 

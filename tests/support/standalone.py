@@ -13,7 +13,7 @@ from typing import Self
 
 import pyspark
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from tests.support.leftovers import kill_session, kill_session_with_us
 
 _SPARK = Path(pyspark.__file__).parent / "bin"

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from teacup.base.now import wall_ms
 from teacup.http.server.auth import Token, Tokens
 from teacup.storage.api.app import create_app

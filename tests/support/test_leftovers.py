@@ -30,7 +30,7 @@ time.sleep(600)
 """
 TEST = f"""
 import sys, time
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from tests.support.jobprocess import JobProcess
 
 def test_that_is_interrupted(tmp_path):

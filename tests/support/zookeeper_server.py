@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 from kazoo.client import KazooClient
 
-from deploy.dev.broker.lifeline import Lifeline, free_port
+from deploy.broker.lifeline import Lifeline, free_port
 from teacup.spark.java import find_java
 
 DEADLINE_S = 60.0

@@ -14,11 +14,11 @@ from typing import Any
 
 from deploy.check.access import check_topics
 from deploy.check.uses import Named
-from deploy.checkpoint_lock import checkpoint_lock
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.checkpoint.past import begins_at
 from deploy.errors import CheckpointUnusable
-from deploy.job import JoinJob
-from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.jobs.rewind.past import begins_at
+from deploy.jobfile.job import JoinJob
 from joins.errors import SpecError
 from teacup.base.now import wall_ms
 from teacup.base.times import iso

@@ -22,7 +22,7 @@ import polars as pl
 
 from dedup.identity import BatchTag
 from deploy.errors import ForeignRow
-from deploy.job import JoinJob
+from deploy.jobfile.job import JoinJob
 from deploy.output.kept import Offsets, RowsToKeep
 from deploy.output.ours import positions_in, tags_in
 from joins.errors import DataLoss

@@ -5,7 +5,7 @@
        starts. With `KEEP` the left records that have a row are looked up in the output.
     3. A new folder of the checkpoint gets a note of all this (`Handover`, `Rewound`): where left goes on, what the
        receipts said, which rows stay.
-    4. `teacup.rewound` names that folder (`deploy.jobs.rewind.place`). Only this changes anything: whoever is killed
+    4. `teacup.rewound` names that folder (`deploy.checkpoint.place`). Only this changes anything: whoever is killed
        before starts over, and who is killed after is done.
 
 The next start is that of a new checkpoint: a new generation, with left at those offsets, and right from as far back as
@@ -25,13 +25,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from deploy.checkpoint_lock import checkpoint_lock
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.checkpoint.past import Past, begins_at, past_of
+from deploy.checkpoint.place import Place, folder, go_on_in, place_of
 from deploy.errors import CheckpointUnusable
-from deploy.job import JoinJob
-from deploy.jobs.join_checkpoint import Checkpoint, buckets_of
+from deploy.jobfile.job import JoinJob
+from deploy.jobs.join_start import buckets_of
 from deploy.jobs.rewind.in_output import rows_in_output
-from deploy.jobs.rewind.past import Past, begins_at, past_of
-from deploy.jobs.rewind.place import Place, folder, go_on_in, place_of
 from deploy.output.kept import RowsToKeep
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecError

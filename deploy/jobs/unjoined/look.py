@@ -1,7 +1,5 @@
 """What a run of `teacup unjoined` knows before it plans a slice: its state, and a look at the join and the topics.
 
-state   a file in the folder `unjoined` of the join's checkpoint: JSON with a checksum, replaced as a whole by a new
-        file that has reached the disk. Whatever happens, the old or the new one is there
 look    the join's newest committed batch, then the ends of the output, then those of right; in this order, see
         `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open
         transaction, perhaps of a process that is gone, may precede rows of committed batches
@@ -11,26 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import fsspec
-
 from datadelay.positions.checkpoint import SparkCheckpoint
-from deploy.job import JoinJob
-from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.jobs.rewind.place import current
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.place import current
+from deploy.jobfile.job import JoinJob
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
-from joins.lookup.unjoined.expired import REMEDY, Seen, Verdicts
+from joins.lookup.unjoined.expired import Seen
 from joins.plan.reader import state_after
 from joins.read.side_log import side_log
-from teacup.base import files
-from teacup.base.fields import local_folder
 from teacup.base.now import wall_ms
 from teacup.kafka.client import committed_only
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
 
 OPEN_TRANSACTION_S = 60.0
-FOLDER, FILE = "unjoined", "verdicts.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +83,3 @@ def check_output(output: BrokerLog) -> None:
             f"output topic {output.topic!r} has cleanup.policy={policy}: rows that compaction removes would make their "
             "right records unjoined. Give it cleanup.policy=delete"
         )
-
-
-def folder_of(checkpoint: str) -> str:
-    """Returns the folder of the state, in a join's checkpoint."""
-    return f"{checkpoint.rstrip('/')}/{FOLDER}"
-
-
-def load(checkpoint: str) -> Verdicts | None:
-    """Reads what the last run left; None before the first one. Raises `SpecChanged` if it cannot be read."""
-    storage, root = fsspec.core.url_to_fs(folder_of(checkpoint))
-    path = f"{root}/{FILE}"
-    storage.invalidate_cache()
-    if not storage.exists(path):
-        return None
-    try:
-        return Verdicts.from_json(files.from_checked_text(storage.cat_file(path).decode()))
-    except (ValueError, KeyError, TypeError) as error:
-        raise SpecChanged(f"{path} is damaged, or of another version ({error}): {REMEDY}") from error
-
-
-def save(checkpoint: str, state: Verdicts) -> None:
-    """Saves the state. It is durable when this returns; on an object store, as durable as its put."""
-    text = files.checked_text(state.to_json()).encode()
-    folder = local_folder(folder_of(checkpoint))
-    if folder is None:
-        storage, root = fsspec.core.url_to_fs(folder_of(checkpoint))
-        storage.pipe_file(f"{root}/{FILE}", text)
-        return
-    files.write(folder / FILE, text)

@@ -24,22 +24,15 @@ from datadelay.watermark import UNKNOWN
 from deploy.check.access import explained
 from deploy.check.machine import written_folders
 from deploy.check.uses import Use, to_judge
-from deploy.job import JoinJob
+from deploy.checkpoint.run_record import RunRecord
+from deploy.checkpoint.verdicts import folder_of, load, save
+from deploy.jobfile.job import JoinJob
+from deploy.jobs.host import spark_properties
 from deploy.jobs.query import failed
 from deploy.jobs.replan import nothing_is_in
-from deploy.jobs.run_record import RunRecord
-from deploy.jobs.runner import ready, spark_properties, with_lock
+from deploy.jobs.runner import ready, with_lock
 from deploy.jobs.stopping import Stop
-from deploy.jobs.unjoined.look import (
-    Logs,
-    check_output,
-    committed_plan,
-    folder_of,
-    load,
-    look,
-    save,
-    state_left_behind,
-)
+from deploy.jobs.unjoined.look import Logs, check_output, committed_plan, look, state_left_behind
 from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
 from deploy.output.accounts import check_whole
 from deploy.watch.concerns import Concern

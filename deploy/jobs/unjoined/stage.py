@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from deploy.errors import ForeignRow
-from deploy.job import JoinJob
+from deploy.jobfile.job import JoinJob
 from deploy.jobs.query import summaries_of
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.ours import positions_in

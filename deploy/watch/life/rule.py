@@ -235,7 +235,7 @@ def progress(left: int, allowed: float, quiet_ms: int, *, full: bool) -> Progres
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """What the record of a run says (`deploy.jobs.run_record`).
+    """What the record of a run says (`deploy.checkpoint.run_record`).
 
     life        how the run was when that changed last; None: it has not said so yet
     code        how it ended; None: it has not

@@ -19,7 +19,7 @@ from datadelay.client import DelayClient
 from datadelay.errors import ConfigInvalid, DelayError, StoreUnavailable
 from datadelay.model import PartitionReport, Submission
 from datadelay.publish import rewind
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from teacup.base.now import wall_ms
 from tests.support.api import NOON_MS
 from tests.support.delay_process import TOKEN, open_store, put, server_process

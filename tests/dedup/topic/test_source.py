@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dedup.topic.source import Ranges, RangesReader
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.spark.stream_reader import ReaderControl, pickled

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from deploy.check.preview import joined
 from deploy.cli.app import app
-from deploy.job import JoinJob
-from deploy.load import load_job
+from deploy.jobfile.job import JoinJob
+from deploy.jobfile.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt

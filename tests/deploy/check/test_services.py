@@ -8,9 +8,9 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
+from deploy.broker.lifeline import free_port
 from deploy.check.findings import Finding, Level
 from deploy.check.lookup_findings import of_feeder, of_lookup
-from deploy.dev.broker.lifeline import free_port
 from joins import DelayApi, LookupSpec, Side, StorageApi
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.right_items import to_items

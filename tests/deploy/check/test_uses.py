@@ -24,10 +24,10 @@ from deploy.check.uses import (
     to_see,
     to_set_offsets,
 )
-from deploy.job import JoinJob
+from deploy.jobfile.job import JoinJob
+from deploy.jobfile.load import load_job
 from deploy.jobs.unjoined.stage import verdicts_name
-from deploy.kinds import kind_of
-from deploy.load import load_job
+from deploy.kinds.job_kind import kind_of
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.grants import Grant
 from tests.support.accesstable import granted, table

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from deploy import submit
 from deploy.cli.app import app
 from deploy.errors import code_of_look
-from deploy.explain.command import Question, explain_of
+from deploy.inspect.explain.command import Question, explain_of
+from deploy.jobfile.kinds import KINDS
 from deploy.jobfile.reference import markdown_table
-from deploy.kinds import KINDS
 from docs.commands import COMMANDS
 from teacup.base.errors import OF_AUDIT, OF_COLLECTOR, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, Invalid
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
@@ -194,7 +194,7 @@ def test_a_refused_checkpoint_is_exit_code_5_before_spark_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As another process would find it; it says which process holds the checkpoint."""
-    from deploy.checkpoint_lock import checkpoint_lock
+    from deploy.checkpoint.lock import checkpoint_lock
 
     job = (ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8")
     path = tmp_path / "job.yaml"

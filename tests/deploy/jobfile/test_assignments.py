@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.app import app
-from deploy.job import DedupJob, JoinJob
-from deploy.load import load_job
+from deploy.jobfile.job import DedupJob, JoinJob
+from deploy.jobfile.load import load_job
 from joins.spec import Policy
 from teacup.base.errors import ExitCode, SettingsInvalid
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.load import load_job
+from deploy.jobfile.load import load_job
 from joins.spec_base import REQUIRED
 
 COMMON = {"name": "j", "kafka": {"bootstrap.servers": "one:9092"}, "checkpoint": "/state/j"}

@@ -10,10 +10,10 @@ import certifi
 import pytest
 import yaml
 
-from deploy.job import CommonJob
+from deploy.jobfile.job import CommonJob
+from deploy.jobfile.kinds import KINDS
+from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import markdown_table
-from deploy.kinds import KINDS
-from deploy.load import load_job
 
 COMMON: dict[str, Any] = {
     "name": "clicks",

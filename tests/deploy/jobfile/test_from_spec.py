@@ -13,7 +13,17 @@ from pydantic import ValidationError
 
 import deploy.jobfile
 from dedup.replay_range import DedupConfig
-from deploy.job import CommonJob, DedupJob, Deduplicate, FeederJob, JoinJob, LineageTo, MetricsAt, Output, Select
+from deploy.jobfile.job import (
+    CommonJob,
+    DedupJob,
+    Deduplicate,
+    FeederJob,
+    JoinJob,
+    LineageTo,
+    MetricsAt,
+    Output,
+    Select,
+)
 from deploy.jobfile.values import from_spec, like
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.spec import DelayApi, LookupSpec, StorageApi

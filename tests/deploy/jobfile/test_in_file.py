@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deploy.jobfile.join_keys import IN_FILE, in_file
+from deploy.jobfile.kinds import KINDS
 from deploy.jobfile.reference import markdown_table
-from deploy.kinds import KINDS
 from joins.spec import IDENTITY
 
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from datadelay.watermark import Idle
-from deploy.job import JoinJob, Select
+from deploy.jobfile.job import JoinJob, Select
+from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import json_schema, markdown_table
-from deploy.load import load_job
 from joins.spec import Format, JoinSpec, Policy, Side
 from teacup.base.errors import SettingsInvalid
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from datadelay.collector.config import CollectorConfig
-from deploy.job import FeederJob, JoinJob
-from deploy.load import load_job
+from deploy.jobfile.job import FeederJob, JoinJob
+from deploy.jobfile.load import load_job
 from joins.lookup.spec import LookupSpec
 from teacup.base.errors import SettingsInvalid
 from teacup.storage.api.config import StorageServeConfig

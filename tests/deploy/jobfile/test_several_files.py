@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from dedup.identity import Identity
-from deploy.job import DedupJob, MetricsAt
-from deploy.load import job_files, load_files
-from deploy.shared_process import Files, Running, WrongFile, decided, jobs_of, properties_of, wrong_of
+from deploy.jobfile.job import DedupJob, MetricsAt
+from deploy.jobfile.load import job_files, load_files
+from deploy.jobfile.shared_process import Files, Running, WrongFile, decided, jobs_of, properties_of, wrong_of
 from teacup.base.errors import SettingsInvalid
 
 JOB: dict[str, Any] = {

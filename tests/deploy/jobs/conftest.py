@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.dev.lookup_parts import DELAY, STORAGE, LookupParts, LookupPlan
+from dev.lookup_parts import DELAY, STORAGE, LookupParts, LookupPlan
 from tests.conftest import TopicFactory
 from tests.support.jobhere import here
 from tests.support.lookupjob import AFTER_MS, BEFORE_MS, DISORDER_MS

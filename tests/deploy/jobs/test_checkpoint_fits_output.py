@@ -11,8 +11,8 @@ from functools import partial
 
 import pytest
 
-from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.load import load_job
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.jobfile.load import load_job
 from joins.batch.ticket import Ticket
 from joins.items import Begin
 from teacup.base import files

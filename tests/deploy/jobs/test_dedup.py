@@ -14,8 +14,8 @@ from dedup.topic.source import Ranges, check_log, following
 from dedup.topic.stage import TopicSummary
 from deploy.cli.app import app
 from deploy.errors import AccountsDiffer
+from deploy.jobfile.load import load_job
 from deploy.jobs.dedup import gathered, without_any_id
-from deploy.load import load_job
 from teacup.base.errors import ExitCode
 from teacup.kafka.log.topic_log import Ends
 from teacup.kafka.write.writer import TopicWriter

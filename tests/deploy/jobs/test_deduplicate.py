@@ -12,8 +12,8 @@ import yaml
 from dedup.identity import BatchTag
 from dedup.replay_range import ReplayRange
 from dedup.restart.deduplicator import Attempt
+from deploy.jobfile.load import load_job
 from deploy.jobs.join import deduplication
-from deploy.load import load_job
 from deploy.output import deliveries
 from deploy.output.stage import deliver_stage
 from teacup.base.errors import ExitCode, SettingsInvalid

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from deploy.errors import AccountsDiffer
-from deploy.job import FeederJob
+from deploy.jobfile.job import FeederJob
+from deploy.jobfile.load import load_job
 from deploy.jobs.feeder import gathered
-from deploy.load import load_job
 from joins.lookup.feed.stage import FeedSummary
 from joins.spec import Side
 from teacup.base.errors import ExitCode, SettingsInvalid

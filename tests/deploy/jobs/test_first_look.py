@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from deploy.job import JoinJob, Output
-from deploy.jobs.join_checkpoint import first_look
+from deploy.jobfile.job import JoinJob, Output
+from deploy.jobs.join_start import first_look
 from joins.errors import DataLoss, SampleUnusable
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode

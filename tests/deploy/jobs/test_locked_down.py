@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from deploy.jobs.stopping import Stop
 from teacup.base.errors import ExitCode
 from teacup.spark import java

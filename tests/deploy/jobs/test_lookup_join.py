@@ -10,8 +10,8 @@ import pytest
 
 from deploy.cli.app import run_job
 from deploy.cli.rewinds import RewindRequest, rewind_of
-from deploy.dev.lookup_parts import FEEDER, LOOKUP, STORAGE
-from deploy.load import load_job
+from deploy.jobfile.load import load_job
+from dev.lookup_parts import FEEDER, LOOKUP, STORAGE
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.storage.client import StorageClient

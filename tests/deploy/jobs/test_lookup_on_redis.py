@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.dev.lookup_parts import FEEDER, LOOKUP
+from dev.lookup_parts import FEEDER, LOOKUP
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.support.lookupjob import DEADLINE_S, events, expected_of, joined_of

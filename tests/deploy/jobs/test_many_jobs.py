@@ -13,11 +13,11 @@ from typing import Any, cast
 import pytest
 
 from dedup.identity import Identity
-from deploy.job import DedupJob
+from deploy.jobfile.job import DedupJob
+from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of, properties_of
 from deploy.jobs import many_jobs
 from deploy.jobs.many_jobs import JobShare, NoBoard, Several, SharedSession
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
-from deploy.shared_process import Files, Running, WrongFile, jobs_of, properties_of
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import job_here
 from tests.support.waiting import wait_until

@@ -15,8 +15,8 @@ import psutil
 import pytest
 import yaml
 
-from deploy.dev.lookup_parts import FEEDER, LOOKUP
-from deploy.jobs.run_record import last_run
+from deploy.checkpoint.run_record import last_run
+from dev.lookup_parts import FEEDER, LOOKUP
 from teacup.base.errors import ExitCode
 from teacup.kafka.log.broker_log import BrokerLog
 from tests.conftest import TopicFactory

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from deploy.checkpoint_lock import checkpoint_lock
+from deploy.checkpoint.join_checkpoint import MOVED
+from deploy.checkpoint.lock import checkpoint_lock
 from deploy.cli.app import move_of
-from deploy.jobs.join_checkpoint import MOVED
 from teacup.base.errors import ExitCode
 from teacup.base.files import checked_text, from_checked_text
 from tests.support.jobprocess import JobProcess, forget_last_commit, uncommitted

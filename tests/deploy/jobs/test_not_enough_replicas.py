@@ -10,8 +10,8 @@ import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
+from deploy.broker.lifeline import free_port
 from deploy.cli.app import app
-from deploy.dev.broker.lifeline import free_port
 from teacup.base.errors import ExitCode
 from tests.support.cluster import Cluster
 from tests.support.jobprocess import JobProcess, records

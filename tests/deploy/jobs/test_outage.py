@@ -14,7 +14,7 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from tests.deploy.jobs.processes import ready, states
 from tests.support.jobprocess import JobProcess
 

@@ -9,8 +9,8 @@ import yaml
 
 from deploy.check.connect import look_at
 from deploy.check.findings import Level
-from deploy.kinds import kind_of
-from deploy.load import load_job
+from deploy.jobfile.load import load_job
+from deploy.kinds.job_kind import kind_of
 from teacup.base.errors import ExitCode
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.log.groups import GroupOffsets

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import TopicPartition
 
-from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.jobfile.load import load_job
 from deploy.jobs.replan import forget_lost_feed, forget_lost_plan
-from deploy.load import load_job
 from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
 from joins.items import Begin

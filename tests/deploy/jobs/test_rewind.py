@@ -12,12 +12,12 @@ import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from deploy.checkpoint_lock import checkpoint_lock
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.checkpoint.place import Place, place_of
 from deploy.cli.app import move_of, run_job
 from deploy.cli.rewinds import RewindRequest, rewind_of
-from deploy.jobs.join_checkpoint import Checkpoint
-from deploy.jobs.rewind.place import Place, place_of
-from deploy.load import load_job
+from deploy.jobfile.load import load_job
 from teacup.base.errors import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit
 from tests.support.movedjob import START_MS, expected, file_of, fill, rows

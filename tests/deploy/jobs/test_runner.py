@@ -11,9 +11,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from deploy.checkpoint.run_record import RunRecord, last_run
 from deploy.jobs import runner
 from deploy.jobs.committed_positions import RENEW_POSITIONS_EVERY_S, CommittedPositions
-from deploy.jobs.run_record import RunRecord, last_run
 from deploy.jobs.runner import connect, state_of, with_lock
 from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode

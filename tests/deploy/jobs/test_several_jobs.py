@@ -15,8 +15,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from deploy.jobs.run_record import last_run
-from deploy.status.look import look_at_all
+from deploy.checkpoint.run_record import last_run
+from deploy.inspect.status.look import look_at_all
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.job import Deduplicate, JoinJob, Output
+from deploy.jobfile.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import check_deduplicates
 from joins import JoinSpec, Side, SpecError
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.inspect.status.look import look_at_all
+from deploy.inspect.status.row import State
 from deploy.jobs.runner import ended
-from deploy.status.look import look_at_all
-from deploy.status.row import State
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory

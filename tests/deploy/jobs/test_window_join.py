@@ -149,8 +149,8 @@ def test_sigterm_finishes_the_batch(kafka, job, here, tmp_path):
 STOPPED = """
 import sys
 from pathlib import Path
-from deploy.load import load_job
-from deploy.kinds import kind_of
+from deploy.jobfile.load import load_job
+from deploy.kinds.job_kind import kind_of
 from deploy.watch.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from datadelay.watermark import UNKNOWN
-from deploy.job import Output
+from deploy.jobfile.job import Output
 from deploy.output import stage
 from deploy.output.deliveries import Writing
 from joins.batch.facts import BucketFacts, RangeFacts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.job import Select
+from deploy.jobfile.job import Select
 from deploy.output.select import with_selected
 from teacup.spark.errors import SessionRefused
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.errors import AccountsDiffer
-from deploy.job import Output
+from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts, DeliveredBatch, Refused
 from deploy.output.deliveries import Writing
 from deploy.output.stage import deliver_stage

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.job import MetricsAt
+from deploy.jobfile.job import MetricsAt
 from deploy.watch.board import Board
 from deploy.watch.life.moment import Phase, TopicLag
 from teacup.base.errors import ExitCode

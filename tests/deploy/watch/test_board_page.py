@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from selenium import webdriver
 
-from deploy.job import MetricsAt
+from deploy.jobfile.job import MetricsAt
 from deploy.watch.board import Board
 from deploy.watch.life.moment import TopicLag
 from teacup.base.errors import ExitCode

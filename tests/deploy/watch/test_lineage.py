@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from deploy.job import LineageTo
+from deploy.jobfile.job import LineageTo
 from deploy.watch.lineage import Lineage
 from deploy.watch.listener import About
 from teacup.base.errors import ExitCode

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from deploy.watch import measures
 from deploy.watch.board import Shown
 from deploy.watch.life.moment import JobState, Phase, TopicLag

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from deploy.jobfile.load import load_job
 from deploy.jobs.dedup import DedupReport
 from deploy.jobs.feeder import FeedReport
 from deploy.jobs.join_report import NO_ONE, BatchReport, gather, zeros
 from deploy.jobs.runner import about
-from deploy.kinds import kind_of
-from deploy.load import load_job
+from deploy.kinds.job_kind import kind_of
 from deploy.output.accounts import DeliveredBatch, Refused
 from deploy.watch import measures
 from deploy.watch.lines import Lines

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from datadelay.model import PartitionReport, Submission
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from joins import DelayApi, LookupSpec, Side, StorageApi
 from joins.lookup.right_items import to_items
 from joins.rows.frames import RECORD

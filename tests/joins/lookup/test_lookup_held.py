@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from deploy.dev.broker.broker import Broker
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.broker import Broker
+from deploy.broker.lifeline import free_port
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable

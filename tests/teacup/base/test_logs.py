@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from teacup.base import logs
 from teacup.base.logs import AS_JSON, PERIOD_S, Sparse, formatter, mention, shape
 from teacup.base.times import iso

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.delivery.delivery import ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.place import newest_folder
 from deploy.errors import CheckpointUnusable
-from deploy.job import JoinJob
-from deploy.jobs.join_checkpoint import Checkpoint
+from deploy.jobfile.job import JoinJob
+from deploy.jobfile.load import load_job
 from deploy.jobs.rewind.backfill import backfill
-from deploy.jobs.rewind.place import newest_folder
 from deploy.jobs.rewind.rewind import Rewinding, WrittenRows, rewind, undo
-from deploy.load import load_job
 from joins.spec import Format, JoinSpec, Policy, Side
 from joins.testing import oracle
 from teacup.base.errors import ExitCode

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from deploy.checkpoint_lock import checkpoint_lock
+from deploy.checkpoint.lock import checkpoint_lock
 from deploy.errors import CheckpointInUse
 from deploy.jobs.rewind import rewind as command
 from deploy.jobs.rewind.rewind import WrittenRows

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 
 from dedup.identity import BatchTag
 from deploy.errors import ForeignRow
+from deploy.jobfile.load import load_job
 from deploy.jobs.rewind import in_output
 from deploy.jobs.rewind.in_output import rows_in_output
-from deploy.load import load_job
 from joins.errors import DataLoss
 from teacup.kafka.headers import BATCH, LEFT
 from teacup.kafka.write.writer import TopicWriter

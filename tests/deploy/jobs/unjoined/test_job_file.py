@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from deploy.cli.app import app
-from deploy.load import load_job
+from deploy.jobfile.load import load_job
 from teacup.base.errors import ExitCode, SettingsInvalid
 
 EXAMPLES = Path(__file__).parents[4] / "deploy" / "examples"

@@ -13,12 +13,13 @@ import pytest
 import yaml
 
 from datadelay.model import PartitionReport, Submission
-from deploy.checkpoint_lock import checkpoint_lock
+from deploy.checkpoint.lock import checkpoint_lock
+from deploy.checkpoint.verdicts import folder_of, load, save
+from deploy.jobfile.load import load_job
 from deploy.jobs.stopping import Stop
-from deploy.jobs.unjoined.look import Logs, folder_of, load, look, save
+from deploy.jobs.unjoined.look import Logs, look
 from deploy.jobs.unjoined.run import run_unjoined
 from deploy.jobs.unjoined.stage import Work, deliver_slice, pieces_of
-from deploy.load import load_job
 from deploy.watch.lines import Lines
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.lookup.right_items import to_items

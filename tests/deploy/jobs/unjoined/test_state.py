@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.jobs.unjoined.look import load, save
+from deploy.checkpoint.verdicts import load, save
 from joins.errors import SpecChanged
 from joins.lookup.unjoined.expired import Verdicts
 

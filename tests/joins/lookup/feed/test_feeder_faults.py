@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from joins.errors import CallRefused, NoRetention, StoreUnreachable
 from joins.lookup.feed import stage
 from joins.lookup.feed.source import FeedReader

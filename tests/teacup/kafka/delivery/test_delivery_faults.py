@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.delivery.delivery import AtLeastOnce, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch

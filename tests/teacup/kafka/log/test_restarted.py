@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka import client
 from teacup.kafka.delivery.fencing import OutputBucket, settle
 from teacup.kafka.delivery.transactional import TransactionalWriter

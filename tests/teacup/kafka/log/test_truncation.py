@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import LeaderPosition
 from tests.support.sparkjoin import Put, produce

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
-from deploy.dev.broker.lifeline import HOST
+from deploy.broker.broker import Broker
+from deploy.broker.lifeline import HOST
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.write.writer import TopicWriter
 

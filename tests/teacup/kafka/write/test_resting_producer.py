@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from deploy.dev.broker.broker import Broker
+from deploy.broker.broker import Broker
 from teacup.kafka.write.writer import Delivered, TopicWriter
 from tests.support.slowproxy import SlowProxy
 

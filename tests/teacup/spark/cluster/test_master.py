@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from teacup.base.errors import ExitCode
 from teacup.spark.cluster.master import addresses_of, check_master
 from teacup.spark.errors import MasterUnreachable

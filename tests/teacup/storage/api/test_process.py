@@ -16,8 +16,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from deploy.broker.lifeline import free_port
 from deploy.cli.app import app
-from deploy.dev.broker.lifeline import free_port
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.storage.api.config import WRITE_TOKEN_VARIABLE

@@ -10,7 +10,7 @@ import aerospike
 import pytest
 from aerospike_helpers.batch.records import BatchRecord, BatchRecords
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from teacup.base.now import wall_ms
 from teacup.storage.backends.aerospike.records import (
     LOST,

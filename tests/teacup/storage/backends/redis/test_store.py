@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from deploy.dev.broker.lifeline import free_port
+from deploy.broker.lifeline import free_port
 from teacup.base.now import wall_ms
 from teacup.storage.backends.entries import FREED_AFTER_MS
 from teacup.storage.backends.opening import open_backend

@@ -1,0 +1,284 @@
+"""A join's checkpoint: the batches in Spark's logs, and three files of our own beside them, JSON with a checksum.
+
+    teacup.generation  of a checkpoint without any batch: receipts carry it before the first batch is planned, and a
+                       start that dies in between is continued, not started over
+    teacup.name        under which the job has claimed its output: receipts are found by it
+    teacup.moved       after which other checkpoint a new one goes on (`joins.plan.start.handover`)
+
+In the first place there is also `teacup.rewound`, once the job was rewound (`deploy.checkpoint.place`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from deploy.checkpoint.file import refused
+from deploy.errors import (
+    CheckpointDriverMissing,
+    CheckpointInvalid,
+    CheckpointOfAnother,
+    CheckpointUnreachable,
+    CheckpointUnreadable,
+    JobRenamed,
+)
+from deploy.jobfile.job import JoinJob
+from deploy.jobfile.join_keys import IN_FILE
+from joins.batch.state import BatchPlan
+from joins.errors import SpecChanged
+from joins.plan.start.handover import Handover
+from joins.spec import JoinSpec
+from teacup.base import files
+from teacup.base.fields import local_folder
+from teacup.spark.checkpoint import SparkLogs
+
+log = logging.getLogger("teacup.deploy.checkpoint.join_checkpoint")
+
+GENERATION = "teacup.generation"
+NAME = "teacup.name"
+MOVED = "teacup.moved"
+
+Keys = tuple[bytes, bytes]
+
+
+JOIN, FEEDER, DEDUP = "join", "feeder", "deduplicator"
+
+
+def kind_of_end(end: Mapping[str, Any]) -> str | None:
+    """Returns which kind of job ends a batch like this; None: it is of another version."""
+    if "store_generation" in end:
+        return FEEDER
+    if "generation" in end:
+        return JOIN
+    return DEDUP if "ranges" in end else None
+
+
+def reads(end: Mapping[str, Any]) -> str:
+    """Returns what the job reads that ended a batch like this, for people."""
+    identity = end.get("identity", {})
+    topics = [identity[name] for name in ("left.topic", "right.topic") if name in identity] or [end.get("topic")]
+    return f"which reads {' and '.join(map(repr, topics))}"
+
+
+def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
+    """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
+
+    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`take_output`).
+    Raises `SpecChanged`, `CheckpointUnreadable`.
+    """
+    try:
+        checkpoint = Checkpoint(job.checkpoint)
+        planned = checkpoint.planned(job.spec)
+    except CheckpointUnreadable as error:
+        log.warning("%s. Whether `teacup move` has written to it is not known: the job starts at `start`", error)
+        return None, None
+    return planned, checkpoint.moved() if planned is None else None
+
+
+class Checkpoint:
+    """A folder, or any URL that fsspec has a driver for. Calls raise `CheckpointUnreadable`."""
+
+    def __init__(self, location: str) -> None:
+        self._location, self._folder = location, local_folder(location)
+        try:
+            with self._reached(but=(ImportError, ValueError)):
+                self._logs = SparkLogs.at(str(self._folder) if self._folder else location)
+        except (ImportError, ValueError) as error:
+            raise CheckpointDriverMissing(
+                f"{self._cannot_be_read}: {error}. Receipts in Kafka are compared with it: install the fsspec driver "
+                "of its file system"
+            ) from error
+
+    def planned(self, spec: JoinSpec) -> BatchPlan | None:
+        """Returns the batch that was planned last; None if none was. Raises `SpecChanged` for another join."""
+        batch_plan = self.newest()
+        if batch_plan is not None:
+            self.check_belongs(batch_plan, spec)
+        return batch_plan
+
+    def check_belongs(self, batch_plan: BatchPlan, spec: JoinSpec) -> None:
+        """Checks that a join has written this plan of the checkpoint.
+
+        Raises `SpecChanged` if the join was changed since; `CheckpointOfAnother` if it cannot go on after this plan
+        (`teacup move`), as it has another name, or another left topic.
+        """
+        try:
+            batch_plan.check_belongs_to(spec, IN_FILE)
+        except SpecChanged as error:
+            owner = self.kept(NAME, "Remove it")
+            if owner in (None, spec.name) and batch_plan.identity["left.topic"] == spec.left.topic:
+                raise
+            who = "a join" if owner is None else f"the join {owner!r}"
+            raise self._of_another(f"{who}, {reads(batch_plan.to_json())}") from error
+
+    def check_kind(self, end: Mapping[str, Any], kind: str) -> None:
+        """Raises `CheckpointOfAnother` if a job of another kind has written this end of a batch."""
+        if end and (owner := kind_of_end(end)) not in (None, kind):
+            raise self._of_another(f"a {owner}, {reads(end)}")
+
+    def _of_another(self, owner: str) -> CheckpointOfAnother:
+        return CheckpointOfAnother(
+            f"checkpoint {self._location!r} belongs to another job: {owner}. Give this job a `checkpoint` of its own"
+        )
+
+    def newest(self) -> BatchPlan | None:
+        """Returns the batch that was planned last, whichever join's it is; None if none was."""
+        return self._plan(self.newest_end())
+
+    def committed(self) -> BatchPlan | None:
+        """Returns the batch that was carried out last; None if none was."""
+        return self._plan(self.committed_end())
+
+    def _plan(self, end: Mapping[str, Any]) -> BatchPlan | None:
+        self.check_kind(end, JOIN)
+        return BatchPlan.from_json(end) if end else None
+
+    def batches(self) -> list[int]:
+        """Returns the batches whose plans Spark keeps, ascending, as Spark numbers them."""
+        with self._reached():
+            return self._logs.planned()
+
+    def plan_of(self, batch: int) -> BatchPlan | None:
+        """Returns the plan of a batch; None if Spark has removed it meanwhile, or nothing was planned."""
+        try:
+            data = self._end(batch)
+        except CheckpointUnreachable as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        return self._plan(data)
+
+    def committed_plans(self) -> list[BatchPlan]:
+        """Returns the plans of the batches that were carried out, as far as Spark still has them, in their order.
+
+        A job that runs meanwhile removes the oldest ones.
+        """
+        with self._reached():
+            planned = set(self._logs.planned())
+            numbers = [number for number in self._logs.committed() if number in planned]
+        plans = map(self.plan_of, numbers)
+        return [plan for plan in plans if plan is not None]
+
+    def newest_end(self) -> dict[str, Any]:
+        """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
+        with self._reached():
+            planned = self._logs.planned()
+        return self._end(planned[-1]) if planned else {}
+
+    def committed_end(self) -> dict[str, Any]:
+        """Returns where the batch that was carried out last ends, whatever the job; empty if none was."""
+        with self._reached():
+            committed = self._logs.committed()
+        return self._end(committed[-1]) if committed else {}
+
+    def forget_newest(self) -> None:
+        """Removes the plan of the batch that was planned last, which was not carried out: it is planned again."""
+        with self._reached():
+            self._logs.forget_plan(self._logs.planned()[-1])
+        if self._folder is not None:
+            files.sync(self._folder / "offsets")
+
+    def _end(self, batch: int) -> dict[str, Any]:
+        """Returns where a batch ends; empty also if the job was stopped before anything was planned."""
+        try:
+            with self._reached(but=ValueError):
+                end, *_ = self._logs.ends(batch)
+            found = {} if end is None else dict(json.loads(end))
+            files.check(found)
+            return found
+        except ValueError as error:
+            raise CheckpointInvalid(
+                f"{self._cannot_be_read}: `offsets/{batch}` is truncated or damaged ({error}), as after a power loss. "
+                f"Remove it, and `commits/{batch}` if that exists: at the next start the receipts in Kafka tell "
+                "whether anything of the batch is in the output"
+            ) from error
+
+    def committed_at_ms(self) -> int | None:
+        """Returns when the batch that was carried out last was committed; None if none was, or that is not known."""
+        with self._reached():
+            committed = self._logs.committed()
+            return self._logs.committed_at_ms(committed[-1]) if committed else None
+
+    def is_committed(self) -> bool:
+        """Returns whether the batch that was planned last has been completed."""
+        with self._reached():
+            return self._logs.planned()[-1:] == self._logs.committed()[-1:]
+
+    def moved(self) -> Handover | None:
+        """Returns after which other checkpoint this one goes on; None: after none."""
+        data = self.kept(MOVED, "Remove it, and repeat `teacup move`")
+        return None if data is None else Handover.from_json(data)
+
+    def keep_moved(self, moved: Handover) -> None:
+        """Lets this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
+        self.keep(MOVED, moved.to_json())
+
+    def check_name(self, name: str) -> None:
+        """Raises `JobRenamed` if the checkpoint has batches of a job with another name. To be followed by `keep_name`.
+
+        One of an earlier version does not say under which name it was written.
+        """
+        kept = self.kept(NAME, "Remove it if the job was never renamed")
+        if kept is not None and kept != name:
+            raise JobRenamed(
+                f"checkpoint {self._location!r} was written under the name {kept!r}, and the job is {name!r} now: "
+                f"what is in the output is known by the old name only. Put `name: {kept}` back; or give the job a new "
+                "checkpoint, and a `start` from which its rows may be written again"
+            )
+
+    def keep_name(self, name: str) -> None:
+        """Notes under which name the output is claimed."""
+        if self.kept(NAME, "Remove it") != name:
+            self.keep(NAME, name)
+
+    def generation(self) -> str:
+        """Returns the generation of a checkpoint without any plan; created if missing. Durable when this returns."""
+        generation = self.kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
+        if generation is None:
+            generation = uuid.uuid4().hex
+            self.keep(GENERATION, generation)
+        return str(generation)
+
+    def kept(self, name: str, remedy: str) -> Any:
+        """Returns the content of our own file beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
+        with self._reached(name):
+            try:  # asking first is no way: some drivers answer any error with "it does not exist"
+                content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
+            except FileNotFoundError:
+                return None
+        try:
+            return files.from_checked_text(content.decode().rstrip("\n"))
+        except ValueError as error:
+            raise CheckpointInvalid(
+                f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"
+            ) from error
+
+    def keep(self, name: str, value: Any) -> None:
+        """Replaces our own file beside Spark's as a whole. Durable when this returns."""
+        data = f"{files.checked_text(value)}\n".encode()
+        with self._reached(name):
+            if self._folder is not None:
+                files.write(self._folder / name, data)
+            else:
+                self._logs.files.pipe_file(f"{self._logs.root}/{name}", data)
+
+    @contextmanager
+    def _reached(self, what: str = "", but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Raises the file system's errors, except for `but`, as `CheckpointRefused` or `CheckpointUnreachable`."""
+        try:
+            yield
+        except but:
+            raise
+        except Exception as error:  # each file system has its own
+            if (refusal := refused(self._location, error)) is not None:
+                raise refusal from error
+            where = f"{what}: " if what else ""
+            raise CheckpointUnreachable(f"{self._cannot_be_read}: {where}{type(error).__name__}: {error}") from error
+
+    @property
+    def _cannot_be_read(self) -> str:
+        return f"checkpoint {self._location!r} cannot be read"

@@ -1,0 +1,71 @@
+"""In which folder of its checkpoint a job goes on: in the checkpoint itself until it is rewound, then in `rewound/N`.
+
+    teacup.rewound   in the checkpoint: N, and how many folders there have been; 0: the checkpoint itself
+
+This one file is what a rewind changes, and an undo changes back: it is replaced as a whole, after everything that it
+names has reached the disk. So whatever is killed when, a job goes on in the old folder or in the new one, and each is
+complete. The lock, and the record of the last run, stay those of the checkpoint itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, replace
+
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.errors import CheckpointDriverMissing
+from deploy.jobfile.job import JoinJob
+
+log = logging.getLogger("teacup.deploy.checkpoint.place")
+
+REWOUND = "teacup.rewound"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job goes on.
+
+    number   of the folder; 0: the checkpoint itself
+    newest   the largest number that was ever used
+    """
+
+    number: int = 0
+    newest: int = 0
+
+
+def place_of(checkpoint: str) -> Place:
+    """Returns where the job of a checkpoint goes on. Raises `CheckpointUnreadable`."""
+    data = Checkpoint(checkpoint).kept(REWOUND, "Write it again: `teacup rewind`, or `teacup rewind --undo`")
+    return Place() if data is None else Place(**data)
+
+
+def go_on_in(checkpoint: str, place: Place) -> None:
+    """Lets the job of a checkpoint go on in another folder from its next start on. Durable when this returns."""
+    Checkpoint(checkpoint).keep(REWOUND, asdict(place))
+
+
+def folder(checkpoint: str, number: int) -> str:
+    """Returns the folder, or URL, with this number."""
+    return checkpoint if number == 0 else f"{checkpoint.rstrip('/')}/rewound/{number}"
+
+
+def newest_folder(checkpoint: str) -> str:
+    """Returns the folder that the job of a checkpoint goes on in. Raises `CheckpointUnreadable`."""
+    return folder(checkpoint, place_of(checkpoint).number)
+
+
+def current(job: JoinJob) -> JoinJob:
+    """Returns the job with the folder that it goes on in as its checkpoint. Raises `CheckpointUnreadable`."""
+    try:
+        place = place_of(job.locked)
+    except CheckpointDriverMissing as error:  # a job without exactly once runs all the same
+        log.warning("%s. Whether the job was rewound is not known: it goes on as if it was not", error)
+        return job
+    return at(job, place.number)
+
+
+def at(job: JoinJob, number: int) -> JoinJob:
+    """Returns the job with one of its folders as its checkpoint."""
+    if number == 0:
+        return replace(job, checkpoint=job.locked, home=None)
+    return replace(job, checkpoint=folder(job.locked, number), home=job.locked)

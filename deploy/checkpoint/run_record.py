@@ -1,0 +1,209 @@
+"""Who ran on a checkpoint last, how that ended, and the newest warnings: a small file of it, `teacup.run`.
+
+It is for those who look at a job from elsewhere (`deploy.inspect.status`); the job itself never reads it. A run
+replaces the file of the one before it when it starts, when its state changes (`deploy.watch.life`), when it ends, and
+after a warning, in a thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file
+that cannot be written is no error of the job. Warnings are written every `EVERY_S` seconds at most, and states every
+`CHANGES_S`. A process that was killed has left a start without an end.
+
+Warnings are those of the driver's process (`deploy.watch.life.own_lines`). Each is kept once, however often it
+comes: two are the same if they differ in numbers only, and then the newer text stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from deploy.checkpoint.file import CheckpointFile
+from deploy.watch.life.moment import JobState
+from deploy.watch.life.own_lines import OwnLines
+from deploy.watch.life.rule import JobFacts, Life, RecordedRun, State, life
+from deploy.watch.listener import Quiet
+from teacup.base.disks import refusal_in
+from teacup.base.errors import ExitCode
+from teacup.base.logs import job_here, without_numbers
+from teacup.base.now import wall_ms
+
+log = logging.getLogger("teacup.deploy.checkpoint.run_record")
+
+FILE = "teacup.run"
+KEPT = 10
+EVERY_S = 30.0
+CHANGES_S = 1.0
+ROOM = 8_192
+"""Bytes that the file takes from the start: on a disk that has become full, the end of the run is written over them."""
+_WRITTEN_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A warning or an error. times: how often it came during the run; at_ms: when it came last."""
+
+    at_ms: int
+    level: str
+    text: str
+    times: int = 1
+
+    @property
+    def what(self) -> str:
+        """Returns what makes two notes the same: the text without its numbers."""
+        return without_numbers(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """A run of a job.
+
+    ended_ms    None as long as it has not ended; so is its code
+    restart_ms  when its process starts the job again; None: it does not
+    life        how it was when its state changed last; None: not known yet
+    notes       the newest last
+    """
+
+    started_ms: int
+    process: int
+    host: str
+    ended_ms: int | None = None
+    code: int | None = None
+    restart_ms: int | None = None
+    life: Life | None = None
+    notes: tuple[Note, ...] = ()
+
+    def noted(self, note: Note) -> LastRun:
+        """Returns the run with one more note, without the oldest ones."""
+        before = next((known.times for known in self.notes if known.what == note.what), 0)
+        others = [known for known in self.notes if known.what != note.what]
+        return replace(self, notes=(*others, replace(note, times=before + 1))[-KEPT:])
+
+    @property
+    def seen(self) -> RecordedRun:
+        """What says how the job is."""
+        errors = (note.text for note in reversed(self.notes) if note.level in ("error", "critical"))
+        return RecordedRun(life=self.life, code=self.code, error=next(errors, ""), restart_ms=self.restart_ms)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as the file holds it."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LastRun:
+        """Reads what `to_json` wrote."""
+        told = data["life"]
+        how = None if told is None else Life(**{**told, "state": State(told["state"])})
+        return cls(**{**data, "life": how, "notes": tuple(Note(**note) for note in data["notes"])})
+
+
+def last_run(location: str) -> LastRun | None:
+    """Returns the last run on a checkpoint; None if none has left a record that can be read.
+
+    Raises what the file system raises.
+    """
+    data = CheckpointFile(location, FILE).read()
+    try:
+        return None if data is None else LastRun.from_json(data)
+    except (ValueError, TypeError, KeyError) as error:
+        log.debug("%s/%s is damaged, or of another version: %s", location, FILE, error)
+        return None
+
+
+class RunRecord:
+    """Keeps the record of the run that begins."""
+
+    def __init__(self, location: str) -> None:
+        self.run = LastRun(wall_ms(), os.getpid(), socket.gethostname())
+        self._location, self._file = location, CheckpointFile(location, FILE)
+        self._changed, self._hurry, self._closing = threading.Event(), threading.Event(), threading.Event()
+        self._changed.set()
+        self._left = False
+        self._writer = threading.Thread(target=self._write_all, name="run record", daemon=True)
+
+    def note(self, record: logging.LogRecord, text: str) -> None:
+        """Takes a warning, or an error."""
+        self.run = self.run.noted(Note(int(record.created * 1000), record.levelname.lower(), text))
+        self._changed.set()
+
+    def is_now(self, how: Life) -> None:
+        """Takes how the run is."""
+        known = self.run.life
+        if known is None or (known.state, known.reason) != (how.state, how.reason):
+            self.run = replace(self.run, life=how)
+            self._hurry.set()
+            self._changed.set()
+
+    def begin(self) -> None:
+        """Begins to write, in a thread."""
+        self._writer.start()
+
+    def end(self, code: ExitCode, restart_ms: int | None = None) -> None:
+        """Writes how the run ended, if that does not take too long; restart_ms: when its process starts it again."""
+        self.run = replace(self.run, ended_ms=wall_ms(), code=int(code), restart_ms=restart_ms)
+        self._close()
+        self._writer.join(_WRITTEN_WITHIN_S)
+
+    def leave(self) -> None:
+        """Writes nothing more: another process has the checkpoint, and its record."""
+        self._left = True
+        self._close()
+
+    def _close(self) -> None:
+        for event in (self._closing, self._hurry, self._changed):
+            event.set()
+
+    def _write_all(self) -> None:
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            self._hurry.clear()
+            closing = self._closing.is_set()
+            if self._left:
+                return
+            try:
+                self._write()
+            except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
+                log.debug("%s/%s is not written: %s: %s", self._location, FILE, type(error).__name__, error)
+            if closing:
+                return
+            self._closing.wait(CHANGES_S)
+            self._hurry.wait(EVERY_S - CHANGES_S)
+
+    def _write(self) -> None:
+        try:
+            self._file.write(self.run.to_json(), ROOM)
+        except OSError as error:
+            if not refusal_in(str(error)):
+                raise
+            run = self.run
+            while not self._file.overwrite(run.to_json()) and run.notes:
+                run = replace(run, notes=run.notes[1:])  # the oldest
+
+
+@contextmanager
+def recorded(location: str) -> Iterator[RunRecord]:
+    """Records a run that holds the lock of the checkpoint; whoever enters calls `end`, or the record has no end."""
+    record, ours = RunRecord(location), logging.getLogger("teacup")
+    lines = OwnLines(job_here(), logging.WARNING, record.note)
+    ours.addHandler(lines)
+    record.begin()
+    try:
+        yield record
+    finally:
+        ours.removeHandler(lines)
+
+
+class Recording(Quiet):
+    """A listener that notes in a record how a run is."""
+
+    watches = wants_detail = False
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+
+    def moment(self, now: JobState) -> None:
+        self._record.is_now(life(JobFacts(now_ms=now.at_ms, now=now, unreachable=now.unreachable)))

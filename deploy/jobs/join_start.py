@@ -1,0 +1,138 @@
+"""What a join looks at and claims before Spark starts: whether Kafka agrees with its checkpoint, and its output.
+
+    first_look    of the topics: they are those of the checkpoint, and compaction leaves what the join needs. An
+                  interrupted batch of topics that were given partitions since is completed; then the planner refuses
+                  the next one. For a new checkpoint: some sampled records have a key and a time, and both
+                  topics have keys in common
+    take_output   the receipts in the output fit the checkpoint; then the job claims the output
+
+So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
+runs) ends before it has fenced anything (`teacup.kafka.delivery.claim`). The planner asks for the topics again when it
+plans (`joins.plan`): by then they may have changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, closing
+from functools import partial
+
+from deploy.checkpoint.join_checkpoint import Checkpoint, Keys
+from deploy.checkpoint.lock import claimed_by, has_ended
+from deploy.jobfile.job import JoinJob
+from deploy.output.deliveries import output_bucket
+from joins.batch.state import BatchPlan
+from joins.batch.ticket import Ticket
+from joins.items import Begin
+from joins.plan.log_checks import check_not_recreated, check_topics
+from joins.plan.reader import open_log
+from joins.plan.start.handover import Handover
+from joins.plan.start.startup_sample import Sampler, check_usable, compare
+from joins.streaming import join_kind_of
+from teacup.base.now import wall_ms
+from teacup.kafka.delivery import claim
+from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.delivery.receipt import Batch, Receipt
+from teacup.kafka.errors import ReceiptRefused
+from teacup.kafka.log.broker_log import BrokerLog
+
+log = logging.getLogger("teacup.deploy.jobs.join_start")
+
+
+def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False) -> Keys | None:
+    """Returns a key of each side, where both topics were compared. Warns if probably nothing will match.
+
+    planned   the batch that the checkpoint planned last; None for a new one
+    accept    a new one starts although no sampled record of a side has a key, or a time
+
+    Raises `DataLoss`, `SampleUnusable`, `KafkaIOError`.
+    """
+    spec = job.spec
+    with ExitStack() as stack:
+        inputs = join_kind_of(spec).inputs
+        logs = {side: stack.enter_context(closing(open_log(spec, spec.side(side)))) for side in inputs}
+        if planned is not None:
+            check = check_topics if Checkpoint(job.checkpoint).is_committed() else check_not_recreated
+            check(spec, planned, {side: log.described() for side, log in logs.items()})
+            return None
+        if "right" in logs:
+            return compare(spec, logs["left"], logs["right"], accept=accept)
+        if not accept:
+            newest = Sampler.of(spec, "left", logs["left"], wall_ms() + spec.max_future_skew_ms).newest()
+            check_usable(spec, "left", logs["left"], newest)
+        return None
+
+
+def buckets_of(job: JoinJob, before: int = 0) -> list[OutputBucket]:
+    """Returns the buckets of the output, of a join whose path is known; before: how many there were, perhaps more."""
+    if join_kind_of(job.spec).shuffles:
+        count = max(job.spec.buckets or 1, before)
+    else:
+        with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
+            count = left.partition_count()  # one bucket per partition of left; their number never falls
+    return [output_bucket(job.spec, job.output, number) for number in range(count)]
+
+
+def take_output(
+    job: JoinJob, *, take_over: bool, moved: Handover | None = None, terms: bool = False
+) -> tuple[str, int]:
+    """Claims the output; returns the checkpoint's generation, and the term of this start.
+
+    take_over   a new checkpoint may claim an output that another one has written to
+    moved       a new checkpoint may claim the output of the one that it goes on after
+    terms       each start on the checkpoint has a term (`teacup.kafka.delivery.claim`)
+
+    Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.
+    """
+    checkpoint = Checkpoint(job.checkpoint)
+    while True:
+        batch_plan = checkpoint.planned(job.spec)
+        try:
+            return _take_output(job, checkpoint, batch_plan, take_over=take_over, moved=moved, terms=terms)
+        except ReceiptRefused:
+            if not terms or checkpoint.planned(job.spec) == batch_plan:
+                raise
+            log.info("the process that was taken for lost has carried out a batch since: the checkpoint is read again")
+
+
+def _take_output(
+    job: JoinJob,
+    checkpoint: Checkpoint,
+    batch_plan: BatchPlan | None,
+    *,
+    take_over: bool,
+    moved: Handover | None,
+    terms: bool,
+) -> tuple[str, int]:
+    planned: dict[int, Batch] = {}
+    if batch_plan is None:
+        generation = checkpoint.generation()
+    else:
+        checkpoint.check_name(job.spec.name)
+        generation = batch_plan.generation
+        for whole in Ticket.all_of(batch_plan):
+            for ticket in whole.divided():
+                begun = Begin.of(ticket, job.spec)
+                planned[ticket.number_of_part] = Batch(generation, batch_plan.number, begun.digest, begun.first)
+    kafka = job.written_with
+    buckets = buckets_of(job, len(planned))
+    rewound = None if moved is None else moved.rewound
+    after = None if moved is None or rewound is not None else Batch(moved.generation, moved.number, "")
+    known = {} if rewound is None else {n: Receipt.from_text(text) for n, text in rewound.receipts.items()}
+    own = claimed_by(job.locked)
+    if batch_plan is None:
+        checkpoint.keep_name(job.spec.name)
+    term = claim.begin(
+        kafka,
+        buckets,
+        generation,
+        planned,
+        take_over=take_over,
+        goes_on_after=after,
+        accounted=known,
+        claimed_by=own,
+        has_ended=partial(has_ended, own),
+        terms=terms,
+    )
+    checkpoint.keep_name(job.spec.name)
+    return generation, term

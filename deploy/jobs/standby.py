@@ -1,0 +1,221 @@
+"""Waits for the turn of this process beside a running job, warm, and keeps the lease while it runs the job itself.
+
+The session is warm by then, and the topics were there. A look every tenth of a second (where the checkpoint is a URL,
+every half) costs a few microseconds of CPU: at the lock, and at the lease.
+
+A standby that takes a job over from a silent holder replaces the file of the lock, if there is one, and writes its
+lease with the next number. Then it looks once more: of two standbys that do so at once, the one that was overwritten
+goes on waiting. Only then is the output claimed.
+
+Neither lock nor lease (`deploy.checkpoint`) keeps rows right: that is Kafka's part. Whoever takes over gives itself the
+next *term* in the receipts of the output (`teacup.kafka.delivery.claim`); an earlier process that comes back is fenced,
+finds the higher term when it tries again, and ends. The lease only says *when* to take over. It may be wrong: then a
+job that was well ends with its own exit code, and no row is lost, written twice, or wrong.
+
+What an earlier process may still write into the checkpoint when it comes back (it was stopped, or cut off, and does not
+know yet), and why that is harmless:
+
+    plans (`offsets/N`)     Spark writes a number once. Whoever comes second ends: the earlier process, or the new one,
+                            which is started again and carries out the plan that is there, as after any restart. If both
+                            passed Spark's look at the same moment (it looks, then renames), the file holds one plan,
+                            and the output perhaps rows of the other: the receipts' digests differ, and the next start
+                            ends with `BatchDiffers` before it writes anything. The rows of two plans never mix
+    commits (`commits/N`)   written only when all summaries of batch N have arrived: its rows are in the output, whoever
+                            writes the file, and it holds nothing else
+    facts, slices, copies   are named by the digest of their batch or by the ranges that they hold, and replaced whole
+    `teacup.lease`          has a number; a lower one that is written late is overwritten and counts as none
+    `teacup.run`, positions of the group  are for those who look
+
+Without transactions there is no fence. So a job that writes at least once (`kind: dedup` and feeders do) has a standby
+only where a lock proves that the other process has ended: in a folder of this machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from typing import TextIO
+
+from deploy.checkpoint.file import CheckpointFile
+from deploy.checkpoint.lease import Lease, LockSeen, Watched
+from deploy.checkpoint.lease_file import LEASE, Keeper, Mark, found_lease, leave_mark, remove_mark
+from deploy.checkpoint.lock import Holder, file_system_of, is_shared, replace_lock, take_lock
+from deploy.checkpoint.run_record import RunRecord, recorded
+from deploy.errors import StandbyRefused
+from deploy.jobs.runner import Check, ended
+from deploy.jobs.stopping import Stop
+from deploy.jobs.supervisor import Supervisor
+from deploy.kinds.job_kind import JobKind
+from deploy.watch.life.moment import JobState, Phase
+from deploy.watch.listener import Listener
+from teacup.base.errors import ExitCode
+from teacup.base.fields import local_folder
+from teacup.base.logs import sparse
+from teacup.base.now import Every, wall_ms
+from teacup.spark.cluster.executors import Executors
+
+log = logging.getLogger("teacup")
+unseen = sparse("teacup.deploy.jobs.standby")
+
+LOOKS_EVERY_S = 0.1
+LOOKS_AT_URL_EVERY_S = 0.5
+SETTLES_S = 0.5
+"""Between the write of a lease and the look that shows whether another standby has written one, too."""
+MARKED_EVERY_S = 5.0
+NOBODY = "nobody, but looks whether there is a lease for some seconds more"
+TELLS_EVERY_S = 0.5
+
+
+def check_standby(kind: JobKind) -> None:
+    """Raises `StandbyRefused` if a job cannot have a standby."""
+    if kind.common.trigger_ms is None:
+        raise StandbyRefused(
+            f"{kind.name}: a job that ends once all is read (`trigger: available_now`) has no standby: start it "
+            "without --standby"
+        )
+    folder = local_folder(kind.common.checkpoint)
+    if not kind.exactly_once and (folder is None or is_shared(folder)):
+        where = "a URL" if folder is None else f"on {file_system_of(folder)}, which several machines share"
+        raise StandbyRefused(
+            f"{kind.name}: it writes at least once, so nothing keeps a process that was only cut off from writing "
+            f"beside its standby; and its checkpoint is {where}, where no lock tells that it has ended. Use `delivery: "
+            "exactly-once`, or a checkpoint in a folder of this machine; or start it without --standby"
+        )
+
+
+class StandbyTurn:
+    """A `deploy.jobs.runner.Turn`."""
+
+    def __init__(self, kind: JobKind, listener: Listener, stop: Stop) -> None:
+        """Raises `StandbyRefused`."""
+        check_standby(kind)
+        self._checkpoint, self._listener, self._stop = kind.common.checkpoint, listener, stop
+        self._fenced = kind.exactly_once
+        self._folder = local_folder(self._checkpoint)
+        self._shared = self._folder is not None and is_shared(self._folder)
+        self._file = CheckpointFile(self._checkpoint, LEASE)
+        self._mine = Lease(0, uuid.uuid4().hex, os.getpid(), socket.gethostname())
+        self._watched: Watched | None = None
+        self._behind = ""
+
+    def __call__(self, work: Callable[[Check, RunRecord], ExitCode], executors: Callable[[], Executors]) -> ExitCode:
+        """Waits until this process may run the job; does the work then. `DONE` also if it is asked to stop before.
+
+        What `executors` raises ends it: a standby without executors could not go on with the job.
+        """
+        if (took := self._waited(executors)) is None:
+            return ExitCode.DONE
+        lock, lease = took
+        code = ExitCode.DONE
+        try:
+            with closing(lock) if lock is not None else nullcontext(), recorded(self._checkpoint) as record:
+                keeper = Keeper(self._file, lease)
+                keeper.start()
+                code = ended(lambda: work(keeper.check, record), ExitCode.DONE)
+                if keeper.release():
+                    record.end(code)
+                else:
+                    record.leave()
+        except KeyboardInterrupt:  # a second signal, while the lease is released or the record written
+            log.debug("interrupted at its end")
+        return code
+
+    def _waited(self, executors: Callable[[], Executors]) -> tuple[TextIO | None, Lease] | None:
+        """Returns the lock and the lease, once this process has them; None if it is asked to stop."""
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        mark = Mark(os.getpid(), socket.gethostname(), wall_ms(), wall_ms())
+        supervisor, marks, tells = Supervisor(), Every(MARKED_EVERY_S), Every(TELLS_EVERY_S, at_once=True)
+        took, said, found = None, "", executors()
+        try:
+            while not self._stop.asked and (took := self._look()) is None:
+                if self._behind != said:
+                    if not said:
+                        supervisor.ready()
+                        leave_mark(self._checkpoint, mark)
+                    said = self._behind
+                    log.info("standby: warm, waits for %s", said)
+                if tells.due():
+                    found = executors()
+                    self._listener.moment(
+                        JobState(
+                            at_ms=wall_ms(),
+                            phase=Phase.STANDBY,
+                            behind=said,
+                            executors=found.count,
+                            no_executor_since_ms=found.missing_ms,
+                        )
+                    )
+                if marks.due():
+                    leave_mark(self._checkpoint, replace(mark, at_ms=wall_ms(), no_executor_since_ms=found.missing_ms))
+                supervisor.alive()
+                time.sleep(LOOKS_AT_URL_EVERY_S if self._folder is None else LOOKS_EVERY_S)
+            if took is not None and said == NOBODY:
+                log.info("standby: there is no lease, so nobody runs the job: this process does")
+            elif took is not None and said:
+                log.warning("standby: takes over from %s", said)
+        finally:
+            if said:
+                remove_mark(self._checkpoint, mark)
+        return took
+
+    def _look(self) -> tuple[TextIO | None, Lease] | None:
+        """Takes the job over if it may; otherwise notes whom it waits for."""
+        asked_s = time.monotonic()
+        try:
+            lease = found_lease(self._file)
+        except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
+            unseen.warning("the lease in the checkpoint cannot be read: %s: %s", type(error).__name__, error)
+            self._watched = None  # whoever cannot look does not know who is silent
+            return None
+        now_s = time.monotonic()
+        before = self._watched or Watched(lease, now_s)
+        self._watched = before.seen(lease, asked_s, now_s)
+        found, lock = self._lock(lease)
+        if self._watched.may_take(lock) and (self._fenced or lock is LockSeen.FREE):
+            return self._taken(found, lock, lease)
+        if not isinstance(found, Holder | None):
+            found.close()
+        self._behind = _named(lease, found if isinstance(found, Holder) else None)
+        return None
+
+    def _lock(self, lease: Lease | None) -> tuple[TextIO | Holder | None, LockSeen]:
+        if self._folder is None:
+            return None, LockSeen.NONE
+        found = take_lock(self._folder, within_s=0)
+        if not isinstance(found, Holder):
+            return found, LockSeen.SHOWN if self._shared else LockSeen.FREE
+        of_lease = lease is not None and (found.process, found.host) == (str(lease.process), lease.host)
+        return found, LockSeen.OF_LEASE if of_lease else LockSeen.OF_OTHER
+
+    def _taken(
+        self, found: TextIO | Holder | None, lock: LockSeen, lease: Lease | None
+    ) -> tuple[TextIO | None, Lease] | None:
+        if isinstance(found, Holder):
+            assert self._folder is not None
+            found = replace_lock(self._folder)
+        mine = self._mine.after(lease).renewed(wall_ms())
+        self._file.write(mine.to_json())
+        if lock is not LockSeen.FREE:
+            time.sleep(SETTLES_S)
+            if mine.lost_to(found_lease(self._file)):
+                self._watched = None
+                if found is not None:
+                    found.close()
+                return None
+        return found, mine
+
+
+def _named(lease: Lease | None, holder: Holder | None) -> str:
+    """Says whom a standby waits for."""
+    if holder is not None:
+        return f"process {holder}"
+    if lease is None:
+        return NOBODY
+    return f"process {Holder(str(lease.process), lease.host)}"

@@ -1,0 +1,126 @@
+"""What a kind of job gives to the runner, to `teacup check --connect` and to `teacup status`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from deploy.check.checks import Checks
+from deploy.check.uses import Named
+from deploy.jobfile.job import CommonJob
+from deploy.jobfile.kinds import KINDS
+from deploy.kinds.event_time_lag import EventTimeLag
+from deploy.watch.backlog import Positions
+from deploy.watch.listener import Report
+from deploy.watch.measures import Measured
+from teacup.kafka.log.admin import wait_for_brokers
+from teacup.kafka.log.topic_log import Ends
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class JobKind(ABC):
+    """What each kind of job provides to the runner, and to `teacup check --connect`.
+
+    summary       the class of a task's report
+    rows_in_jvm   whether rows, not only summaries, pass through the JVM
+    exactly_once  whether rows are written in transactions
+    accept_sample whether to start even if no sampled record has a key or a usable time (`kind_of`)
+    standby       whether several processes share the job, one of them running it (`deploy.jobs.standby`)
+
+    Every call may raise; an error of Teacup's own ends the job with its exit code.
+    """
+
+    summary: type[Any]
+    rows_in_jvm = False
+    exactly_once = False
+    accept_sample = False
+    standby = False
+
+    def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
+        """take_over: a new checkpoint may claim an output that another has written to."""
+        self.common, self.name, self.kafka, self.take_over = common, name, kafka, take_over
+
+    @abstractmethod
+    def opening(self) -> str:
+        """Returns what the job does, in one line."""
+
+    def settings(self) -> Mapping[str, Any]:
+        """Returns the settings that the page and `/v1/job` show; `output`: where rows go. Optional hook."""
+        return {}
+
+    @abstractmethod
+    def topics(self) -> list[Named]:
+        """Returns the topics that the job reads or writes; each must exist."""
+
+    def fields(self) -> Mapping[str, Mapping[str, str]]:
+        """Returns the known fields of its topics: by topic, names and types. Optional hook."""
+        return {}
+
+    @abstractmethod
+    def checks(self) -> Checks:
+        """Returns what `teacup check --connect` checks besides the topics."""
+
+    def find_checkpoint(self) -> None:  # noqa: B027 - optional
+        """Sets `common.checkpoint` to the folder in which the job goes on. Optional hook."""
+
+    def read_checkpoint(self) -> None:  # noqa: B027 - optional
+        """Reads the checkpoint, before any broker is contacted. Optional hook."""
+
+    def wait(self, stopped: Callable[[], bool]) -> None:
+        """Waits until the job's inputs answer, or `stopped()`. Raises `KafkaUnavailable`, `ConfigError`."""
+        wait_for_brokers(self.kafka, stopped, self.common.brokers_answer_within_ms / 1000)
+
+    def prepare(self) -> None:  # noqa: B027 - optional
+        """Runs the checks that need brokers but not Spark, and claims the output. Optional hook."""
+
+    @abstractmethod
+    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
+        """Returns the stream of tasks' reports (`SUMMARY_SCHEMA`); nothing is planned once `stop_file` exists."""
+
+    @abstractmethod
+    def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:
+        """Adds up the summaries of a batch. Raises `AccountsDiffer` if one is missing or occurs twice."""
+
+    def keep(self, summaries: Sequence[Any]) -> None:  # noqa: B027 - optional
+        """Stores what the next plan needs of a completed batch. Optional hook."""
+
+    def zeros(self) -> Iterable[Measured]:
+        """Returns the labelled counters of reports, as 0. Optional hook."""
+        return ()
+
+    @abstractmethod
+    def positions(self, end: Mapping[str, Any]) -> Positions:
+        """Returns how far a batch has read. end: the batch's offset in Spark's log."""
+
+    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
+        """Returns how far a batch got in event time, and what holds the job. Optional hook.
+
+        end    the batch's offset in Spark's log
+        ends   where the topics end now
+        """
+        return EventTimeLag()
+
+    def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - optional
+        """Commits the positions of a batch to the job's consumer group. Optional hook."""
+
+
+def kind_of(job: CommonJob, *, take_over: bool = False, accept_sample: bool = False, standby: bool = False) -> JobKind:
+    """Returns what carries out a job, with what its operator agrees to for a new checkpoint (`teacup run`).
+
+    standby   the job has several processes, of which one runs it (`deploy.jobs.standby`)
+
+    Raises `ValueError` for a kind that is not registered.
+    """
+    if job.kind not in KINDS:
+        raise ValueError(
+            f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/jobfile/kinds.py)"
+        )
+    make: Callable[..., JobKind] = resolve_name(KINDS[job.kind].kind_at)
+    made = make(job, take_over=take_over)
+    made.accept_sample, made.standby = accept_sample, standby
+    return made
