@@ -24,7 +24,7 @@ import yaml
 
 from deploy.jobfile.job import CommonJob, JoinJob
 from deploy.jobfile.load import load_job
-from deploy.jobs import runner
+from deploy.jobs import host, runner
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined import run as verdicts
 from deploy.kinds.job_kind import kind_of
@@ -210,6 +210,6 @@ def here(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         found: SparkSession = request.getfixturevalue("spark")
         return found
 
-    for module in (runner, verdicts):
+    for module in (host, verdicts):
         monkeypatch.setattr(module, "Session", lambda *_, **__: Shared(spark))
     return JobsHere(tmp_path, spark)
