@@ -1,12 +1,15 @@
 """The `teacup` command: arguments in, one call, an exit code out.
 
 __main__.py   the command as a process: `teacup`, `python -m deploy.cli`
-app.py        the commands for jobs: `run`, `check`, `move`, `rewind`, `unjoined`, `audit`, `schema`
+app.py        the commands, with the options of those for jobs
 audits.py     `teacup audit`: its options, progress and output
+checks.py     `teacup check`: what it prints
 commands.py   what commands share: `--set`, one line for a missing extra, logging to standard error
+explains.py   `teacup explain`: its options
 offsets.py    `teacup offsets`: the offsets of a time, and setting a consumer to them
 many_jobs.py  `teacup run` of several job files, or of a folder
 rewinds.py    `teacup rewind`: its options and output
+runs.py       `teacup run`, `unjoined`, `move`: one job file, its job, an exit code
 services.py   `teacup delay`, `teacup storage`, `teacup dev`: what runs beside jobs
 status.py     `teacup status`: the state of jobs, once or repeatedly
 """

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
-import sys
-from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from deploy.cli.commands import Assignments, Commands, again, log_job, log_look, offsets_text
+from deploy.cli.audits import audit
+from deploy.cli.checks import check_several, checked, service_of
+from deploy.cli.commands import Assignments, Commands, JobFile, loaded
+from deploy.cli.explains import explain
 from deploy.cli.offsets import offsets_app
+from deploy.cli.runs import move_of, run_file, run_job, unjoined_of
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
-from deploy.errors import DeployError, StandbyRefused
 from deploy.jobfile.kinds import KINDS
-from deploy.jobs.stopping import Stop, say
 from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, listed
-from teacup.spark.errors import SparkError
-
-if TYPE_CHECKING:
-    from deploy.jobfile.job import CommonJob
-    from deploy.jobfile.service_files import ServiceFile
 
 app = typer.Typer(
     cls=Commands,
@@ -55,8 +48,6 @@ def teacup(
     """Joins of two Kafka streams on Spark."""
 
 
-_HANGUP = "SIGHUP: %s goes on; restart it to apply changes of its file"
-JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
 _CODES = "Exit codes:\n\n" + listed(OF_JOBS)
 
 
@@ -157,74 +148,19 @@ def check(
     if preview and not connect:
         raise typer.BadParameter("--preview needs --connect")
     if len(job_files) > 1 or job_files[0].is_dir():
-        raise typer.Exit(_check_several(job_files, assignments or (), connect=connect, preview=preview))
+        raise typer.Exit(check_several(job_files, assignments or (), connect=connect, preview=preview))
     job_file = job_files[0]
-    if (service := _service_of(job_file)) is not None:
+    if (service := service_of(job_file)) is not None:
         if connect or assignments:
             raise typer.BadParameter(f"{job_file} is for {service.service}: --connect and --set are for job files")
         typer.echo(f"{job_file} is valid, for {service.service}")
         if service.warning is not None:
             typer.echo(f"warning: {service.warning}")
         return
-    job = _load(job_file, assignments or ())
+    job = loaded(job_file, assignments or ())
     if job is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
-    raise typer.Exit(_checked(job_file, job, connect=connect, preview=preview))
-
-
-def _check_several(places: Sequence[Path], assignments: Sequence[str], *, connect: bool, preview: bool) -> ExitCode:
-    """Checks the jobs of files and folders as `run` takes them; returns the code of the first error."""
-    from deploy.jobfile.load import load_files
-    from deploy.jobfile.shared_process import jobs_of
-    from teacup.base.errors import SettingsInvalid
-
-    try:
-        jobs = jobs_of(load_files(places, assignments, strict=True))
-    except SettingsInvalid as error:
-        typer.echo(str(error), err=True)
-        return error.exit_code
-    codes = [_checked(file, job, connect=connect, preview=preview) for file, job in jobs.items()]
-    return next((code for code in codes if code), ExitCode.DONE)
-
-
-def _checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> ExitCode:
-    """Prints the findings about a job whose file is valid."""
-    from deploy.check.to_the_end import what_a_run_waits_for
-
-    typer.echo(f"{job_file} is valid")
-    if (said := what_a_run_waits_for(job)) is not None:
-        typer.echo(said)
-    if not connect:
-        return ExitCode.DONE
-    log_look(logging.ERROR)  # warnings that lead to a finding would be reported twice
-    from deploy.check.connect import look_at
-    from deploy.check.findings import exit_code, lines
-    from deploy.kinds.job_kind import kind_of
-
-    findings = look_at(kind_of(job))
-    for line in lines(findings):
-        typer.echo(line)
-    code = exit_code(findings)
-    return code or _preview(job) if preview else code
-
-
-def _preview(job: CommonJob) -> ExitCode:
-    """Prints the results of the first left records, unless an error would stop the job."""
-    from deploy.check.preview import joined, shown
-    from deploy.jobfile.job import JoinJob
-    from joins.errors import JoinError
-    from teacup.kafka.errors import KafkaIOError
-
-    if not isinstance(job, JoinJob):
-        typer.echo("--preview is for joins only", err=True)
-        return ExitCode.BAD_JOB_FILE
-    try:
-        for line in shown(job, joined(job)):
-            typer.echo(line)
-    except (JoinError, KafkaIOError) as error:
-        typer.echo(f"preview: {error}", err=True)
-        return error.exit_code
-    return ExitCode.DONE
+    raise typer.Exit(checked(job_file, job, connect=connect, preview=preview))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -278,7 +214,7 @@ def rewind(
     asked = RewindRequest(to=to, written=written, into=into, until=until, undo=undo, dry_run=dry_run)
     asked.check()
     given = assignments or ()
-    raise typer.Exit(rewind_of(_load(job_file, given), job_file, asked, given, run=run_job))
+    raise typer.Exit(rewind_of(loaded(job_file, given), job_file, asked, given, run=run_job))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -299,76 +235,9 @@ def unjoined(
     raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
 
 
-@app.command(epilog="Exit codes:\n\n" + listed(OF_EXPLAIN), rich_help_panel="Jobs")
-def explain(
-    job_file: JobFile,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key", help="a join key: explains its newest left records; base64:TEXT for bytes that are not text"
-        ),
-    ] = None,
-    left: Annotated[
-        str | None, typer.Option("--left", metavar="PARTITION:OFFSET", help="the left record at this position")
-    ] = None,
-    right: Annotated[
-        str | None, typer.Option("--right", metavar="PARTITION:OFFSET", help="the right record at this position")
-    ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="with --key: the most left records")] = 3,
-    until: Annotated[
-        str | None, typer.Option("--until", help="with --key: only records up to this ISO-8601 time with a zone")
-    ] = None,
-    most: Annotated[
-        int,
-        typer.Option("--most", min=1, help="the most records that each search reads; the answer says what it left out"),
-    ] = 1_000_000,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, with everything that was found")] = False,
-    assignments: Assignments = None,
-) -> None:
-    """Explain why a record was matched or not, and where its row is. Only reads; the job may be running."""
-    from deploy.inspect.explain.command import Question, explain_of
-
-    log_look(logging.ERROR)  # the answer itself says what cannot be known
-    question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
-    raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
-
-
+app.command(epilog="Exit codes:\n\n" + listed(OF_EXPLAIN), rich_help_panel="Jobs")(explain)
 app.command(epilog="Exit codes:\n\n" + listed(OF_STATUS), rich_help_panel="Jobs")(status)
-
-
-@app.command(epilog="Exit codes:\n\n" + listed(OF_AUDIT), rich_help_panel="Jobs")
-def audit(
-    job_file: JobFile,
-    begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="start of the range of left event times; ISO 8601 with a zone")
-    ],
-    end: Annotated[str, typer.Option("--to", metavar="TIME", help="end of the range (exclusive)")],
-    sample: Annotated[
-        str | None,
-        typer.Option(
-            "--sample",
-            metavar="PERCENT",
-            help="compare only this share of the keys, such as 1%; still reads everything",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", metavar="FILE.html", help="also write an HTML page: what was checked, minute by minute"
-        ),
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--folder", help="for its files while it runs: some 100 bytes per record")
-    ] = None,
-    most: Annotated[int, typer.Option("--show", min=1, help="how many differences of each kind to name")] = 20,
-    assignments: Assignments = None,
-) -> None:
-    """Join a time range again by brute force, and compare that with the output and side topics; made for cron."""
-    from deploy.cli.audits import AuditRequest, audit_of
-
-    asked = AuditRequest(begin, end, sample, as_json=as_json, report=report, folder=folder, most=most)
-    raise typer.Exit(audit_of(_load(job_file, assignments or ()), job_file, asked))
+app.command(epilog="Exit codes:\n\n" + listed(OF_AUDIT), rich_help_panel="Jobs")(audit)
 
 
 @app.command(rich_help_panel="Jobs")
@@ -383,157 +252,6 @@ def schema(
         raise typer.BadParameter(f"{kind!r} is not a kind of job; give {' or '.join(KINDS)}", param_hint="--kind")
     model = KINDS[kind].keys
     typer.echo(markdown_table(model) if table else json.dumps(json_schema(model), indent=2), nl=not table)
-
-
-def _service_of(file: Path) -> ServiceFile | None:
-    from deploy.jobfile.service_files import check_service
-    from teacup.base.errors import SettingsInvalid
-
-    try:
-        return check_service(file)
-    except SettingsInvalid as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(error.exit_code) from error
-
-
-def run_file(
-    job_file: Path,
-    *,
-    take_over: bool = False,
-    accept_sample: bool = False,
-    standby: bool = False,
-    assignments: Sequence[str] = (),
-    stop: Stop | None = None,
-) -> ExitCode:
-    """Runs the job in a file; errors are reported on standard error and determine the exit code.
-
-    take_over, accept_sample   as for `teacup run`
-    standby      run once no other process does
-    assignments  `key=value`, which override the file
-    stop         has caught signals since the process began; None: they are caught from now on
-    """
-    if stop is None:
-        with Stop() as own:
-            asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
-            return run_file(job_file, **asked, assignments=assignments, stop=own)
-    job = _load(job_file, assignments)
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, job=job.job_name)
-    return run_job(job, stop, take_over=take_over, accept_sample=accept_sample, standby=standby)
-
-
-def run_job(
-    job: CommonJob,
-    stop: Stop | None = None,
-    *,
-    take_over: bool = False,
-    accept_sample: bool = False,
-    standby: bool = False,
-) -> ExitCode:
-    """Runs a job like `run_file`; logging must be set up."""
-    if stop is None:
-        with Stop() as own:
-            return run_job(job, own, take_over=take_over, accept_sample=accept_sample, standby=standby)
-    stop.speak()
-    from deploy.jobs.runner import run
-    from deploy.kinds.job_kind import kind_of
-    from deploy.watch.lines import Lines
-    from deploy.watch.watched import watched
-
-    stop.on_hangup(lambda: say(_HANGUP, job.job_name))
-    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
-    with (
-        closing(Lines(as_json=job.json_log, stops=lambda: stop.asked)) as lines,
-        watched(job, kind.name, lines) as listener,
-    ):
-        if not standby:
-            return run(kind, listener, stop)
-        from deploy.jobs.standby import StandbyTurn
-
-        try:
-            return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop))
-        except StandbyRefused as error:
-            typer.echo(str(error), err=True)
-            return error.exit_code
-
-
-def unjoined_of(
-    job_file: Path, start: str | None, assignments: Sequence[str] = (), stop: Stop | None = None
-) -> ExitCode:
-    """Reports the unjoined right records of a lookup join; the rest as in `run_file`."""
-    if stop is None:
-        with Stop() as own:
-            return unjoined_of(job_file, start, assignments, own)
-    job = _load(job_file, assignments)
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails all output
-    stop.speak()
-    from deploy.jobfile.job import JoinJob
-    from deploy.jobfile.values import start_at
-    from joins.lookup.spec import LookupSpec
-
-    if not isinstance(job, JoinJob) or not isinstance(job.spec, LookupSpec):
-        typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
-        return ExitCode.BAD_JOB_FILE
-    if job.output.unjoined is None:
-        typer.echo(
-            f"{job_file}: topics.unjoined: is missing; name a topic for these records, and restart the join", err=True
-        )
-        return ExitCode.BAD_JOB_FILE
-    try:
-        begin = None if start is None else start_at(start)
-    except ValueError as error:
-        typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
-        return ExitCode.BAD_JOB_FILE
-    from deploy.jobs.unjoined.run import run_unjoined
-    from deploy.watch.lines import Lines
-
-    stop.on_hangup(lambda: say(_HANGUP, job.job_name))
-    with closing(Lines(as_json=job.json_log, stops=lambda: stop.asked)) as lines:
-        return run_unjoined(job, lines, stop, begin)
-
-
-def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> ExitCode:
-    """Lets the job's checkpoint continue after the other one; errors as in `run_file`."""
-    job = _load(job_file, assignments)
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
-    log_job(as_json=job.json_log, job=job.job_name, runs=False)
-    from deploy.jobfile.job import JoinJob
-    from joins.errors import JoinError
-    from teacup.kafka.errors import KafkaIOError
-
-    if not isinstance(job, JoinJob):
-        typer.echo(f"{job_file}: kind: only a join can be moved to a new checkpoint", err=True)
-        return ExitCode.BAD_JOB_FILE
-    from deploy.check.access import explained
-    from deploy.check.uses import to_move
-    from deploy.jobs.move import move
-
-    try:
-        with explained(lambda: to_move(job)):
-            moved = move(job, other)
-    except (DeployError, SparkError, JoinError, KafkaIOError) as error:
-        typer.echo(str(error), err=True)
-        return error.exit_code
-    typer.echo(
-        f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {offsets_text(moved.left)}"
-    )
-    typer.echo(f"Next: {again('run', job_file, assignments)}")
-    return ExitCode.DONE
-
-
-def _load(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
-    from deploy.jobfile.load import load_job
-    from teacup.base.errors import SettingsInvalid
-
-    try:
-        return load_job(job_file, assignments=assignments)
-    except SettingsInvalid as error:
-        typer.echo(str(error), err=True)
-        return None
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import log_job, time_of
+from deploy.cli.commands import Assignments, JobFile, loaded, log_job, time_of
 from deploy.errors import DeployError, code_of_look
 from teacup.base.errors import ExitCode
 
@@ -133,3 +133,35 @@ def _progress() -> Iterator[Callable[[str, int, int], None]]:
             shown.update(task, description=what, completed=done, total=total)
 
         yield tell
+
+
+def audit(
+    job_file: JobFile,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="start of the range of left event times; ISO 8601 with a zone")
+    ],
+    end: Annotated[str, typer.Option("--to", metavar="TIME", help="end of the range (exclusive)")],
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample",
+            metavar="PERCENT",
+            help="compare only this share of the keys, such as 1%; still reads everything",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="FILE.html", help="also write an HTML page: what was checked, minute by minute"
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", help="for its files while it runs: some 100 bytes per record")
+    ] = None,
+    most: Annotated[int, typer.Option("--show", min=1, help="how many differences of each kind to name")] = 20,
+    assignments: Assignments = None,
+) -> None:
+    """Join a time range again by brute force, and compare that with the output and side topics; made for cron."""
+    asked = AuditRequest(begin, end, sample, as_json=as_json, report=report, folder=folder, most=most)
+    raise typer.Exit(audit_of(loaded(job_file, assignments or ()), job_file, asked))

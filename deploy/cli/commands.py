@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -21,6 +21,9 @@ from teacup.base.errors import ExitCode
 from teacup.base.logs import LIBRDKAFKA, Sparse, formatter, mention
 from teacup.base.times import millis_of
 from teacup.base.version import DISTRIBUTION
+
+if TYPE_CHECKING:
+    from deploy.jobfile.job import CommonJob
 
 Assignments = Annotated[
     list[str] | None,
@@ -32,6 +35,7 @@ Assignments = Annotated[
     ),
 ]
 """An option of every command that takes job files (`deploy.jobfile.load`)."""
+JobFile = Annotated[Path, typer.Argument(metavar="JOB.yaml", help="the job file; examples are in deploy/examples/")]
 
 
 OFFSETS_SHOWN = 8
@@ -86,6 +90,18 @@ def extra_of(module: str) -> str | None:
         if found and f"{found[1].replace('-', '_').lower()}_".startswith(f"{module}_"):
             return found[2]
     return None
+
+
+def loaded(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
+    """Loads a job file; prints what is wrong with it, and returns None."""
+    from deploy.jobfile.load import load_job
+    from teacup.base.errors import SettingsInvalid
+
+    try:
+        return load_job(job_file, assignments=assignments)
+    except SettingsInvalid as error:
+        typer.echo(str(error), err=True)
+        return None
 
 
 def log_look(level: int) -> None:

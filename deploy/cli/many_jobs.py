@@ -29,7 +29,7 @@ def run_files(
     assignments: Sequence[str] = (),
     stop: Stop | None = None,
 ) -> ExitCode:
-    """Runs the jobs of files and folders; the rest as in `deploy.cli.app.run_file`. strict: all or nothing."""
+    """Runs the jobs of files and folders; the rest as in `deploy.cli.runs.run_file`. strict: all or nothing."""
     consent = {"take_over": take_over, "accept_sample": accept_sample}
     if stop is None:
         with Stop() as own:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from deploy.cli.app import run_job
 from deploy.cli.rewinds import RewindRequest, rewind_of
+from deploy.cli.runs import run_job
 from deploy.jobfile.load import load_job
 from dev.lookup_parts import FEEDER, LOOKUP, STORAGE
 from teacup.base.errors import ExitCode

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.checkpoint.join_checkpoint import MOVED
 from deploy.checkpoint.lock import checkpoint_lock
-from deploy.cli.app import move_of
+from deploy.cli.runs import move_of
 from teacup.base.errors import ExitCode
 from teacup.base.files import checked_text, from_checked_text
 from tests.support.jobprocess import JobProcess, forget_last_commit, uncommitted

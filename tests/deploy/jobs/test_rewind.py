@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.place import Place, place_of
-from deploy.cli.app import move_of, run_job
 from deploy.cli.rewinds import RewindRequest, rewind_of
+from deploy.cli.runs import move_of, run_job
 from deploy.jobfile.load import load_job
 from teacup.base.errors import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit

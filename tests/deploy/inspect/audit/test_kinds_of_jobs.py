@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.place import folder
-from deploy.cli.app import app, move_of
+from deploy.cli.app import app
+from deploy.cli.runs import move_of
 from deploy.inspect.audit.run import audit
 from deploy.jobfile.load import load_job
 from teacup.base.errors import ExitCode

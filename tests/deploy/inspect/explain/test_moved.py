@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.cli.app import move_of
+from deploy.cli.runs import move_of
 from teacup.base.errors import ExitCode
 from tests.deploy.inspect.explain.asking import answers, short
 from tests.deploy.jobs.conftest import here, window_job

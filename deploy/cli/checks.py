@@ -1,0 +1,83 @@
+"""`teacup check`: what is printed of a file, and of what it names. Slow imports are left to the call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from deploy.cli.commands import log_look
+from teacup.base.errors import ExitCode
+
+if TYPE_CHECKING:
+    from deploy.jobfile.job import CommonJob
+    from deploy.jobfile.service_files import ServiceFile
+
+
+def service_of(file: Path) -> ServiceFile | None:
+    from deploy.jobfile.service_files import check_service
+    from teacup.base.errors import SettingsInvalid
+
+    try:
+        return check_service(file)
+    except SettingsInvalid as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(error.exit_code) from error
+
+
+def check_several(places: Sequence[Path], assignments: Sequence[str], *, connect: bool, preview: bool) -> ExitCode:
+    """Checks the jobs of files and folders as `run` takes them; returns the code of the first error."""
+    from deploy.jobfile.load import load_files
+    from deploy.jobfile.shared_process import jobs_of
+    from teacup.base.errors import SettingsInvalid
+
+    try:
+        jobs = jobs_of(load_files(places, assignments, strict=True))
+    except SettingsInvalid as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    codes = [checked(file, job, connect=connect, preview=preview) for file, job in jobs.items()]
+    return next((code for code in codes if code), ExitCode.DONE)
+
+
+def checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> ExitCode:
+    """Prints the findings about a job whose file is valid."""
+    from deploy.check.to_the_end import what_a_run_waits_for
+
+    typer.echo(f"{job_file} is valid")
+    if (said := what_a_run_waits_for(job)) is not None:
+        typer.echo(said)
+    if not connect:
+        return ExitCode.DONE
+    log_look(logging.ERROR)  # warnings that lead to a finding would be reported twice
+    from deploy.check.connect import look_at
+    from deploy.check.findings import exit_code, lines
+    from deploy.kinds.job_kind import kind_of
+
+    findings = look_at(kind_of(job))
+    for line in lines(findings):
+        typer.echo(line)
+    code = exit_code(findings)
+    return code or _preview(job) if preview else code
+
+
+def _preview(job: CommonJob) -> ExitCode:
+    """Prints the results of the first left records, unless an error would stop the job."""
+    from deploy.check.preview import joined, shown
+    from deploy.jobfile.job import JoinJob
+    from joins.errors import JoinError
+    from teacup.kafka.errors import KafkaIOError
+
+    if not isinstance(job, JoinJob):
+        typer.echo("--preview is for joins only", err=True)
+        return ExitCode.BAD_JOB_FILE
+    try:
+        for line in shown(job, joined(job)):
+            typer.echo(line)
+    except (JoinError, KafkaIOError) as error:
+        typer.echo(f"preview: {error}", err=True)
+        return error.exit_code
+    return ExitCode.DONE

@@ -1,0 +1,152 @@
+"""`teacup run`, `unjoined`, `move`: a job file in, its job carried out, an exit code out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from deploy.cli.commands import again, loaded, log_job, offsets_text
+from deploy.errors import DeployError, StandbyRefused
+from deploy.jobs.stopping import Stop, say
+from teacup.base.errors import ExitCode
+from teacup.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from deploy.jobfile.job import CommonJob
+
+
+_HANGUP = "SIGHUP: %s goes on; restart it to apply changes of its file"
+
+
+def run_file(
+    job_file: Path,
+    *,
+    take_over: bool = False,
+    accept_sample: bool = False,
+    standby: bool = False,
+    assignments: Sequence[str] = (),
+    stop: Stop | None = None,
+) -> ExitCode:
+    """Runs the job in a file; errors are reported on standard error and determine the exit code.
+
+    take_over, accept_sample   as for `teacup run`
+    standby      run once no other process does
+    assignments  `key=value`, which override the file
+    stop         has caught signals since the process began; None: they are caught from now on
+    """
+    if stop is None:
+        with Stop() as own:
+            asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
+            return run_file(job_file, **asked, assignments=assignments, stop=own)
+    job = loaded(job_file, assignments)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    log_job(as_json=job.json_log, job=job.job_name)
+    return run_job(job, stop, take_over=take_over, accept_sample=accept_sample, standby=standby)
+
+
+def run_job(
+    job: CommonJob,
+    stop: Stop | None = None,
+    *,
+    take_over: bool = False,
+    accept_sample: bool = False,
+    standby: bool = False,
+) -> ExitCode:
+    """Runs a job like `run_file`; logging must be set up."""
+    if stop is None:
+        with Stop() as own:
+            return run_job(job, own, take_over=take_over, accept_sample=accept_sample, standby=standby)
+    stop.speak()
+    from deploy.jobs.runner import run
+    from deploy.kinds.job_kind import kind_of
+    from deploy.watch.lines import Lines
+    from deploy.watch.watched import watched
+
+    stop.on_hangup(lambda: say(_HANGUP, job.job_name))
+    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
+    with (
+        closing(Lines(as_json=job.json_log, stops=lambda: stop.asked)) as lines,
+        watched(job, kind.name, lines) as listener,
+    ):
+        if not standby:
+            return run(kind, listener, stop)
+        from deploy.jobs.standby import StandbyTurn
+
+        try:
+            return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop))
+        except StandbyRefused as error:
+            typer.echo(str(error), err=True)
+            return error.exit_code
+
+
+def unjoined_of(
+    job_file: Path, start: str | None, assignments: Sequence[str] = (), stop: Stop | None = None
+) -> ExitCode:
+    """Reports the unjoined right records of a lookup join; the rest as in `run_file`."""
+    if stop is None:
+        with Stop() as own:
+            return unjoined_of(job_file, start, assignments, own)
+    job = loaded(job_file, assignments)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails all output
+    stop.speak()
+    from deploy.jobfile.job import JoinJob
+    from deploy.jobfile.values import start_at
+    from joins.lookup.spec import LookupSpec
+
+    if not isinstance(job, JoinJob) or not isinstance(job.spec, LookupSpec):
+        typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
+        return ExitCode.BAD_JOB_FILE
+    if job.output.unjoined is None:
+        typer.echo(
+            f"{job_file}: topics.unjoined: is missing; name a topic for these records, and restart the join", err=True
+        )
+        return ExitCode.BAD_JOB_FILE
+    try:
+        begin = None if start is None else start_at(start)
+    except ValueError as error:
+        typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
+        return ExitCode.BAD_JOB_FILE
+    from deploy.jobs.unjoined.run import run_unjoined
+    from deploy.watch.lines import Lines
+
+    stop.on_hangup(lambda: say(_HANGUP, job.job_name))
+    with closing(Lines(as_json=job.json_log, stops=lambda: stop.asked)) as lines:
+        return run_unjoined(job, lines, stop, begin)
+
+
+def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> ExitCode:
+    """Lets the job's checkpoint continue after the other one; errors as in `run_file`."""
+    job = loaded(job_file, assignments)
+    if job is None:
+        return ExitCode.BAD_JOB_FILE
+    log_job(as_json=job.json_log, job=job.job_name, runs=False)
+    from deploy.jobfile.job import JoinJob
+    from joins.errors import JoinError
+    from teacup.kafka.errors import KafkaIOError
+
+    if not isinstance(job, JoinJob):
+        typer.echo(f"{job_file}: kind: only a join can be moved to a new checkpoint", err=True)
+        return ExitCode.BAD_JOB_FILE
+    from deploy.check.access import explained
+    from deploy.check.uses import to_move
+    from deploy.jobs.move import move
+
+    try:
+        with explained(lambda: to_move(job)):
+            moved = move(job, other)
+    except (DeployError, SparkError, JoinError, KafkaIOError) as error:
+        typer.echo(str(error), err=True)
+        return error.exit_code
+    typer.echo(
+        f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {offsets_text(moved.left)}"
+    )
+    typer.echo(f"Next: {again('run', job_file, assignments)}")
+    return ExitCode.DONE
