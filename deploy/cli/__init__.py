@@ -5,11 +5,9 @@ app.py        the commands, with the options of those for jobs
 audits.py     `teacup audit`: its options, progress and output
 checks.py     `teacup check`: what it prints
 commands.py   what commands share: `--set`, one line for a missing extra, logging to standard error
-explains.py   `teacup explain`: its options
 offsets.py    `teacup offsets`: the offsets of a time, and setting a consumer to them
-many_jobs.py  `teacup run` of several job files, or of a folder
 rewinds.py    `teacup rewind`: its options and output
-runs.py       `teacup run`, `unjoined`, `move`: one job file, its job, an exit code
+runs.py       `teacup run`, `unjoined`, `move`: job files, their jobs, an exit code
 services.py   `teacup delay`, `teacup storage`, `teacup dev`: what runs beside jobs
 status.py     `teacup status`: the state of jobs, once or repeatedly
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,9 @@ import typer
 
 from deploy.cli.audits import audit
 from deploy.cli.checks import check_several, checked, service_of
-from deploy.cli.commands import Assignments, Commands, JobFile, loaded
-from deploy.cli.explains import explain
+from deploy.cli.commands import Assignments, Commands, JobFile, loaded, log_look
 from deploy.cli.offsets import offsets_app
-from deploy.cli.runs import move_of, run_file, run_job, unjoined_of
+from deploy.cli.runs import move_of, run_file, run_files, run_job, unjoined_of
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
 from deploy.jobfile.kinds import KINDS
@@ -111,8 +111,6 @@ def run(
         raise typer.Exit(run_file(job_files[0], **consent, standby=standby, assignments=given, stop=context.obj))
     if standby:
         raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
-    from deploy.cli.many_jobs import run_files
-
     raise typer.Exit(run_files(job_files, **consent, strict=strict, assignments=given, stop=context.obj))
 
 
@@ -235,7 +233,40 @@ def unjoined(
     raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
 
 
-app.command(epilog="Exit codes:\n\n" + listed(OF_EXPLAIN), rich_help_panel="Jobs")(explain)
+@app.command(epilog="Exit codes:\n\n" + listed(OF_EXPLAIN), rich_help_panel="Jobs")
+def explain(
+    job_file: JobFile,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key", help="a join key: explains its newest left records; base64:TEXT for bytes that are not text"
+        ),
+    ] = None,
+    left: Annotated[
+        str | None, typer.Option("--left", metavar="PARTITION:OFFSET", help="the left record at this position")
+    ] = None,
+    right: Annotated[
+        str | None, typer.Option("--right", metavar="PARTITION:OFFSET", help="the right record at this position")
+    ] = None,
+    count: Annotated[int, typer.Option("--count", min=1, help="with --key: the most left records")] = 3,
+    until: Annotated[
+        str | None, typer.Option("--until", help="with --key: only records up to this ISO-8601 time with a zone")
+    ] = None,
+    most: Annotated[
+        int,
+        typer.Option("--most", min=1, help="the most records that each search reads; the answer says what it left out"),
+    ] = 1_000_000,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON, with everything that was found")] = False,
+    assignments: Assignments = None,
+) -> None:
+    """Explain why a record was matched or not, and where its row is. Only reads; the job may be running."""
+    from deploy.inspect.explain.command import Question, explain_of
+
+    log_look(logging.ERROR)  # the answer itself says what cannot be known
+    question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
+    raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
+
+
 app.command(epilog="Exit codes:\n\n" + listed(OF_STATUS), rich_help_panel="Jobs")(status)
 app.command(epilog="Exit codes:\n\n" + listed(OF_AUDIT), rich_help_panel="Jobs")(audit)
 

@@ -3,6 +3,7 @@
 The loop, from the first moment to the exit code:
 
     stopping.py    how a job is asked to stop
+    job_share.py   what a job has of a process that it shares
     many_jobs.py   many jobs in one process: starts, failures, restarts, changed files
     host.py        what a job has of its process, and its Spark session
     runner.py      the loop
@@ -10,7 +11,6 @@ The loop, from the first moment to the exit code:
     committed_positions.py  positions for lag tools, also while nothing is read
     query.py       the running query: the summaries of a batch, whether one is in progress, what follows if there are
                    no executors, an exit code for what failed
-    supervisor.py  what systemd learns of it: that it runs, and that it still does
 
 The kinds, each with the report of its batches:
 

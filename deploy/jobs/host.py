@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from deploy.jobfile.job import CommonJob
-from deploy.jobs.supervisor import Supervised, Supervisor
+from deploy.watch.supervisor import Supervised, Supervisor
 from teacup.base.errors import ExitCode
 from teacup.base.logs import worker_environment
 from teacup.spark.cluster.executors import Executors

@@ -50,10 +50,10 @@ from deploy.checkpoint.run_record import RunRecord, recorded
 from deploy.errors import StandbyRefused
 from deploy.jobs.runner import Check, ended
 from deploy.jobs.stopping import Stop
-from deploy.jobs.supervisor import Supervisor
 from deploy.kinds.job_kind import JobKind
 from deploy.watch.life.moment import JobState, Phase
 from deploy.watch.listener import Listener
+from deploy.watch.supervisor import Supervisor
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
 from teacup.base.logs import sparse

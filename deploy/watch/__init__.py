@@ -16,6 +16,7 @@
     otlp.py       a listener: the same numbers, sent to an OpenTelemetry receiver
     server.py     a small HTTP server inside the job
     lineage.py    a listener: OpenLineage events of what is read and written
+    supervisor.py  what systemd learns of a job: that it runs, and that it still does
     watched.py    puts them together: what `teacup run` opens around the runner
 
 **Add a listener:** a class with the methods of `Listener` (or a subclass of `Quiet`), and a line in watched.py. If it

@@ -15,8 +15,9 @@ import pytest
 from dedup.identity import Identity
 from deploy.jobfile.job import DedupJob
 from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of, properties_of
-from deploy.jobs import many_jobs
-from deploy.jobs.many_jobs import JobShare, NoBoard, Several, SharedSession
+from deploy.jobs import job_share, many_jobs
+from deploy.jobs.job_share import JobShare, SharedSession
+from deploy.jobs.many_jobs import NoBoard, Several
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import job_here
@@ -130,7 +131,8 @@ class Process:
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(many_jobs, "TURN_S", 0.01)
-    monkeypatch.setattr(many_jobs, "WAITS_S", (0.02, 0.08))
+    for module in (job_share, many_jobs):
+        monkeypatch.setattr(module, "WAITS_S", (0.02, 0.08))
 
 
 @pytest.mark.parametrize("code", [ExitCode.FAILED, ExitCode.UNREACHABLE])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deploy.jobs.supervisor import Supervisor
+from deploy.watch.supervisor import Supervisor
 from teacup.base.errors import ExitCode
 from tests.support.jobhere import JobsHere
 

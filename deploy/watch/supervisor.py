@@ -17,7 +17,7 @@ from typing import Protocol
 
 from teacup.base.now import Every
 
-log = logging.getLogger("teacup.deploy.jobs.supervisor")
+log = logging.getLogger("teacup.deploy.watch.supervisor")
 
 
 class Supervised(Protocol):

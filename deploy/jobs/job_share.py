@@ -1,0 +1,175 @@
+"""What a job has of a process that it shares with others: its part of the Spark session, and its restarts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from deploy.jobfile.shared_process import properties_of
+from deploy.jobs.host import SparkOfJob, spark_properties
+from deploy.jobs.stopping import StopRequest
+from deploy.kinds.job_kind import JobKind
+from deploy.watch.metrics import STANDS_STILL_S
+from deploy.watch.supervisor import Supervised
+from teacup.base.errors import ExitCode
+from teacup.base.now import wall_ms
+from teacup.spark.cluster.executors import Executors
+from teacup.spark.java import check_java
+from teacup.spark.session import Session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("teacup")
+
+TRIED_AGAIN = frozenset({ExitCode.FAILED, ExitCode.UNREACHABLE})
+WAITS_S = (2.0, 60.0)
+"""Before a start after a failure: the first time, doubled each time, and at most."""
+JOBS_PER_REST, MOST_RESTS = 5, 6.0
+STARTED_AT_ONCE = 2
+"""How many queries: each takes a second of CPU, and others that wait for it would run into their time limits."""
+
+
+class SharedSession:
+    """The session of several jobs, from here to `close`."""
+
+    def __init__(self, kinds: Sequence[JobKind], files: int) -> None:
+        """files: how many jobs there will be once all files are valid. Raises what `Session` raises."""
+        check_java()
+        jobs = [kind.common for kind in kinds]
+        self.properties = properties_of(jobs)
+        self.rests = min(max(files / JOBS_PER_REST, 1.0), MOST_RESTS)
+        self._session = Session(
+            "teacup",
+            {**self.properties, **spark_properties(jobs[0], {"spark.scheduler.mode": "FAIR"}, name="")},
+            rows_in_jvm=any(kind.rows_in_jvm for kind in kinds),
+            exactly_once=all(kind.exactly_once for kind in kinds),
+            jobs=files,
+        )
+        self._lock, self._warm = threading.Lock(), False
+        self.given_up = False
+        self._starting = threading.BoundedSemaphore(STARTED_AT_ONCE)
+
+    @property
+    def gone(self) -> bool:
+        """Whether its JVM has ended, or it has got no executors for too long: no job can start in it."""
+        return self._session.gone or self.given_up
+
+    def executors(self) -> Executors:
+        """Returns how many executors there are."""
+        return self._session.executors()
+
+    def close(self) -> None:
+        """Stops Spark."""
+        self._session.close()
+
+    def spark(self, name: str) -> SparkSession:
+        """Returns a session for a job: settings of its own, and a pool of the scheduler."""
+        with self._lock:
+            shared = self._session.spark
+        shared.sparkContext.setLocalProperty("spark.scheduler.pool", name)  # of this thread
+        return shared.newSession()
+
+    def warm_up(self) -> None:
+        """Starts a worker, once."""
+        with self._lock:
+            if not self._warm:
+                self._warm = True
+                self._session.warm_up()
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Waits until fewer queries are being started."""
+        with self._starting:
+            yield
+
+    def ended(self) -> Exception | None:
+        """Returns how its JVM ended, if it did."""
+        return self._session.ended()
+
+
+class JobShare:
+    """What one run of a job has of its process (`deploy.jobs.host.Host`), and what it says to a supervisor.
+
+    due_s   once it has ended: when the job is started again, by the monotonic clock; None: it is not
+    next_s  how long that start waits, if it fails, until the one after it
+    """
+
+    def __init__(self, session: SharedSession, request: StopRequest, wait_s: float) -> None:
+        """wait_s: how long to wait before the next start, if this run fails soon."""
+        self._session, self._request, self._wait_s = session, request, wait_s
+        self.is_ready, self._turned_s, self._began_s = False, 0.0, time.monotonic()
+        self.due_s: float | None = None
+        self.next_s = wait_s
+
+    @property
+    def rests(self) -> float:
+        return self._session.rests
+
+    @property
+    def supervisor(self) -> Supervised:
+        return self
+
+    def ready(self) -> None:
+        self.is_ready, self._turned_s = True, time.monotonic()
+
+    def alive(self, *, stops: bool = False) -> None:
+        self._turned_s = time.monotonic()
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether its loop should turn, and does not."""
+        return self.is_ready and time.monotonic() - self._turned_s > STANDS_STILL_S
+
+    def restart_ms(self, code: ExitCode) -> int | None:
+        """Decides whether and when the job is started again, and returns when, by the wall clock."""
+        if code not in TRIED_AGAIN or self._request.asked or self._session.gone:
+            return None
+        now_s = time.monotonic()
+        wait_s = WAITS_S[0] if now_s - self._began_s > WAITS_S[1] else self._wait_s
+        self.due_s, self.next_s = now_s + wait_s, min(2 * wait_s, WAITS_S[1])
+        return wall_ms() + round(wait_s * 1000)
+
+    @contextmanager
+    def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
+        try:
+            yield _SessionShare(self._session, kind.name)
+        finally:
+            self.is_ready = False
+
+
+class _SessionShare:
+    """The session as one job sees it."""
+
+    def __init__(self, session: SharedSession, name: str) -> None:
+        self._session, self._name = session, name
+        self._spark: SparkSession | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = self._session.spark(self._name)
+        return self._spark
+
+    def warm_up(self) -> None:
+        self._session.warm_up()
+
+    def starting(self) -> AbstractContextManager[None]:
+        return self._session.starting()
+
+    def end_planners(self) -> None:
+        """Others need them, or this job when it starts again: what they have forked Spark ends after a minute."""
+
+    def executors(self) -> Executors:
+        return self._session.executors()
+
+    def give_up(self) -> None:
+        """Ends all jobs: what this one lacks, all lack."""
+        self._session.given_up = True
+
+    def ended(self) -> Exception | None:
+        return self._session.ended()
