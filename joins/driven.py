@@ -19,7 +19,7 @@ from joins.plan.reader import JoinControl, JoinReader
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
-from joins.window.shuffle.source import each_part, fetch_stage
+from joins.window.stage import each_part, fetch_stage
 from teacup.spark.stream_reader import pickled
 
 

@@ -22,10 +22,12 @@ from, and what to do.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 from teacup.base.errors import ExitCode, Invalid
 from teacup.kafka.errors import RecordTooLarge, TakenOver
+from teacup.kafka.log.losses import CONTINUE, Losses
 from teacup.spark.jvm_errors import TaskEnded
 
 
@@ -125,3 +127,20 @@ NO_RETRY_HELPS = (
 )
 """Errors that a task reports instead of raising, because a retry by Spark would not help. Its last stage reports to the
 driver (`teacup.spark.jvm_errors`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""
+
+REMEDY = "start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`"
+"""Two steps, because the old checkpoint's receipts in the output keep another one out."""
+WAY_OUT = (
+    "With `on_data_loss: continue` the next `teacup run` plans it again from what is left, if no row of it is in the "
+    f"output. Otherwise {REMEDY}: rows from that time on are then written again"
+)
+
+
+def losses_of(on_data_loss: str) -> Losses:
+    """Returns what a join does about lost records."""
+    return Losses(DataLoss, REMEDY, on_data_loss == CONTINUE)
+
+
+def planned_records(on_data_loss: str) -> AbstractContextManager[None]:
+    """Returns a context for reading a planned batch's records; raises `DataLoss` for those that are gone."""
+    return losses_of(on_data_loss).of_planned(WAY_OUT)

@@ -118,7 +118,7 @@ def _fetch_reader(*args: Any) -> StreamReader:
 
 
 def _shuffled_stage(*args: Any) -> Stage[BucketSummary]:
-    from joins.window.shuffle.source import shuffled_stage
+    from joins.window.stage import shuffled_stage
 
     return shuffled_stage(*args)
 
@@ -166,7 +166,8 @@ def stage_frame(
     from teacup.spark.stream_reader import rows_of
 
     if join_kind_of(spec).shuffles:
-        from joins.window.shuffle.source import each_part, shuffled
+        from joins.window.shuffle.source import shuffled
+        from joins.window.stage import each_part
 
         pieces = shuffled(spark, spec, control or JoinControl(), join_kind_of(spec).reader)
         return pieces.mapInArrow(crossing_rows(each_part(stage)), schema)

@@ -200,6 +200,21 @@ def test_spark_is_known_only_at_the_edges():
     }
 
 
+def test_no_task_knows_the_planner():
+    """What a task does is in a module `stage`; nothing that it loads, however far away, plans a batch.
+
+    `joins.streaming` names the planner of each join kind, and loads it on first use.
+    """
+    needed, waiting = set(), {name for name in modules() if name.endswith(".stage")}
+    while waiting:
+        needed |= waiting
+        waiting = {imported for name in waiting for imported in imports(name) if imported in modules()}
+        waiting -= needed | {"joins.streaming"}
+
+    assert {"joins.window.stage", "joins.window.bolt", "deploy.output.routing"} <= needed
+    assert {name for name in needed if name.startswith("joins.plan")} == set()
+
+
 def test_only_one_package_talks_to_kafka():
     """One room knows librdkafka's properties, errors and traps; deploy's broker and demo are for development."""
     knowing = {

@@ -18,6 +18,7 @@ from deploy.check.findings import (
     ok,
 )
 from joins.batch.facts import BucketFacts
+from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.lookup.feed.spec import FeedSpec
@@ -26,7 +27,6 @@ from joins.plan.log_checks import check_topics
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import positions_of
 from joins.plan.start.copartition import why_not_direct, with_path
-from joins.plan.start.handover import Handover
 from joins.plan.start.positions import Beginning, left_start
 from joins.plan.start.startup_sample import Sample, Sampler, sample_both
 from joins.read.deserialize import wait_for_registry

@@ -3,7 +3,7 @@
     teacup.generation  of a checkpoint without any batch: receipts carry it before the first batch is planned, and a
                        start that dies in between is continued, not started over
     teacup.name        under which the job has claimed its output: receipts are found by it
-    teacup.moved       after which other checkpoint a new one goes on (`joins.plan.start.handover`)
+    teacup.moved       after which other checkpoint a new one goes on (`joins.batch.handover`)
 
 In the first place there is also `teacup.rewound`, once the job was rewound (`deploy.checkpoint.place`).
 """
@@ -28,9 +28,9 @@ from deploy.errors import (
 )
 from deploy.jobfile.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
+from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
-from joins.plan.start.handover import Handover
 from joins.spec import JoinSpec
 from teacup.base import files
 from teacup.base.fields import local_folder

@@ -16,12 +16,12 @@ from deploy.checkpoint.place import at, current
 from deploy.errors import CheckpointUnusable
 from deploy.jobfile.job import JoinJob
 from deploy.output.kept import rows_that_stay
+from joins.batch.handover import Handover, as_it_was
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.plan.readable import EndOffsets, list_ends
 from joins.plan.reader import open_log, state_after
 from joins.plan.start.copartition import with_path
-from joins.plan.start.handover import Handover, as_it_was
 from joins.plan.start.positions import Beginning, begin, left_start
 from joins.spec import JoinSpec
 from joins.streaming import LOOKUP, join_kind_of

@@ -42,6 +42,7 @@ from deploy.output.kept import RowsToKeep, rows_that_stay
 from deploy.output.routing import ENVELOPE
 from deploy.output.select import selected, with_selected
 from deploy.output.stage import deliver_stage
+from joins.batch.handover import Handover
 from joins.batch.rules import latest_right
 from joins.batch.state import BatchPlan
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
@@ -50,7 +51,6 @@ from joins.lookup.spec import LookupSpec
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import JoinControl, commit_positions, positions_of
 from joins.plan.start.copartition import with_path
-from joins.plan.start.handover import Handover
 from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
 from joins.read.summary import BucketSummary

@@ -21,12 +21,12 @@ from deploy.checkpoint.join_checkpoint import Checkpoint, Keys
 from deploy.checkpoint.lock import claimed_by, has_ended
 from deploy.jobfile.job import JoinJob
 from deploy.output.deliveries import output_bucket
+from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.items import Begin
 from joins.plan.log_checks import check_not_recreated, check_topics
 from joins.plan.reader import open_log
-from joins.plan.start.handover import Handover
 from joins.plan.start.startup_sample import Sampler, check_usable, compare
 from joins.streaming import join_kind_of
 from teacup.base.now import wall_ms

@@ -20,11 +20,10 @@ from deploy.checkpoint.place import folder, newest_folder
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
 from deploy.jobfile.job import JoinJob
 from deploy.output.kept import rows_that_stay
+from joins.batch.handover import Handover, as_it_was
 from joins.batch.state import BatchPlan
-from joins.errors import DataLoss
-from joins.plan.log_checks import REMEDY
+from joins.errors import REMEDY, DataLoss
 from joins.plan.reader import open_log, state_after
-from joins.plan.start.handover import Handover, as_it_was
 from joins.spec import JoinSpec
 from teacup.base.fields import local_folder
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from joins.plan.start.handover import Handover
+from joins.batch.handover import Handover
 
 Offsets = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]

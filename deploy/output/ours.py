@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.identity import BatchTag
-from joins.plan.start.handover import Handover
+from joins.batch.handover import Handover
 from joins.rows.frames import rows_at
 from teacup.kafka.headers import BATCH, LEFT, TOPIC
 from teacup.kafka.records.json_fields import text_of

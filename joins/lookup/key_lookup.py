@@ -1,5 +1,7 @@
 """Looks up keys: parallel pooled requests, with retries while the store fails. The edge to both APIs.
 
+`Outside` asks them how far right is stored, and in which store.
+
 `RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
 records; in this order, so that nothing from that time on can have expired before the answers came. Each look-up names
 the generation that it relies on: several servers may answer, and one of them from a store that has lost something. If
@@ -17,13 +19,15 @@ import random
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import polars as pl
 
 from datadelay.client import DelayClient
-from datadelay.errors import DelayAccessDenied, DelayError, DelayWrongServer
+from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayError, DelayNotFound, DelayWrongServer
+from datadelay.model import Delay
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreChanged, StoreUnreachable
 from joins.lookup.batch import StoredRight
 from joins.lookup.right_items import from_items
@@ -207,3 +211,71 @@ def delay_refused(name: str, error: DelayError) -> CallRefused:
     if isinstance(error, DelayWrongServer):
         return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`")
     return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")
+
+
+STORE_LOOK_EVERY_S = 1.0
+
+
+class NotKnown(Exception):
+    """It is not known how far right is stored; the message says why. Handled within `joins.lookup`."""
+
+
+Known = tuple[Delay, str] | NotKnown
+"""The delay and the store's generation, or why they are not known."""
+
+
+@dataclass(slots=True)
+class Outside:
+    """The two APIs, as one process sees them."""
+
+    spec: LookupSpec
+    delays: DelayClient
+    storage: StorageClient
+    store_ms: int | None = None  # the storage API's clock, when it was last looked at
+    _store: str = ""
+    _looked_at_s: float = 0.0
+
+    @classmethod
+    def connected(cls, spec: LookupSpec) -> Outside:
+        """Makes a client of each API; neither is called yet."""
+        return cls(spec, delay_client(spec.delay), lookup_client(spec))
+
+    def ask(self) -> tuple[Delay, str]:
+        """Returns the delay, and the store's generation; raises `NotKnown` if either is unavailable.
+
+        Raises `CallRefused`, and `NoRetention` for a namespace that promises none.
+        """
+        delay = self.spec.delay
+        try:
+            found = self.delays.read(delay.consumer, self.spec.right.topic)
+        except DelayNotFound as error:
+            raise NotKnown(f"the Data Delay API knows no such consumer yet: {error}") from error
+        except DELAY_REFUSED as error:
+            raise delay_refused(self.spec.name, error) from error
+        except DelayCallFailed as error:
+            raise NotKnown(f"the Data Delay API does not answer: {error}") from error
+        try:
+            return found, self._store_generation()
+        except REFUSED as error:
+            raise refused(self.spec.name, error) from error
+        except StorageError as error:
+            raise NotKnown(f"the storage API does not answer: {error}") from error
+
+    def _store_generation(self) -> str:
+        if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
+            namespace = self.storage.namespace(self.spec.storage.namespace)
+            retained_from(namespace)  # fails now rather than when the first batch is looked up
+            self._store, self.store_ms = namespace.generation, namespace.now_ms
+            self._looked_at_s = time.monotonic()
+        return self._store
+
+    def close(self) -> None:
+        """Closes both clients."""
+        self.delays.close()
+        self.storage.close()
+
+
+def lookup_client(spec: LookupSpec) -> StorageClient:
+    """Returns a client with few attempts: the caller logs what it waits for, and retries."""
+    at = spec.storage
+    return storage_client(at, attempts=3, give_up_after_s=5.0, items_per_request=at.keys_per_request)

@@ -11,25 +11,13 @@ Left starts where it is configured to; right needs no start, as it is stored.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from datadelay.client import DelayClient
-from datadelay.errors import DelayCallFailed, DelayNotFound
-from datadelay.model import Delay
 from joins.batch.state import BatchPlan
 from joins.errors import ClockBehind
-from joins.lookup.key_lookup import (
-    DELAY_REFUSED,
-    REFUSED,
-    delay_client,
-    delay_refused,
-    refused,
-    retained_from,
-    storage_client,
-)
+from joins.lookup.key_lookup import Known, NotKnown, Outside
 from joins.lookup.spec import CONSUMER, STORE, Admission, LookupSpec, clock_ahead, judge
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import EndOffsets
@@ -39,8 +27,6 @@ from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import Cause, LeftWaits, NotReady, unread_left
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import ListedEnds, TopicLog
-from teacup.storage.client import StorageClient
-from teacup.storage.errors import StorageError
 
 
 def begin(
@@ -51,74 +37,6 @@ def begin(
     first = first_plan(spec, end_offsets, {"left": left}, start.offsets, right_from={})
     first = counting_before(spec, first, end_offsets)
     return replace(first, identity={**first.identity, **generations}, skipped=start.skipped)
-
-
-STORE_LOOK_EVERY_S = 1.0
-
-
-class NotKnown(Exception):
-    """It is not known how far right is stored; the message says why. Handled within `joins.lookup`."""
-
-
-Known = tuple[Delay, str] | NotKnown
-"""The delay and the store's generation, or why they are not known."""
-
-
-@dataclass(slots=True)
-class Outside:
-    """The two APIs, as one process sees them."""
-
-    spec: LookupSpec
-    delays: DelayClient
-    storage: StorageClient
-    store_ms: int | None = None  # the storage API's clock, when it was last looked at
-    _store: str = ""
-    _looked_at_s: float = 0.0
-
-    @classmethod
-    def connected(cls, spec: LookupSpec) -> Outside:
-        """Makes a client of each API; neither is called yet."""
-        return cls(spec, delay_client(spec.delay), lookup_client(spec))
-
-    def ask(self) -> tuple[Delay, str]:
-        """Returns the delay, and the store's generation; raises `NotKnown` if either is unavailable.
-
-        Raises `CallRefused`, and `NoRetention` for a namespace that promises none.
-        """
-        delay = self.spec.delay
-        try:
-            found = self.delays.read(delay.consumer, self.spec.right.topic)
-        except DelayNotFound as error:
-            raise NotKnown(f"the Data Delay API knows no such consumer yet: {error}") from error
-        except DELAY_REFUSED as error:
-            raise delay_refused(self.spec.name, error) from error
-        except DelayCallFailed as error:
-            raise NotKnown(f"the Data Delay API does not answer: {error}") from error
-        try:
-            return found, self._store_generation()
-        except REFUSED as error:
-            raise refused(self.spec.name, error) from error
-        except StorageError as error:
-            raise NotKnown(f"the storage API does not answer: {error}") from error
-
-    def _store_generation(self) -> str:
-        if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
-            namespace = self.storage.namespace(self.spec.storage.namespace)
-            retained_from(namespace)  # fails now rather than when the first batch is looked up
-            self._store, self.store_ms = namespace.generation, namespace.now_ms
-            self._looked_at_s = time.monotonic()
-        return self._store
-
-    def close(self) -> None:
-        """Closes both clients."""
-        self.delays.close()
-        self.storage.close()
-
-
-def lookup_client(spec: LookupSpec) -> StorageClient:
-    """Returns a client with few attempts: the caller logs what it waits for, and retries."""
-    at = spec.storage
-    return storage_client(at, attempts=3, give_up_after_s=5.0, items_per_request=at.keys_per_request)
 
 
 class LookupReader(JoinReader):

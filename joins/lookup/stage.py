@@ -23,13 +23,11 @@ import pyarrow as pa
 
 from joins.batch.rules import latest_right
 from joins.batch.ticket import Ticket
-from joins.errors import DelayUnreachable, SpecError
+from joins.errors import DelayUnreachable, SpecError, planned_records
 from joins.items import ARROW_TYPES, SPARK_TYPES, Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight, match, unique_keys
-from joins.lookup.key_lookup import RightStore
-from joins.lookup.source import NotKnown, Outside, lookup_client
+from joins.lookup.key_lookup import NotKnown, Outside, RightStore, lookup_client
 from joins.lookup.spec import LookupSpec, judge
-from joins.plan.log_checks import planned_records
 from joins.read.deserialize import SideReader
 from joins.read.facts_files import FactsFolder, bucket_folder
 from joins.read.summary import BucketSummary, Newest
@@ -86,7 +84,7 @@ def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Ite
     newest = _newest.get((spec.name, ticket.generation), dict)
     batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back, time.perf_counter)
     try:
-        with planned_records(spec):
+        with planned_records(spec.on_data_loss):
             for rows in batch.rows():
                 yield from map(Rows, in_chunks(rows))
     finally:

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, low_end, starting_at
 from joins.batch.rules import left_watermark
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
-from joins.errors import DataLoss, NotCoPartitioned
+from joins.errors import REMEDY, DataLoss, NotCoPartitioned, losses_of
 from joins.plan.readable import EndOffsets
 from joins.spec import JoinPath, JoinSpec
 from teacup.base.times import EARLIEST_MS
-from teacup.kafka.log.losses import CONTINUE, Losses
 from teacup.kafka.log.topic_log import TopicLog
 
 LONGEST_DOWNTIME_MS = 24 * 3_600_000
-REMEDY = "start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`"
-"""Two steps, because the old checkpoint's receipts in the output keep another one out."""
-WAY_OUT = (
-    "With `on_data_loss: continue` the next `teacup run` plans it again from what is left, if no row of it is in the "
-    f"output. Otherwise {REMEDY}: rows from that time on are then written again"
-)
-
-
-def losses_of(spec: JoinSpec) -> Losses:
-    """Returns what the join does about lost records."""
-    return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
 
 
 def check_topics(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> None:
@@ -53,8 +40,9 @@ def may_grow(spec: JoinSpec, topics: Iterable[str]) -> bool:
 
 def check_not_recreated(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> None:
     """Raises `DataLoss` if a topic was recreated: the only check that completing a planned batch needs."""
+    losses = losses_of(spec.on_data_loss)
     for side, (topic_id, _) in topics.items():
-        losses_of(spec).check_topic(f"{side} topic {spec.side(side).topic!r}", state.topics[side][0], topic_id)
+        losses.check_topic(f"{side} topic {spec.side(side).topic!r}", state.topics[side][0], topic_id)
 
 
 def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> BatchPlan:
@@ -163,7 +151,7 @@ def check_leaders(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, log
             for p, partition_range in bucket.side(side).items()
         }
         where = f"{side} partition {spec.side(side).topic}"
-        losses_of(spec).check_leaders(where, log, ends, state.epochs.get(side, ()), end_offsets.side(side))
+        losses_of(spec.on_data_loss).check_leaders(where, log, ends, state.epochs.get(side, ()), end_offsets.side(side))
 
 
 def check_ends(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, *, copied: bool = False) -> BatchPlan:
@@ -174,7 +162,7 @@ def check_ends(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, *, cop
 
     copied   windows are also copied elsewhere: the worker that lacks one finds out whether it is lost
     """
-    losses, skipped = losses_of(spec), dict(state.skipped)
+    losses, skipped = losses_of(spec.on_data_loss), dict(state.skipped)
     buckets = {}
     for number, bucket in state.buckets.items():
         sides: dict[str, dict[int, PartitionRange]] = {}
@@ -200,7 +188,7 @@ def is_whole(spec: JoinSpec, planned: BatchPlan, end_offsets: EndOffsets, *, cop
 
     Raises `DataLoss` where it was truncated.
     """
-    losses = replace(losses_of(spec), continues=True)
+    losses = replace(losses_of(spec.on_data_loss), continues=True)
     return not any(
         losses.of(
             f"{side} partition {spec.side(side).topic}-{p}",
@@ -214,11 +202,6 @@ def is_whole(spec: JoinSpec, planned: BatchPlan, end_offsets: EndOffsets, *, cop
         for side in ("left", "right")
         for p, partition_range in bucket.side(side).items()
     )
-
-
-def planned_records(spec: JoinSpec) -> AbstractContextManager[None]:
-    """Returns a context for reading a planned batch's records; raises `DataLoss` for those that are gone."""
-    return losses_of(spec).of_planned(WAY_OUT)
 
 
 def _moved_to(side: str, partition_range: PartitionRange, start: int) -> PartitionRange:

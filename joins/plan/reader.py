@@ -28,10 +28,10 @@ import pyarrow as pa
 from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.errors import ClockBehind, DataLoss, SpecError
+from joins.errors import REMEDY, ClockBehind, DataLoss, SpecError
 from joins.plan.available_now import AvailableNow, of_available_now
 from joins.plan.clock_checks import PlanClock, look_at_clock
-from joins.plan.log_checks import REMEDY, check_compaction
+from joins.plan.log_checks import check_compaction
 from joins.plan.readable import EndOffsets
 from joins.plan.sync_bolt import Planned, StallTimer
 from joins.plan.wait_reasons import NotReady, Waited, for_people

@@ -8,6 +8,6 @@ match.py         which right records a left record is joined with (pure)
 restore.py       brings a worker's window to its state before a batch (pure)
 slice_files.py   slices and marks as files, named by what they cover
 slices.py        a slice: an immutable, indexed piece of the window (pure)
-stage.py         what a task does with tickets
+stage.py         what the tasks do, on either path
 window.py        the window of one bucket (pure)
 """

@@ -1,18 +1,25 @@
-"""What a task does with tickets: it fetches their records and joins them, in the same Python process."""
+"""What the tasks of the in-memory join do, on either path.
+
+direct     a task fetches the records of tickets and joins them, in the same Python process
+shuffled   there is a task for each partition with something to read, and one for the tickets; behind the shuffle,
+           each task joins its parts of the tickets
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from joins.batch.ticket import Ticket
+from joins.errors import NO_RETRY_HELPS, JoinError, planned_records
 from joins.items import Begin, End, Item, Rows, Stage
-from joins.plan.log_checks import planned_records
-from joins.read.batch_reader import OpenRange
+from joins.read.batch_reader import OpenRange, Read
 from joins.read.deserialize import SideReader, expect_schemas
 from joins.read.facts_files import bucket_folder, own_folder
 from joins.read.summary import BucketSummary
@@ -20,9 +27,21 @@ from joins.spec import JoinSpec
 from joins.window.backup import CheckpointedStore
 from joins.window.bolt import JoinBolt
 from joins.window.restore import SliceStore
+from joins.window.shuffle.pieces import Content, Fetch, Piece, ShuffledPart, failure_pieces, parts_of, ticket_pieces
 from joins.window.slice_files import FileStore, forget_other_generations
 from teacup.base.process import PerProcess
 from teacup.kafka.read.range_reader import open_reader
+
+PIECE = pa.schema(
+    [
+        ("part", pa.int32()),
+        ("content", pa.string()),
+        ("side", pa.string()),
+        ("partition", pa.int32()),
+        ("number", pa.int32()),
+        ("data", pa.binary()),
+    ]
+)
 
 
 def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
@@ -58,7 +77,7 @@ def items_of(
         expect_schemas(spec.side(side), spec.registry, ticket.bucket.schemas(side))
     folder, generation = windows or own_folder(), ticket.generation
     bolt = _bolts.get((spec.name, generation, folder), lambda: _bolt(spec, generation, folder, copies))
-    with planned_records(spec):
+    with planned_records(spec.on_data_loss):
         yield from map(Rows, bolt.join(ticket, summaries.append, opened))
     (summary,) = summaries
     yield End(summary)
@@ -66,17 +85,25 @@ def items_of(
 
 def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) -> JoinBolt:
     forget_other_generations(windows, spec.name, generation)
-    readers = {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
-
-    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        return readers[side].read(partition, start, end)
+    readers = _readers(spec)
 
     def store_of(generation: str, bucket: str) -> SliceStore:
         files = FileStore(bucket_folder(windows, spec.name, generation, bucket))
         return files if copies is None else CheckpointedStore(files, copies)
 
     give_back = readers["left"].give_back
-    return JoinBolt(spec, read, store_of, give_back=give_back, clock=time.perf_counter)
+    return JoinBolt(spec, _reading(readers), store_of, give_back=give_back, clock=time.perf_counter)
+
+
+def _readers(spec: JoinSpec) -> dict[str, SideReader]:
+    return {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
+
+
+def _reading(readers: Mapping[str, SideReader]) -> Read:
+    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+        return readers[side].read(partition, start, end)
+
+    return read
 
 
 _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)
@@ -91,3 +118,63 @@ def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
             starts[topic] |= {p: of_partition.start for p, of_partition in ranges.items() if of_partition.records}
     for topic, from_offsets in starts.items():
         open_reader(topic, spec.kafka).prepare(from_offsets)
+
+
+def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:
+    """Returns the stage that makes pieces of the tasks of `FetchReader`, in batches of `PIECE`."""
+    read = _reading(_readers(spec))
+
+    def pieces(task: Mapping[str, Any]) -> Iterator[Piece]:
+        if "ticket" in task:
+            return ticket_pieces(Ticket.from_json(task["ticket"]))
+        return fetched(Fetch.from_json(task["fetch"]))
+
+    def fetched(fetch: Fetch) -> Iterator[Piece]:
+        try:
+            with planned_records(spec.on_data_loss):
+                schemas = (number for number, _ in fetch.range.partition_range.schemas)
+                expect_schemas(spec.side(fetch.side), spec.registry, schemas)
+                yield from fetch.pieces(spec, read)
+        except NO_RETRY_HELPS as error:
+            yield from failure_pieces(error, fetch.parts)
+
+    def rows(tasks: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        for piece in chain.from_iterable(pieces(json.loads(task)) for task in tasks):
+            yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
+
+    return rows
+
+
+def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
+    """Returns the stage that makes items of the parts of a ticket.
+
+    `windows` and `copies` are as in `join_stage`.
+    """
+
+    def items(parts: Iterable[ShuffledPart]) -> Iterator[Item[BucketSummary]]:
+        for part in parts:
+            if part.ticket is None:
+                raise JoinError("records came through the shuffle without their ticket: this is a defect")
+            yield from items_of(spec, windows, copies, part.ticket, part.opened(spec))
+
+    return items
+
+
+def each_part(
+    stage: Callable[[Iterable[ShuffledPart]], Iterator[pa.RecordBatch]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Makes a stage of pieces (`PIECE`) from a stage of parts.
+
+    A task holds its pieces until the last one has come, as Spark gives them in no order.
+    """
+
+    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return stage(parts_of(_pieces(batches)))
+
+    return rows
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield Piece(**{**row, "content": Content(row["content"])})

@@ -17,6 +17,8 @@ from typing import Any
 from deploy.checkpoint.lease import FORMAT as LEASE_FORMAT
 from deploy.checkpoint.lease import Lease
 from joins.batch.facts import Bound, BucketFacts, RangeFacts
+from joins.batch.handover import FORMAT as MOVED_FORMAT
+from joins.batch.handover import Handover
 from joins.batch.state import FORMAT as PLAN_FORMAT
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import SpecChanged
@@ -24,8 +26,6 @@ from joins.lookup.feed.spec import FORMAT as FED_FORMAT
 from joins.lookup.feed.spec import Fed, FedRange
 from joins.lookup.unjoined.expired import FORMAT as VERDICTS_FORMAT
 from joins.lookup.unjoined.expired import RightSlice, Share, Snapshot, Verdicts
-from joins.plan.start.handover import FORMAT as MOVED_FORMAT
-from joins.plan.start.handover import Handover
 from joins.spec import JoinSpec, Side
 from teacup.kafka.delivery.receipt import FORMAT as RECEIPT_FORMAT
 from teacup.kafka.delivery.receipt import Receipt

@@ -16,9 +16,9 @@ from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.place import newest_folder
 from deploy.errors import DeployError
 from deploy.inspect.audit.records import Rewriting
+from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan
 from joins.errors import JoinError
-from joins.plan.start.handover import Handover
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 

@@ -35,9 +35,9 @@ from deploy.inspect.audit.records import SAMPLES, TABLES
 from deploy.inspect.audit.scan import Plan, Tables, Writers, plan, side_topics
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
+from joins.batch.handover import Handover
 from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
-from joins.plan.start.handover import Handover
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
 from teacup.base.now import wall_ms

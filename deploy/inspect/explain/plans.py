@@ -16,10 +16,10 @@ from deploy.checkpoint.place import current
 from deploy.inspect.explain.model import BatchRead
 from deploy.inspect.explain.remedy import Look
 from deploy.jobfile.job import JoinJob
+from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan, Bucket
 from joins.explain import SKIPPED, UNREAD, BatchSpan
 from joins.plan.reader import state_after
-from joins.plan.start.handover import Handover
 from joins.read.facts_files import known_facts
 from joins.spec import JoinPath, JoinSpec
 from teacup.kafka.client import committed_only

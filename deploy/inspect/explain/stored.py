@@ -10,9 +10,8 @@ import polars as pl
 from datadelay.errors import DelayError
 from joins.errors import JoinError
 from joins.explain import THERE, BatchSpan, SideRecord
-from joins.lookup.key_lookup import delay_client, retained_from
+from joins.lookup.key_lookup import delay_client, lookup_client, retained_from
 from joins.lookup.right_items import from_items
-from joins.lookup.source import lookup_client
 from joins.lookup.spec import LookupSpec
 from teacup.base.times import iso
 from teacup.storage.errors import StorageError

@@ -34,10 +34,9 @@ from deploy.jobfile.job import JoinJob
 from deploy.jobs.join_start import buckets_of
 from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.output.kept import RowsToKeep
+from joins.batch.handover import Handover, Rewound, as_it_was
 from joins.batch.state import BatchPlan
-from joins.errors import DataLoss, SpecError
-from joins.plan.log_checks import REMEDY
-from joins.plan.start.handover import Handover, Rewound, as_it_was
+from joins.errors import REMEDY, DataLoss, SpecError
 from joins.spec import Policy
 from teacup.base.times import iso
 from teacup.kafka.delivery.claim import settled

@@ -1,7 +1,6 @@
 """Before the first batch: samples, co-partitioning, where both sides start.
 
 copartition.py     which path a join takes: whether both topics keep a key in the same partition
-handover.py        a new checkpoint that goes on after another one, as a changed join (pure)
 positions.py       where a new checkpoint starts (pure)
 startup_sample.py  a look at some records of both topics before a join starts
 """

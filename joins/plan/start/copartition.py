@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan
 from joins.plan.log_checks import different_counts, not_direct
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import open_log
-from joins.plan.start.handover import Handover
 from joins.plan.start.positions import first_read
 from joins.plan.start.startup_sample import NEWEST, Sampler
 from joins.spec import JoinPath, JoinSpec

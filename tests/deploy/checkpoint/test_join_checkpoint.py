@@ -18,10 +18,10 @@ from deploy.checkpoint.join_checkpoint import DEDUP, FEEDER, GENERATION, JOIN, M
 from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointOfAnother, CheckpointUnreachable
 from deploy.jobfile.job import JoinJob, Output
 from deploy.jobs.move import started
+from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import SpecChanged
 from joins.lookup.feed.spec import Fed, FedRange, FeedSpec, FeedStorage
-from joins.plan.start.handover import Handover
 from joins.spec import JoinSpec, Side
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum

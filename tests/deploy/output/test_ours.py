@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from dedup.identity import BatchTag
 from deploy.output.ours import copies_of_others, origins_of, rows_of_others
-from joins.plan.start.handover import Handover
+from joins.batch.handover import Handover
 from teacup.kafka.read.fetch import SCHEMA
 
 OURS = str(BatchTag.of("job", "g2", 7))

@@ -19,9 +19,9 @@ from joins.batch.ticket import Ticket
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
 from joins.lookup.feed.source import FeedReader
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from joins.lookup.key_lookup import RightStore
+from joins.lookup.key_lookup import RightStore, lookup_client
 from joins.lookup.right_items import to_items
-from joins.lookup.source import LookupReader, lookup_client
+from joins.lookup.source import LookupReader
 from joins.plan.clock_checks import PlanClock
 from joins.plan.reader import JoinControl
 from joins.plan.wait_reasons import USUAL_MS, Cause
@@ -73,7 +73,7 @@ def spec(join, server):
 def look(caplog, monkeypatch):
     """`look(spec, start)`: what the source admits after `start`, and what it says at that look."""
     monkeypatch.setattr("teacup.spark.stream_reader.SAY_EVERY_S", -1.0)
-    monkeypatch.setattr("joins.lookup.source.STORE_LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr("joins.lookup.key_lookup.STORE_LOOK_EVERY_S", -1.0)
     readers = {}
 
     def once(spec, start):

@@ -9,13 +9,12 @@ import pytest
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, low_end
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
-from joins.errors import DataLoss
+from joins.errors import DataLoss, planned_records
 from joins.plan.log_checks import (
     check_ends,
     check_leaders,
     check_topics,
     is_whole,
-    planned_records,
     with_new_partitions,
 )
 from joins.plan.readable import EndOffsets
@@ -254,7 +253,7 @@ def test_a_planned_batch_is_whole_while_the_log_holds_its_ranges_and_its_window(
 
 def test_a_planned_batch_whose_records_are_gone_says_what_to_do():
     """It would fail in the same way at each start."""
-    with pytest.raises(DataLoss) as raised, planned_records(SPEC):
+    with pytest.raises(DataLoss) as raised, planned_records(SPEC.on_data_loss):
         raise OffsetOutOfRange("clicks", 3, 5, 8, 20)
 
     for said in ("offset 5 of clicks-3", "retention", "`on_data_loss: continue`", "`start: TIME`", "--take-over"):

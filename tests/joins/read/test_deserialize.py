@@ -25,7 +25,7 @@ from joins.spec import JoinSpec, Side
 from joins.testing.simulation import MemoryStore
 from joins.window.restore import restore
 from joins.window.shuffle.pieces import Fetch, frame_from
-from joins.window.shuffle.source import fetch_stage
+from joins.window.stage import fetch_stage
 from teacup.base.times import LATEST_MS
 from teacup.kafka.errors import RegistryRefused, RegistryUnreachable
 from teacup.kafka.read.fetch import SCHEMA

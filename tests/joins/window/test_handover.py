@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
-from joins.plan.start.handover import as_it_was
+from joins.batch.handover import as_it_was
 from joins.spec import JoinPath, JoinSpec, Policy
 from joins.testing import oracle
 from joins.testing.simulation import Simulation

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from joins.batch.handover import Handover
 from joins.errors import NotCoPartitioned
 from joins.plan.start.copartition import murmur2, with_path
-from joins.plan.start.handover import Handover
 from joins.spec import JoinPath, JoinSpec, Policy, Side
 from joins.testing import oracle
 from joins.window import backup

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joins.batch.handover import Handover, Rewound, as_it_was
 from joins.errors import SpecChanged
 from joins.plan.readable import list_ends
-from joins.plan.start.handover import Handover, Rewound, as_it_was
 from joins.plan.start.positions import begin
 from joins.spec import JoinPath, Side
 from joins.testing.log import Clock, SimulatedLog
