@@ -122,9 +122,7 @@ def _take_output(
     own = claimed_by(job.locked)
     if batch_plan is None:
         checkpoint.keep_name(job.spec.name)
-    term = claim.begin(
-        kafka,
-        buckets,
+    start = claim.Start(
         generation,
         planned,
         take_over=take_over,
@@ -134,5 +132,6 @@ def _take_output(
         has_ended=partial(has_ended, own),
         terms=terms,
     )
+    term = claim.begin(kafka, buckets, start)
     checkpoint.keep_name(job.spec.name)
     return generation, term

@@ -165,7 +165,9 @@ def _planned(
 
 def _claim(job: JoinJob, state: Verdicts) -> None:
     """Lets new verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
-    claim.begin(_kafka(job), [*_buckets(job, state.positions).values()], state.generation, {}, take_over=True)
+    claim.begin(
+        _kafka(job), [*_buckets(job, state.positions).values()], claim.Start(state.generation, {}, take_over=True)
+    )
 
 
 def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:

@@ -20,9 +20,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from types import MappingProxyType
 
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery.fencing import AT_ONCE, OutputBucket, read_receipt, settle
@@ -38,84 +37,114 @@ CLAIMS = 10
 _PAUSE_S = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start of a job, as its checkpoint and its operator describe it.
+
+    planned        by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A
+                   checkpoint that had fewer buckets until now continues: the output is its own, and the others are
+                   claimed
+    take_over, goes_on_after, accounted   as in `receipt.check_start`; accounted by bucket
+    claimed_by     names this start in the claim
+    has_ended      whether the start of another claim has surely ended
+    terms          an earlier process on this checkpoint may come back: it must not go on. Once a checkpoint has terms,
+                   each start has one
+    """
+
+    generation: str
+    planned: Mapping[int, Batch]
+    _: KW_ONLY
+    take_over: bool = False
+    goes_on_after: Batch | None = None
+    accounted: Mapping[int, Receipt] = field(default_factory=dict)
+    claimed_by: str = ""
+    has_ended: Callable[[str], bool] = lambda _: False
+    terms: bool = False
+
+
+Check = Callable[[Receipt | None], None]
+"""Raises `ReceiptRefused` if a bucket with this receipt does not belong to the checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What a bucket is to a start, and so what is done with it.
+
+    checkpoint has planned   its receipt is                    the bucket is   and is
+    ----------------------   -------------------------------   -------------   ------------------------------------
+    nothing                  any that `check_start` lets by    new             claimed
+    a batch of the bucket    of that batch or the one before   planned         signed with the term; fenced if none
+    others only              of the checkpoint                 former          the same, for the batch after its last
+    others only              missing, or of another            added           fenced, and then claimed
+
+    batch   that its receipt may be of; None: it is claimed
+    """
+
+    check: Check
+    batch: Batch | None = None
+
+
 def begin(
     kafka: Mapping[str, str],
     buckets: Sequence[OutputBucket],
-    generation: str,
-    planned: Mapping[int, Batch],
+    start: Start,
     *,
-    take_over: bool = False,
-    goes_on_after: Batch | None = None,
-    accounted: Mapping[int, Receipt] = MappingProxyType({}),
     now_ms: Callable[[], int] = wall_ms,
     clients: Clients = real,
-    claimed_by: str = "",
-    has_ended: Callable[[str], bool] = lambda claimed_by: False,
-    terms: bool = False,
 ) -> int:
     """Makes the output belong to this checkpoint alone, and returns the term of this start (0: it has none).
 
-    buckets    of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
-    planned    by bucket, the newest batch that the checkpoint has planned; empty if it has planned none. A checkpoint
-               that had fewer buckets until now continues: the output is its own, and the others are claimed
-    take_over, goes_on_after  as in `receipt.check_start`; accounted, too, by bucket
-    claimed_by  names this start in the claim; has_ended: whether the start of another claim has surely ended
-    terms      an earlier process on this checkpoint may come back: it must not go on. Once a checkpoint has terms, each
-               start has one
+    buckets   of the job, numbered from 0. A new checkpoint also takes those that an earlier one had beyond them
 
     Raises `OutputTaken`, `BatchDiffers` and other `ReceiptRefused` before anything is fenced; `KafkaIOError`.
     """
-    if not planned:
+    if not start.planned:
         buckets = [*buckets, *_beyond(kafka, buckets[-1], clients)]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         receipts = list(pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], buckets))
-        bare = bare_claims(receipts, has_ended)
-        term = next_term(receipts, generation, begins=terms)
-        planned = {number: replace(batch, term=term) for number, batch in planned.items()}
-
-        def check_new(bucket: OutputBucket, receipt: Receipt | None) -> None:
-            check_start(
-                receipt,
-                generation,
-                planned.get(bucket.number),
-                str(bucket),
-                take_over=take_over,
-                goes_on_after=goes_on_after,
-                accounted=accounted.get(bucket.number),
-                bare=bare,
-            )
-
-        newest = max((batch.number for batch in planned.values()), default=0)
-        added: list[OutputBucket] = []
-        going_on: dict[OutputBucket, Batch | None] = {}
-        for bucket, receipt in zip(buckets, receipts, strict=True):
-            if not planned or bucket.number in planned:
-                check_new(bucket, receipt)
-                going_on[bucket] = planned.get(bucket.number)
-            elif receipt is None or receipt.generation != generation:
-                added.append(bucket)
-            else:  # of when there were as many buckets before
-                going_on[bucket] = Batch(generation, newest + 1, "", term=term)
-                check_start(receipt, generation, going_on[bucket], str(bucket))
-        claimant = _Claimant(kafka, clients, generation, now_ms, claimed_by)
-        if not planned:
-            if bare:
-                log.info("the output was claimed by a start that wrote nothing and has ended: this one claims it")
-            term = claimant.claim(buckets[0], check_new, term, decides=True)
-            list(pool.map(lambda bucket: claimant.claim(bucket, check_new, term), buckets[1:]))
-        elif term:
-            first, *rest = going_on
-            term = claimant.sign(first, going_on[first], term, decides=True)
-            list(pool.map(lambda bucket: claimant.sign(bucket, going_on[bucket], term), rest))
-    if planned:
-        settle(kafka, [bucket for bucket in buckets if not term or bucket in added], clients)
+        term = next_term(receipts, start.generation, begins=start.terms)
+        cases = _compare(start, dict(zip(buckets, receipts, strict=True)), term)
+        claimant = _Claimant(kafka, clients, start, now_ms)
+        first, *rest = [bucket for bucket, case in cases.items() if case.batch or not start.planned]
+        if term or not start.planned:
+            term = claimant.take(first, cases[first], term, decides=True)
+            list(pool.map(lambda bucket: claimant.take(bucket, cases[bucket], term), rest))
+    if start.planned:
+        added = [bucket for bucket, case in cases.items() if case.batch is None]
+        settle(kafka, added if term else buckets, clients)
         for bucket in added:
-            claimant.claim(bucket, partial(_check_added, generation), term)
+            claimant.take(bucket, cases[bucket], term)
     return term
 
 
-def _check_added(generation: str, bucket: OutputBucket, receipt: Receipt | None) -> None:
-    check_start(receipt, generation, None, str(bucket), take_over=True)
+def _compare(start: Start, receipts: Mapping[OutputBucket, Receipt | None], term: int) -> dict[OutputBucket, _Case]:
+    """Returns what each bucket is, by the receipts of all of them. Raises `ReceiptRefused`."""
+    bare = bare_claims(receipts.values(), start.has_ended)
+    if bare and not start.planned:
+        log.info("the output was claimed by a start that wrote nothing and has ended: this one claims it")
+    after_newest = max((batch.number for batch in start.planned.values()), default=0) + 1
+    cases = {}
+    for bucket, receipt in receipts.items():
+        check = partial(check_start, generation=start.generation, planned=None, who=str(bucket))
+        if not start.planned:
+            case = _Case(
+                partial(
+                    check,
+                    take_over=start.take_over,
+                    goes_on_after=start.goes_on_after,
+                    accounted=start.accounted.get(bucket.number),
+                    bare=bare,
+                )
+            )
+        elif bucket.number in start.planned or (receipt is not None and receipt.generation == start.generation):
+            batch = start.planned.get(bucket.number) or Batch(start.generation, after_newest, "")
+            batch = replace(batch, term=term)
+            case = _Case(partial(check, planned=batch), batch)
+        else:
+            case = _Case(partial(check, take_over=True))
+        case.check(receipt)
+        cases[bucket] = case
+    return cases
 
 
 def settled(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = real) -> dict[int, Receipt]:
@@ -145,37 +174,25 @@ class _Claimant:
 
     kafka: Mapping[str, str]
     clients: Clients
-    generation: str
+    start: Start
     now_ms: Callable[[], int]
-    claimed_by: str
 
-    def claim(
-        self,
-        bucket: OutputBucket,
-        check: Callable[[OutputBucket, Receipt | None], None],
-        term: int,
-        *,
-        decides: bool = False,
-    ) -> int:
-        """Fences a bucket's earlier writers and leaves the claim, if `check` of bucket and receipt raises nothing."""
+    def take(self, bucket: OutputBucket, case: _Case, term: int, *, decides: bool = False) -> int:
+        """Fences a bucket's earlier writers; leaves a claim, or the receipt with the new term. Returns the term.
 
-        def claimed(found: Receipt | None, term: int) -> Receipt:
-            check(bucket, found)
-            return Receipt.claim(self.generation, self.now_ms(), self.claimed_by, term, replaces=found)
+        Raises what the case's check raises, now that nobody else can write.
+        """
 
-        return self._leave(bucket, claimed, term, decides=decides)
-
-    def sign(self, bucket: OutputBucket, batch: Batch | None, term: int, *, decides: bool = False) -> int:
-        """Fences a bucket's earlier writers and gives its receipt the new term; batch: the newest that was planned."""
-
-        def signed(found: Receipt | None, term: int) -> Receipt:
-            planned = None if batch is None else replace(batch, term=term)
-            check_start(found, self.generation, planned, str(bucket))
+        def receipt(found: Receipt | None, term: int) -> Receipt:
+            if case.batch is None:
+                case.check(found)
+                return Receipt.claim(self.start.generation, self.now_ms(), self.start.claimed_by, term, replaces=found)
+            check_start(found, self.start.generation, replace(case.batch, term=term), str(bucket))
             if found is None:  # its first batch has left nothing
-                return Receipt.claim(self.generation, self.now_ms(), self.claimed_by, term)
+                return Receipt.claim(self.start.generation, self.now_ms(), self.start.claimed_by, term)
             return replace(found, term=term, at_ms=self.now_ms())
 
-        return self._leave(bucket, signed, term, decides=decides)
+        return self._leave(bucket, receipt, term, decides=decides)
 
     def _leave(
         self, bucket: OutputBucket, receipt: Callable[[Receipt | None, int], Receipt], term: int, *, decides: bool
@@ -183,14 +200,14 @@ class _Claimant:
         """Leaves a receipt, and returns its term. Raises what `receipt` raises, `TakenOver`.
 
         decides   take the next term after the one found, so that processes that begin at once have different terms. In
-                  the other buckets a process with a later term may have signed first
+                  the other buckets, a process with a later term may have signed first
         """
         for tries_left in reversed(range(CLAIMS)):
             try:
                 with closing(TransactionalWriter(self.kafka, bucket, self.clients)) as writer:
                     if decides:
-                        term = max(term, next_term([writer.receipt], self.generation, begins=term > 0))
-                    elif writer.receipt is not None and writer.receipt.generation == self.generation:
+                        term = max(term, next_term([writer.receipt], self.start.generation, begins=term > 0))
+                    elif writer.receipt is not None and writer.receipt.generation == self.start.generation:
                         check_term(writer.receipt, term, str(bucket))
                     writer.commit(receipt(writer.receipt, term), {})
                 return term

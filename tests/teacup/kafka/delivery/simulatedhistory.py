@@ -94,7 +94,7 @@ def begin(job: Job, take_over: bool, terms: bool) -> Callable[[Worker], object]:
         now_ms = lambda: int(worker.cluster.now_s * 1000)  # noqa: E731
         job.looked = max(job.plans, default=0)
         planned, how = job.newest(), {"take_over": take_over, "terms": terms}
-        return claim.begin(KAFKA, [BUCKET], job.generation, planned, **how, now_ms=now_ms, clients=worker)
+        return claim.begin(KAFKA, [BUCKET], claim.Start(job.generation, planned, **how), now_ms=now_ms, clients=worker)
 
     return task
 

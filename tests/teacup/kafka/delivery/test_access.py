@@ -29,7 +29,7 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     def refusal() -> str:
         began = time.monotonic()
         with pytest.raises(AccessRefused) as error:
-            claim.begin(kafka, [bucket], "g", {})
+            claim.begin(kafka, [bucket], claim.Start("g", {}))
         assert time.monotonic() - began < 25
         assert error.value.exit_code is ExitCode.ACCESS
         return str(error.value)
@@ -44,7 +44,7 @@ def test_each_grant_that_is_missing_is_named_and_those_of_the_documents_suffice(
     grant(transactions)
     refusals.append(refusal())
     grant(group)
-    claim.begin(kafka, [bucket], "g", {})
+    claim.begin(kafka, [bucket], claim.Start("g", {}))
 
     of_group, of_transactions, of_group_again = refusals
     assert "GROUP_AUTHORIZATION_FAILED" in of_group

@@ -28,7 +28,7 @@ def generations(kafka, buckets):
 
 def test_a_new_checkpoint_claims_every_bucket(kafka, buckets):
     """Before its first batch, whose missing receipt then cannot be mistaken for a lost one."""
-    claim.begin(kafka, buckets, "g", {})
+    claim.begin(kafka, buckets, claim.Start("g", {}))
 
     assert generations(kafka, buckets) == ["g", "g"]
     assert attempt(kafka, buckets[0], 1, [b"row"]) == 1
@@ -41,7 +41,7 @@ def test_a_job_that_must_not_begin_has_fenced_nobody(kafka, buckets):
         running.write(buckets[1].topic, None, [b"more"], None, [0])
 
         with pytest.raises(OutputTaken, match="may still run"):
-            claim.begin(kafka, buckets, "ours", {})
+            claim.begin(kafka, buckets, claim.Start("ours", {}))
 
         running.commit(Receipt("theirs", 2, "d", 1, True), {buckets[1].topic: 1})
     assert generations(kafka, buckets) == [None, "theirs"]
@@ -52,16 +52,16 @@ def test_buckets_that_a_checkpoint_did_not_have_before_are_claimed(kafka, bucket
     """Their first receipt is of a later batch than the checkpoint's first; and again after there were fewer."""
     attempt(kafka, buckets[0], 1, [b"row"])
 
-    claim.begin(kafka, buckets, "g", {0: Batch("g", 1, "d")})
+    claim.begin(kafka, buckets, claim.Start("g", {0: Batch("g", 1, "d")}))
     assert generations(kafka, buckets) == ["g", "g"]
     assert attempt(kafka, buckets[1], 2, [b"row"]) == 1
 
     attempt(kafka, buckets[0], 3, [b"row"])
-    claim.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
+    claim.begin(kafka, buckets, claim.Start("g", {0: Batch("g", 3, "d")}))
     assert attempt(kafka, buckets[1], 4, [b"row"]) == 1
 
     with pytest.raises(ReceiptRefused):  # the checkpoint was put back: bucket 1 is ahead of it
-        claim.begin(kafka, buckets, "g", {0: Batch("g", 3, "d")})
+        claim.begin(kafka, buckets, claim.Start("g", {0: Batch("g", 3, "d")}))
 
 
 def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
@@ -72,7 +72,7 @@ def test_a_checkpoint_that_was_put_back_has_fenced_nobody(kafka, buckets):
         running.begin()
 
         with pytest.raises(ReceiptRefused, match="put back, or copied"):
-            claim.begin(kafka, buckets, "g", {n: Batch("g", 1, "d") for n in (0, 1)})
+            claim.begin(kafka, buckets, claim.Start("g", {n: Batch("g", 1, "d") for n in (0, 1)}))
 
         running.commit(Receipt("g", 3, "d", 0, True), {})
 
@@ -81,7 +81,7 @@ def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
     """Its attempts may also come later: they find the claim, whichever batch they are about."""
     attempt(kafka, buckets[0], 1, [b"old"], generation="old")
 
-    claim.begin(kafka, buckets, "new", {}, take_over=True)
+    claim.begin(kafka, buckets, claim.Start("new", {}, take_over=True))
 
     for number in (1, 2):
         with pytest.raises(OutputTaken):
@@ -92,11 +92,11 @@ def test_taking_over_ends_what_the_older_checkpoint_still_does(kafka, buckets):
 
 def test_a_new_checkpoint_with_fewer_buckets_takes_over_all_of_them(kafka, buckets):
     """Otherwise the older job's attempts could still write to those that the new job does not have."""
-    claim.begin(kafka, buckets, "old", {})
+    claim.begin(kafka, buckets, claim.Start("old", {}))
 
     with pytest.raises(OutputTaken):
-        claim.begin(kafka, buckets[:1], "new", {})
-    claim.begin(kafka, buckets[:1], "new", {}, take_over=True)
+        claim.begin(kafka, buckets[:1], claim.Start("new", {}))
+    claim.begin(kafka, buckets[:1], claim.Start("new", {}, take_over=True))
 
     assert generations(kafka, buckets) == ["new", "new"]
     with pytest.raises(OutputTaken):
@@ -105,7 +105,7 @@ def test_a_new_checkpoint_with_fewer_buckets_takes_over_all_of_them(kafka, bucke
 
 def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka, buckets, monkeypatch):
     """The older job still runs, and its tasks are retried a few times; then they find the claim."""
-    claim.begin(kafka, buckets[:1], "old", {})
+    claim.begin(kafka, buckets[:1], claim.Start("old", {}))
     really, fenced = TransactionalWriter.commit, []
 
     def overtaken(self, receipt, written):
@@ -115,7 +115,7 @@ def test_a_claim_is_repeated_if_an_attempt_of_the_older_job_has_fenced_it(kafka,
 
     monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
 
-    claim.begin(kafka, buckets[:1], "new", {}, take_over=True)
+    claim.begin(kafka, buckets[:1], claim.Start("new", {}, take_over=True))
 
     assert len(fenced) == 2
     assert generations(kafka, buckets) == ["new", None]
@@ -134,7 +134,7 @@ def test_of_two_new_checkpoints_at_once_the_second_leaves_no_trace(kafka, bucket
     monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
 
     with pytest.raises(OutputTaken, match="bucket 0"):
-        claim.begin(kafka, buckets, "ours", {})
+        claim.begin(kafka, buckets, claim.Start("ours", {}))
 
     assert generations(kafka, buckets) == ["theirs", None]
 
@@ -145,7 +145,7 @@ def test_of_new_checkpoints_that_begin_at_once_one_gets_the_whole_output(kafka, 
 
     def began(generation):
         try:
-            claim.begin(kafka, buckets, generation, {})
+            claim.begin(kafka, buckets, claim.Start(generation, {}))
         except OutputTaken:
             return None
         return generation
@@ -175,18 +175,20 @@ def test_a_claim_whose_commit_ends_with_an_unknown_error_looks_again(kafka, buck
     monkeypatch.setattr(TransactionalWriter, "_in_time", failing)
 
     with pytest.raises(OutputTaken):
-        claim.begin(kafka, buckets, "ours", {})
+        claim.begin(kafka, buckets, claim.Start("ours", {}))
 
     assert generations(kafka, buckets) == ["theirs", None]
 
 
 def test_a_start_that_has_ended_and_wrote_nothing_keeps_nobody_out(kafka, buckets):
     """Its checkpoint may have been removed. One that may still run, or has written a row anywhere, does."""
-    claim.begin(kafka, buckets, "first", {}, claimed_by="a start")
+    claim.begin(kafka, buckets, claim.Start("first", {}, claimed_by="a start"))
     with pytest.raises(OutputTaken, match="about to write its first batch \\(a start\\)"):
-        claim.begin(kafka, buckets, "second", {}, has_ended=lambda claimed_by: False)
+        claim.begin(kafka, buckets, claim.Start("second", {}, has_ended=lambda claimed_by: False))
     claim.begin(
-        kafka, buckets, "second", {}, claimed_by="another", has_ended=lambda claimed_by: claimed_by == "a start"
+        kafka,
+        buckets,
+        claim.Start("second", {}, claimed_by="another", has_ended=lambda claimed_by: claimed_by == "a start"),
     )
     assert generations(kafka, buckets) == ["second", "second"]
     with pytest.raises(OutputTaken):
@@ -194,12 +196,12 @@ def test_a_start_that_has_ended_and_wrote_nothing_keeps_nobody_out(kafka, bucket
 
     attempt(kafka, buckets[1], 1, [b"row"], generation="second")
     with pytest.raises(OutputTaken):
-        claim.begin(kafka, buckets, "third", {}, has_ended=lambda claimed_by: True)
+        claim.begin(kafka, buckets, claim.Start("third", {}, has_ended=lambda claimed_by: True))
 
 
 def test_of_two_that_replace_a_claim_at_once_the_second_leaves_no_trace(kafka, buckets, monkeypatch):
     """Both have seen that claim; the one that came first is not the one that has ended."""
-    claim.begin(kafka, buckets, "ended", {}, claimed_by="a start")
+    claim.begin(kafka, buckets, claim.Start("ended", {}, claimed_by="a start"))
     really = TransactionalWriter.commit
 
     def overtaken(self, receipt, written):
@@ -211,7 +213,7 @@ def test_of_two_that_replace_a_claim_at_once_the_second_leaves_no_trace(kafka, b
     monkeypatch.setattr(TransactionalWriter, "commit", overtaken)
 
     with pytest.raises(OutputTaken, match="bucket 0"):
-        claim.begin(kafka, buckets, "ours", {}, has_ended=lambda claimed_by: claimed_by == "a start")
+        claim.begin(kafka, buckets, claim.Start("ours", {}, has_ended=lambda claimed_by: claimed_by == "a start"))
 
     assert generations(kafka, buckets) == ["theirs", "ended"]
 
@@ -222,11 +224,11 @@ def terms(kafka, buckets):
 
 def test_a_process_that_was_taken_for_lost_writes_nothing_more(kafka, buckets):
     """The next term is in every receipt, also where its first batch has left none; what was written stays known."""
-    assert claim.begin(kafka, buckets[:1], "g", {}, terms=True) == 1
+    assert claim.begin(kafka, buckets[:1], claim.Start("g", {}, terms=True)) == 1
     assert attempt(kafka, buckets[0], 1, [b"a", b"b"], term=1) == 2
     planned = {0: Batch("g", 1, "d"), 1: Batch("g", 1, "d")}
 
-    assert claim.begin(kafka, buckets, "g", planned, terms=True) == 2
+    assert claim.begin(kafka, buckets, claim.Start("g", planned, terms=True)) == 2
 
     assert terms(kafka, buckets) == [2, 2]
     with suppress(Fenced), pytest.raises(TakenOver):  # with the producer of its last batch
@@ -242,11 +244,11 @@ def test_a_process_that_was_taken_for_lost_writes_nothing_more(kafka, buckets):
 
 def test_an_open_transaction_of_a_lost_process_ends_when_another_takes_over(kafka, buckets):
     """It had written half of its batch; its next call fails, and readers are not kept waiting."""
-    claim.begin(kafka, buckets[:1], "g", {}, terms=True)
+    claim.begin(kafka, buckets[:1], claim.Start("g", {}, terms=True))
     with closing(TransactionalWriter(kafka, buckets[0])) as lost:
         lost.write(buckets[0].topic, None, [b"half"], None, [0])
 
-        claim.begin(kafka, buckets[:1], "g", {0: Batch("g", 1, "d")}, terms=True)
+        claim.begin(kafka, buckets[:1], claim.Start("g", {0: Batch("g", 1, "d")}, terms=True))
 
         assert is_settled(kafka, buckets[0].topic)
         with pytest.raises(Fenced):
@@ -257,21 +259,21 @@ def test_an_open_transaction_of_a_lost_process_ends_when_another_takes_over(kafk
 
 def test_a_start_without_a_standby_has_a_term_where_there_were_some(kafka, buckets):
     """Else its own batches would be refused; and a checkpoint without any keeps the receipts of earlier versions."""
-    claim.begin(kafka, buckets, "g", {}, terms=True)
-    assert claim.begin(kafka, buckets, "g", {n: Batch("g", 1, "d") for n in (0, 1)}) == 2
+    claim.begin(kafka, buckets, claim.Start("g", {}, terms=True))
+    assert claim.begin(kafka, buckets, claim.Start("g", {n: Batch("g", 1, "d") for n in (0, 1)})) == 2
 
-    assert claim.begin(kafka, buckets, "new", {}, take_over=True) == 0
+    assert claim.begin(kafka, buckets, claim.Start("new", {}, take_over=True)) == 0
     assert terms(kafka, buckets) == [0, 0]
 
 
 def test_of_processes_that_take_over_at_once_each_has_its_own_term(kafka, buckets):
     """The later one has the output; the others found that out while they claimed, or will with their first batch."""
-    claim.begin(kafka, buckets, "g", {}, terms=True)
+    claim.begin(kafka, buckets, claim.Start("g", {}, terms=True))
     planned = {n: Batch("g", 1, "d") for n in (0, 1)}
 
     def start(_):
         try:
-            return claim.begin(kafka, buckets, "g", planned, terms=True)
+            return claim.begin(kafka, buckets, claim.Start("g", planned, terms=True))
         except (TakenOver, Fenced):
             return None
 
