@@ -231,15 +231,18 @@ class Witnesses:
             if not facts.master or (wrong and document is None):
                 self._raise_if_wrong(facts)
             self._log = self._log.after(facts)
-            known, witness = self._known.get(name), None if document is None else Witness.parse(document)
-            if witness is not None and (wrong or name in self._doubted):
-                witness = replace(witness, lasting=False)
-            holds = witness is not None and witness.holds(facts) and not self._was_doubted(name, witness, facts)
-            if witness is not None and known is not None:
-                holds = holds and known.is_there(witness.stored.generation, self._server.value(answers[1]), now_ms)
-            if witness is None or not holds:
-                witness = Witness.begun(namespace, uuid4().hex, facts, self._sync)
-            witness = witness.seen(facts, self._sync)
+            known = self._known.get(name)
+            witness = after_look(
+                namespace,
+                None if document is None else Witness.parse(document),
+                facts,
+                sync=self._sync,
+                doubted=name in self._doubted,
+                trusted=self._witnesses.get(name),
+                acknowledged=known,
+                count=None if known is None else self._server.value(answers[1]),
+                now_ms=now_ms,
+            )
             clock = wrong_now(facts, self._clock_ms())
             if not wrong and clock is None:
                 witness = replace(witness, stored=change(witness.stored))
@@ -250,13 +253,6 @@ class Witnesses:
                 self._known[name] = (known or Acknowledged(generation, 0, now_ms)).seen(generation, now_ms)
                 return witness.stored, facts, clock
         raise self._too_busy(namespace)
-
-    def _was_doubted(self, name: str, present: Witness, facts: Facts) -> bool:
-        """Tells whether this is the next run after a doubt; another process may have seen it first, and trusted it."""
-        if name not in self._doubted or name not in self._witnesses:
-            return False
-        mine = self._witnesses[name]
-        return mine.stored.generation == present.stored.generation and not replace(mine, lasting=False).holds(facts)
 
     def _note(self, facts: Facts) -> None:
         """Remembers that the next run of a server is not to be trusted: it may lose something now, or was a replica."""
@@ -322,6 +318,47 @@ class Acknowledged:
         if self.missing:
             return False
         return int(count or 0) >= self.count or now_ms - self.at_ms > COUNT_LIVES_MS // 2  # it may have expired
+
+
+def after_look(
+    namespace: Namespace,
+    found: Witness | None,
+    facts: Facts,
+    *,
+    sync: bool,
+    doubted: bool,
+    trusted: Witness | None,
+    acknowledged: Acknowledged | None,
+    count: bytes | None,
+    now_ms: int,
+) -> Witness:
+    """Returns the witness of a namespace after a look at it and at its server.
+
+        the witness           and                                                     afterwards
+        -------------------   -----------------------------------------------------   -----------------------
+        is missing                                                                    of a new generation
+        is of a run before    that one, or the server since, may have lost something  of a new generation
+        is there              the store lacks what was acknowledged to this process   of a new generation
+        is there              the next run after a doubt is under way                 of a new generation
+        is there              the server may lose something, or there is a doubt      next run: new generation
+        is there              else                                                    the same, seen
+
+    found     as it is in the server; None: it has none
+    doubted   this process does not trust the namespace's next run, and could not record that yet
+    trusted   the witness as this process saw it last; None: it has not seen one. Another process may have seen the run
+              after a doubt first, and trusted it
+    acknowledged, count   what was acknowledged to this process, and its key in the server
+    """
+    if found is not None and (doubted or wrong_settings(facts, sync) is not None):
+        found = replace(found, lasting=False)
+    if found is None or not found.holds(facts):
+        return Witness.begun(namespace, uuid4().hex, facts, sync).seen(facts, sync)
+    generation = found.stored.generation
+    lacks = acknowledged is not None and not acknowledged.is_there(generation, count, now_ms)
+    seen_first = doubted and trusted is not None and trusted.stored.generation == generation
+    if lacks or (seen_first and trusted is not None and not replace(trusted, lasting=False).holds(facts)):
+        return Witness.begun(namespace, uuid4().hex, facts, sync).seen(facts, sync)
+    return found.seen(facts, sync)
 
 
 def digest(value: bytes | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from teacup.storage.backends.redis.facts import Facts, LogLook, Witness, wrong_now, wrong_settings
+from teacup.storage.backends.redis.witnesses import Acknowledged, after_look
 from teacup.storage.model import Namespace
 
 SETTINGS = {
@@ -149,3 +150,39 @@ def test_a_cluster_a_replica_and_another_clock_are_refused():
     assert wrong_now(FACTS, 970_000) is None
     assert "its clock differs by 31 s" in str(wrong_now(FACTS, 969_000))
     assert "its clock differs by -31 s" in str(wrong_now(FACTS, 1_031_000))
+
+
+SPACE = Namespace("space")
+THERE = Witness.begun(SPACE, "generation", FACTS, sync=True)
+NEXT_RUN = replace(FACTS, run="run-2")
+UNSAFE = {**SETTINGS, "appendfsync": "everysec"}
+KNOWN = Acknowledged("generation", 7, 1_000)
+
+
+@pytest.mark.parametrize(
+    ("found", "facts", "how", "generation", "lasting"),
+    [
+        (None, FACTS, {}, "new", True),
+        (THERE, FACTS, {}, "generation", True),
+        (THERE, NEXT_RUN, {}, "generation", True),
+        (replace(THERE, lasting=False), NEXT_RUN, {}, "new", True),
+        (THERE, replace(NEXT_RUN, evicted=3), {}, "new", True),
+        (THERE, FACTS, {"acknowledged": KNOWN, "count": b"7"}, "generation", True),
+        (THERE, FACTS, {"acknowledged": KNOWN, "count": b"6"}, "new", True),
+        (THERE, FACTS, {"doubted": True, "trusted": THERE}, "generation", False),
+        (THERE, NEXT_RUN, {"doubted": True, "trusted": None}, "new", True),
+        (replace(THERE, run="run-2"), NEXT_RUN, {"doubted": True, "trusted": THERE}, "new", True),
+        (replace(THERE, run="run-2"), NEXT_RUN, {"doubted": True, "trusted": None}, "generation", False),
+        (THERE, replace(FACTS, settings=UNSAFE), {}, "generation", False),
+    ],
+)
+def test_what_a_look_makes_of_a_witness(
+    found: Witness | None, facts: Any, how: dict[str, Any], generation: str, lasting: bool
+) -> None:
+    """Each line of the table: the generation goes on only if nothing of it can be lost."""
+    asked: dict[str, Any] = {"doubted": False, "trusted": None, "acknowledged": None, "count": None, **how}
+
+    after = after_look(SPACE, found, facts, sync=True, now_ms=2_000, **asked)
+
+    assert ("generation" if after.stored.generation == "generation" else "new", after.lasting) == (generation, lasting)
+    assert (after.run, after.history) == (facts.run, facts.history)
