@@ -28,9 +28,14 @@ def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 COMMANDS = dict(commands(typer.main.get_command(app), "teacup"))
 
 
+def options_of(path: str) -> list[Any]:
+    """The options of a command, but `--set`, of which the page speaks once."""
+    return [one for one in COMMANDS[path].params if one.opts[0].startswith("-") and one.opts != ["--set"]]
+
+
 def options(path: str) -> str:
-    """The options of a command."""
-    found = [one for one in COMMANDS[path].params if one.opts[0].startswith("-")]
+    """The table of a command's options."""
+    found = options_of(path)
     return table(("option", "meaning"), ((", ".join(f"`{opt}`" for opt in one.opts), _meaning(one)) for one in found))
 
 

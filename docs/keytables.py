@@ -1,4 +1,7 @@
-"""Writes the tables of keys into docs/reference.md, from the models of the files: `python -m docs.keytables`."""
+"""Writes the tables of keys into docs/reference.md, from the models of the files: `python -m docs.keytables`.
+
+A key that several files have in common, with the same default and meaning, is in one table alone.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,33 @@ SERVICES = {"storage API": StorageServeConfig, "Data Delay API": DelayServeConfi
 MODELS = {**{kind: one.keys for kind, one in KINDS.items()}, **SERVICES}
 """Of each kind of job, and of each service."""
 
+COMMON = {"every job": ("window-join", "feeder", "dedup"), "both APIs": ("storage API", "Data Delay API")}
+"""The files whose common keys have a table of their own."""
+BESIDE = {
+    "window-join": ("every job",),
+    "lookup-join": ("every job", "window-join"),
+    "feeder": ("every job", "window-join", "lookup-join"),
+    "dedup": ("every job", "window-join"),
+    "storage API": ("both APIs",),
+    "Data Delay API": ("both APIs",),
+    "collector": (),
+}
+"""Of each file, the tables that have its other keys, as the page says above its own."""
+
+
+def rows(kind: str) -> list[str]:
+    """All keys of a file, or the common ones of several."""
+    if kind in COMMON:
+        first, *others = map(rows, COMMON[kind])
+        return [row for row in first if all(row in other for other in others)]
+    return markdown_table(MODELS[kind]).splitlines()[2:]
+
 
 def table(kind: str) -> str:
-    """The keys of one file; of a lookup join only those that differ from an in-memory join's."""
-    rows = markdown_table(MODELS[kind]).splitlines()
-    if kind == "lookup-join":
-        known = set(markdown_table(MODELS["window-join"]).splitlines()[2:])
-        rows = [row for row in rows if row not in known]
-    return "\n".join(rows)
+    """The keys that are not in another table."""
+    known = {row for other in BESIDE.get(kind, ()) for row in rows(other)}
+    heads = markdown_table(CollectorConfig).splitlines()[:2]
+    return "\n".join([*heads, *(row for row in rows(kind) if row not in known)])
 
 
 def with_tables(page: str) -> str:

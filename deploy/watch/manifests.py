@@ -2,7 +2,7 @@
 
 It writes `grafana-dashboard.json` and `prometheus-alerts.yaml` into deploy/manifests/. An expression names a metric by
 its declaration (`deploy.watch.measures`), so that none is about a metric that does not exist. The runbook of an alert
-is the section of its name in docs/watch.md.
+is its row in docs/watch.md.
 """
 
 from __future__ import annotations
@@ -20,24 +20,19 @@ from deploy.watch.measures import JOB_LABEL, Metric
 
 FOLDER = Path(__file__).parents[1] / "manifests"
 DASHBOARD, RULES = FOLDER / "grafana-dashboard.json", FOLDER / "prometheus-alerts.yaml"
-RUNBOOK = "docs/watch.md"
+RUNBOOK = "docs/watch.md#alerts"
 _BY_JOB = f"by ({JOB_LABEL})"
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert rule: fires if the expression gives anything for so long."""
+    """One alert rule: fires if the expression gives anything for this long."""
 
     name: str
     expression: str
     lasting: str
     severity: str
     summary: str
-
-    @property
-    def section(self) -> str:
-        """The heading of its runbook."""
-        return f"Alert {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,12 +384,8 @@ def _rule(alert: Alert) -> dict[str, Any]:
         "expr": alert.expression,
         "for": alert.lasting,
         "labels": {"severity": alert.severity},
-        "annotations": {"summary": alert.summary, "runbook": f"{RUNBOOK}#{anchor(alert.section)}"},
+        "annotations": {"summary": alert.summary, "runbook": RUNBOOK},
     }
-
-
-def anchor(heading: str) -> str:
-    return heading.lower().replace(" ", "-")
 
 
 def main() -> None:

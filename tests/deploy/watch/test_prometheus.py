@@ -22,7 +22,7 @@ from deploy.output.accounts import DeliveredBatch
 from deploy.watch import measures
 from deploy.watch.board import Shown
 from deploy.watch.life.moment import JobState, Phase, TopicLag
-from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, anchor, expressions, texts
+from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, expressions, texts
 from deploy.watch.metrics import metrics_routes
 from deploy.watch.server import JobServer
 from joins.batch.facts import BucketFacts, RangeFacts
@@ -159,10 +159,11 @@ def test_the_files_are_those_that_the_metrics_give(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == texts()[path]
 
 
-def test_each_alert_has_a_section_in_the_page_for_operators() -> None:
-    """With its name as the heading, which the rule names; none is left of an alert that is gone."""
-    headings = re.findall(r"^#+ (Alert \w+)$", (ROOT / RUNBOOK).read_text(encoding="utf-8"), re.MULTILINE)
+def test_each_alert_has_a_row_in_the_page_for_operators() -> None:
+    """The rule names their table; none is left of an alert that is gone."""
+    page, _, anchor = RUNBOOK.partition("#")
+    table = (ROOT / page).read_text(encoding="utf-8").split(f"## {anchor.capitalize()}\n")[1]
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"][0]["rules"]
 
-    assert headings == [alert.section for alert in ALERTS]
-    assert [rule["annotations"]["runbook"] for rule in rules] == [f"{RUNBOOK}#{anchor(name)}" for name in headings]
+    assert re.findall(r"^\| (Teacup\w+) \|", table, re.MULTILINE) == [alert.name for alert in ALERTS]
+    assert {rule["annotations"]["runbook"] for rule in rules} == {RUNBOOK}
