@@ -31,12 +31,12 @@ class MatchKeys(Keys):
     """Which right records match: keys equal, right.time in [left.time - before, left.time + after]."""
 
     before_ms: Duration = from_spec(
-        JoinSpec, "before_ms", description="how far before left's time right's may lie, both ends included"
+        JoinSpec, "before_ms", description="how much older than left a right record may be, both ends included"
     )
     after_ms: Duration = from_spec(
         JoinSpec,
         "after_ms",
-        description="how far after left's time right's may lie; left waits that long",
+        description="how much newer than left a right record may be; left waits that long",
     )
     policy: Policy = from_spec(
         JoinSpec,

@@ -1,7 +1,7 @@
 """How one bucket's batch is read: right first, then left as far as right has come. Pure except for its reader.
 
     right's range   is read completely, or as far as its bytes allow; it proves right's watermark
-    left's range    is read, and goes up to the first record that right has not reached; the rest is held back
+    left's range    is read; its records go up to the first one that right has not reached, the rest is held back
     left's times    prove which records of the window can no longer match
 
 The same ticket gives the same records and the same facts, however often it is read. `Range` is one partition's part,
@@ -28,7 +28,7 @@ from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.records.limits import batch_bytes
 
-HELD_BYTES = 64 << 20  # of held left records, kept for the next batch; if there are more, they are fetched again
+HELD_BYTES = 64 << 20  # the most held left records kept for the next batch; more are fetched again
 UNLIMITED_BYTES = 1 << 60
 
 Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
@@ -39,7 +39,7 @@ GiveBack = Callable[[int, list[pa.RecordBatch]], None]
 """(left partition, the records at its end that were read and held back): the next batch starts with these."""
 
 Opened = tuple[Iterator[ParsedBatch], Callable[[], RangeFacts]]
-"""The records of a range that may go, and the partition's facts: to be asked for after the records."""
+"""The records of a range that may go, and a function for the partition's facts, to be called after them."""
 
 OpenRange = Callable[[str, int, int], Opened]
 """(side, partition, limit): opens the range of a ticket."""
@@ -111,7 +111,7 @@ def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What the task that reads a partition needs to know.
+    """A partition's range, for the task that reads it.
 
     listed_ms, skew_ms  the wall clock when the ends were listed; a time above it by more than the skew is from the
                         future
@@ -127,9 +127,9 @@ class Range:
     def opened(
         self, spec: JoinSpec, side: str, read: Read, limit_ms: int = LATEST_MS, give_back: GiveBack | None = None
     ) -> Opened:
-        """Opens as much of a range as its bytes allow; of a left one, up to its first record at the limit or above.
+        """Opens as much of a range as its bytes allow; a left one up to its first record at the limit or above.
 
-        limit_ms, give_back  of left only
+        limit_ms, give_back  for left only
         """
         disorder_ms = spec.side(side).disorder_ms
         if side == "right":
@@ -207,7 +207,7 @@ def from_log(spec: JoinSpec, ticket: Ticket, read: Read, give_back: GiveBack | N
 
 
 def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
-    """Returns how many records go until the room is used up, with the record that exceeds it; and the room left."""
+    """Returns how many records fit into the room, plus the one that exceeds it, and the room left."""
     taken = np.cumsum(batch_bytes(batch))
     fitting = int(np.searchsorted(taken, room)) + 1
     return (fitting, 0) if fitting <= len(taken) else (len(taken), room - int(taken[-1:].sum()))

@@ -1,7 +1,7 @@
-"""The records of a side as a join reads them: values that name their schema become JSON text on the way in.
+"""Decodes the records of a side: values that name their schema become JSON text when they are read.
 
-Everything behind this module sees JSON. A value that cannot be decoded stays as it is, with the reason beside it; the
-bytes of the others are kept in a column of their own, so that what was read can be given back, or copied as it was.
+All other modules see JSON. A value that cannot be decoded stays as it is, with the reason beside it. The bytes of the
+others are kept in an extra column, so that records can be given back, or copied as they were read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from teacup.kafka.records.json_fields import first_name
 log = sparse("teacup.joins.read.deserialize")
 
 UNREACHABLE_FOR_S = 300.0
-"""How long tasks wait for the registry. What plans does not wait: the planner itself holds, and says why."""
+"""How long tasks wait for the registry. Planners do not wait: they hold, and say why."""
 PAUSE_S = 0.5
 
 _INVALID = {Format.AVRO: INVALID_AVRO, Format.PROTOBUF: INVALID_PROTOBUF}
@@ -57,9 +57,9 @@ class SideReader:
 
 
 def decoder(side: Side, registry: Mapping[str, str], unreachable_for_s: float = 0) -> Decode | None:
-    """Returns what makes JSON of a batch of the side; None if its values are used as they are.
+    """Returns what converts a batch of the side to JSON; None if its values are used as they are.
 
-    unreachable_for_s   how long it waits for the registry before it raises `RegistryUnreachable`
+    unreachable_for_s   how long to wait for the registry before `RegistryUnreachable`
     """
     if not side.format.framed:
         return None
@@ -67,9 +67,9 @@ def decoder(side: Side, registry: Mapping[str, str], unreachable_for_s: float = 
 
 
 def expect_schemas(side: Side, registry: Mapping[str, str], numbers: Iterable[int]) -> None:
-    """Expects schemas with which other tasks have decoded records: what this process knew before does not count.
+    """Makes sure that schemas that other tasks have used are known here, whatever this process found before.
 
-    Otherwise a record that comes after one of them could be a dead letter here, and take part where it is read again.
+    Otherwise a record could be a dead letter here, and take part where it is read again.
     """
     expected = list(numbers)
     if expected and side.format.framed:
@@ -81,7 +81,7 @@ def expect_schemas(side: Side, registry: Mapping[str, str], numbers: Iterable[in
 def json_values(
     side: Side, registry: Mapping[str, str], columns: tuple[str, ...] | None, unreachable_for_s: float = 0
 ) -> Callable[[pa.Array], tuple[pa.Array, pa.Array]]:
-    """Returns what makes JSON text of values (binary), or says why it cannot; columns: as in
+    """Returns what converts values (binary) to JSON text, or says why it cannot; columns: as in
     `teacup.kafka.records.framed`."""
 
     def decode(values: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -95,7 +95,7 @@ def json_values(
 
 
 def times_as_json(side: Side, registry: Mapping[str, str]) -> Callable[[pa.Array], pa.Array] | None:
-    """Returns what makes JSON of values in which only the time is looked for; None if they are used as they are."""
+    """Returns what converts values to JSON when only their time is needed; None if they are used as they are."""
     if not side.format.framed or not side.payload_time:
         return None
     decode = json_values(side, registry, _fields((side.time,)))

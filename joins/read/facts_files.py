@@ -1,9 +1,8 @@
-"""The facts of batches as files: a cache, since the log gives them again.
+"""The facts of batches as files: a cache, as they can be found again in the log.
 
     <windows>/<join>-<generation>/
-        <bucket>/facts-<number>-<digest>.json   beside the slices, by the task: of the batch with this number, carried
-                                                out by the ticket with this digest
-        facts-<number>.json                     by the driver: of all buckets, each with its ticket's digest
+        <bucket>/facts-<number>-<digest>.json   written by the task: the batch's number, and the ticket's digest
+        facts-<number>.json                     written by the driver: all buckets, each with its ticket's digest
 
 Each file is JSON with a checksum. One that was changed or cut off counts as lost.
 
@@ -31,13 +30,13 @@ from teacup.base.logs import sparse
 log = sparse("teacup.joins.read.facts_files")
 
 KEPT = 3
-"""Batches whose facts are kept: the last one, and those that may run at the same time."""
+"""How many batches' facts are kept: the last one's, and those of batches that may run at the same time."""
 _NOT_KEPT = "%s: the facts of batch %d are not kept (%s); they are read again"
 NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
 
 
 def own_folder() -> Path:
-    """Returns the default folder for windows on this machine: a folder of this user, because everybody shares /tmp."""
+    """Returns this user's default folder for windows on this machine; all users share /tmp."""
     return Path(tempfile.gettempdir()) / f"teacup-windows-{os.getuid()}"
 
 
@@ -52,13 +51,13 @@ def bucket_folder(windows: Path | None, join: str, generation: str, bucket: str)
 
 
 class FactsFolder:
-    """The facts of one bucket's last batches, as files in a folder. It may lose some, but never returns wrong ones."""
+    """The facts of one bucket's last batches, as files in a folder. Some may be lost, but none is ever wrong."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def save(self, number: int, digest: str, facts: BucketFacts) -> None:
-        """Keeps the facts of batch `number`, and removes old ones. If this fails, they are only read again later."""
+        """Saves the facts of batch `number`, and removes old ones. A failure only means reading again later."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(number, digest)
@@ -87,7 +86,7 @@ class FactsFolder:
 
 
 def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary]) -> None:
-    """Keeps the facts in the summaries of a batch where the driver finds them when it plans the next one."""
+    """Saves the facts from a batch's summaries for the driver's next plan."""
     for number, generation in {(summary.number, summary.generation) for summary in summaries}:
         content = _by_bucket(summaries)
         folder = generation_folder(windows or own_folder(), job, generation)
@@ -102,7 +101,7 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary
 
 
 def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:
-    """Returns the digest and the facts of each ticket; of a divided one those of all its parts together."""
+    """Returns the digest and the facts of each ticket, with the parts of a divided one merged."""
     if not any(summary.is_part for summary in summaries):
         return {str(summary.bucket): [summary.ticket, summary.facts.to_json()] for summary in summaries}
     parts = sorted(summaries, key=lambda summary: summary.bucket)

@@ -1,12 +1,11 @@
-"""Which of the records that were read take part, and which go to the dead-letter topic, with the reason. Pure.
+"""Which records take part, and which go to the dead-letter topic, and why. Pure.
 
-`parse` looks in each record for its event time and its join key, and for why its value or key cannot be used
-(`find`). A record takes part if it has a time that is not from the future, and nothing of it is unusable.
+`parse` finds each record's event time and join key, and why its value or key cannot be used (`find`). A record takes
+part if it has a time that is not from the future, and its value and key can be used.
 
-The same must come out when the record is read again. Whether a value can be decoded also depends on which schemas the
-registry had: if a record's schema came later, it stays a dead letter (`as_first_read`). `Known` says from which offset
-of a partition on each schema was known. It grows by the schemas of a topic, of which there are few; those that are
-named and do not exist, which may be many, are not in it.
+Reading a record again must give the same result. Whether a value can be decoded also depends on which schemas the
+registry had: if a record's schema came later, the record stays a dead letter (`as_first_read`). `Known` says from which
+offset of a partition on each schema was known. It holds only schemas that exist, so it stays small.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ from teacup.kafka.records.json_fields import JsonFields, json_fields, text_of
 from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid, valid_or_null
 
 SKIPPED = "skipped"
-"""The outcome of records that take no part and go nowhere, because their side says so; they are counted."""
+"""The outcome of records that their side skips; they are only counted."""
 
 RAW, UNREADABLE = "raw", "unreadable"
-"""Columns of a batch whose values became JSON when they were read: the bytes as they were, and why there is no JSON."""
+"""Extra columns of a batch with decoded values: the original bytes, and why there is no JSON."""
 
 CLOCKS_DIFFER_MS = 1_000
-"""How far a producer's clock may be ahead of the broker's, or of ours, and its records still prove something."""
+"""How far a producer's clock may be ahead of the broker's, or ours, for its records still to prove something."""
 
 Known = Mapping[int, int]
-"""The id of a schema -> the first offset whose record was decoded with it."""
+"""Schema id -> the first offset whose record was decoded with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,10 @@ class ParsedBatch:
     """One batch of one partition, checked and sorted.
 
     records    in the schema of `frames.RECORD`; late: one flag each
-    proves     per record, whether it can have been appended at its time, by clocks that differ a little
-    dead       rows of the dead letters, and of what is skipped
-    schemas    the schemas that the registry had, of those that values name, each with its first offset
-    appended   the event times are those at which the broker appended the records
+    proves     per record, whether it can have been appended at its time, allowing for clocks that differ a little
+    dead       rows of dead letters and skipped records
+    schemas    the schemas that values name and the registry had, each with its first offset
+    appended   the event times are the broker's append times
     """
 
     side: str
@@ -100,7 +99,7 @@ def parse(
 ) -> ParsedBatch:
     """Separates good records from dead letters in one batch of one partition (schema of `teacup.kafka.read.fetch`).
 
-    Good records are reduced to what the side keeps; dead letters are as they were read.
+    Good records are reduced to what the side keeps; dead letters stay as they were read.
 
     name       "left" or "right"
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
@@ -143,10 +142,9 @@ def _column(values: pa.Array, name: str) -> pl.Series:
 
 
 def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, listed_ms: int) -> Bools:
-    """Returns whether each time is not after the append: by the broker's clock if the topic has it, otherwise by ours.
+    """Returns whether each time is not after the append, by the broker's clock if the topic has it, otherwise by ours.
 
-    Producers' clocks may be slightly ahead of that clock. If none of their records proved anything, left would depend
-    on the clock alone.
+    Producers' clocks may be slightly ahead of it; otherwise none of their records would prove anything.
     """
     appended = pa.scalar(listed_ms, pa.int64())
     if side.payload_time and pc.any(by_broker := pc.equal(kinds, LOG_APPEND_TIME)).as_py():
@@ -157,14 +155,14 @@ def _proves(side: Side, times: pa.Array, timestamps: pa.Array, kinds: pa.Array, 
 
 
 def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array) -> pl.Series | None:
-    """Returns why each record does not take part; None when all of them do, which is the usual case and cheap."""
+    """Returns why each record does not take part; None if all do, the usual case."""
     if unusable is None and pc.all(valid_times).as_py() is not False:
         return None
     none = pl.repeat(None, len(time), dtype=pl.String, eager=True)
     frame = pl.DataFrame(
         {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
     )
-    # Where there is no time because the value cannot be read, the value is the reason; so it is of a tombstone.
+    # If there is no time because the value cannot be read, or is a tombstone, the value is the reason.
     unread = (pl.col("why") != INVALID_KEY).fill_null(value=False)
     return frame.select(
         reason=pl.when(pl.col("why") == TOMBSTONE)
@@ -181,10 +179,10 @@ def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array
 class Found:
     """What was found in one batch, as columns.
 
-    times    int64 ms UTC; null if a record has none, or one before 1970
-    keys     the join keys (binary), null where there is none; None: the records' own keys
-    reasons  why a value or a key cannot be used; None if all can, which is the usual case
-    kept     JSON objects of the fields that the side keeps; None: it keeps no fields, or the whole value
+    times    int64 ms UTC; null if there is none, or one before 1970
+    keys     the join keys (binary), null if there is none; None: the records' own keys
+    reasons  why a value or a key cannot be used; None if all can
+    kept     JSON objects of the fields that the side keeps; None: no fields, or the whole value
     """
 
     times: pa.Array
@@ -194,7 +192,7 @@ class Found:
 
 
 def find(side: Side, batch: pa.RecordBatch) -> Found:
-    """Reads a batch in the schema of `teacup.kafka.read.range_reader`, of which partition and offset are not needed."""
+    """Reads a batch in the schema of `teacup.kafka.read.range_reader`, except partition and offset."""
     key_of, values = side.key_of, batch.column("value")
     fields = None
     if side.has_json:
@@ -216,7 +214,7 @@ def find(side: Side, batch: pa.RecordBatch) -> Found:
 
 
 def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Series | None:
-    """Returns why records do not take part, with those that have no value; what else may be wrong with them is not."""
+    """Adds the tombstones to the reasons; they replace any other reason."""
     values = batch.column(RAW if RAW in batch.schema.names else "value")
     if not values.null_count:
         return reason
@@ -238,7 +236,7 @@ def _not_text(values: pa.Array) -> pa.Array:
 
 
 def _worded(masks: Mapping[str, pa.Array]) -> pl.Series | None:
-    """Returns for each record the name of the first mask that holds; null if none does."""
+    """Returns for each record the name of the first mask that is true; null if none is."""
     if not any(pc.any(mask).as_py() for mask in masks.values()):
         return None
     frame = pl.DataFrame({name: pl.Series(pl.from_arrow(mask)) for name, mask in masks.items()})
@@ -246,7 +244,7 @@ def _worded(masks: Mapping[str, pa.Array]) -> pl.Series | None:
 
 
 def known_in(batch: pa.RecordBatch) -> dict[int, int]:
-    """Returns those of the schemas that a batch of one partition names that the registry has."""
+    """Returns the schemas that a batch of one partition names and the registry has."""
     if RAW not in batch.schema.names:
         return {}
     ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()

@@ -1,4 +1,4 @@
-"""One partition's range on its way through a batch: which of its records may go, and which facts it leaves. Pure.
+"""Which records of a partition's range may go in a batch, and which facts they give. Pure.
 
 Right goes completely, or as far as its bytes allow. Left goes up to its first record with a time at or above the limit.
 That record and all that follow are held back; the next batch reads them again from the same offset. Held records are
@@ -6,8 +6,8 @@ examined nevertheless: they prove how far left has come before any of them may g
 longer match.
 
 A record with a wrong time (late, or ahead of its neighbours) must prove nothing. So records count in *blocks* of 2m + 1
-in a row, where `m` is the spec's `outliers`. At most m records of a block are wrong, so one that is right has at least
-the block's median as its time, and no later timely record is more than the disorder below that:
+consecutive ones, where `m` is the spec's `outliers`. At most m records of a block are wrong, so a correct one has at
+least the block's median as its time, and no later timely record is more than the disorder below that:
 
     partition watermark >= (largest median of a block) - disorder
 
@@ -16,7 +16,7 @@ over as the `tail`. A record counts only if its time is not later than it can ha
 time if the topic has it, otherwise by the clock when the record was first listed. So nothing from the future proves
 anything, live or in a replay.
 
-Without a full block there is only the clock (`claim_ms`): if a partition was read to its end, the records still to come
+Without a full block only the clock counts (`claim_ms`): if a partition was read to its end, the records still to come
 were not readable when the end was listed.
 """
 
@@ -83,11 +83,11 @@ class RangeGate:
         return going
 
     def stop(self, end: int) -> None:
-        """Ends the range before `end`: records from there on are not examined, so the clock's claim does not hold."""
+        """Ends the range before `end`; as later records are not examined, the clock's claim does not hold."""
         self._end, self._stopped = end if self._end is None else self._end, True
 
     def facts(self) -> RangeFacts:
-        """Returns the facts of the range. To be called once all of its batches were seen."""
+        """Returns the facts of the range, once all of its batches were seen."""
         partition_range = self.partition_range
         if not partition_range.records:
             watermark_ms = max(partition_range.watermark_ms, partition_range.claim_ms)
@@ -139,7 +139,7 @@ class WatermarkTracker:
 
     @classmethod
     def carried(cls, outliers: int, tail: Sequence[int]) -> WatermarkTracker:
-        """Starts after the times that an earlier batch left over."""
+        """Continues after the times left over from an earlier batch."""
         return cls(outliers, np.array(tail, dtype=np.int64))
 
     def see(self, times: I64) -> None:
@@ -157,7 +157,7 @@ class WatermarkTracker:
         self.tail = waiting[full:]
 
     def copy(self) -> WatermarkTracker:
-        """Returns the same tracker, to go on from twice."""
+        """Returns an independent copy."""
         return WatermarkTracker(self.outliers, self.tail, self.proved_ms)
 
 

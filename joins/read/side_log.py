@@ -1,7 +1,7 @@
-"""The log of a side's topic, as every part that searches it by time opens it.
+"""Opens the log of a side's topic for searches by time.
 
 What counts as a valid time (`outliers`, `max_future_skew`), and where it is, comes from the spec alone. So the planner,
-the checks before a start, and what looks at a job afterwards find the same blocks of records.
+the checks before a start, and later looks at a job find the same blocks of records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 
 
 class SpecOfSides(Protocol):
-    """A join, or a feeder: what it says of reading its topics."""
+    """What a join or a feeder says about reading its topics."""
 
     @property
     def kafka(self) -> Mapping[str, str]: ...
@@ -32,7 +32,7 @@ class SpecOfSides(Protocol):
 
 
 def side_log(spec: SpecOfSides, side: Side) -> BrokerLog:
-    """Opens the topic of a side; what is in aborted transactions is not read."""
+    """Opens the topic of a side, without records of aborted transactions."""
     return BrokerLog(
         side.topic,
         committed_only(spec.kafka),

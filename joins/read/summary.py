@@ -1,4 +1,4 @@
-"""What the join has done with a bucket's batch: typed from the task up to the line that is printed. Pure."""
+"""What the join did with a bucket's batch: one type from the task to the printed line. Pure."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ Deleted = tuple[str, int, int, int]
 """Side, partition, and the offsets [start, end) that retention has deleted."""
 
 Newest = dict[tuple[str, int], int]
-"""Per side and partition the largest time read so far, kept by the worker to measure the disorder."""
+"""Per side and partition the largest time read, kept by the worker to measure the disorder."""
 
 ENDS_CHARACTERS = 100
-"""How far many partitions went is said by a digest."""
+"""A longer text about where partitions ended becomes a digest."""
 
 
 @dataclass(slots=True)
 class BucketSummary:
-    """Says what a bucket's batch did; one goes back to the driver per bucket and batch.
+    """What a bucket's batch did; the driver gets one per bucket and batch.
 
     rows        by outcome; `late` counts copies of late right records
     read, late  records by side; disorder_ms: the largest disorder seen, by side
-    watermark_ms  by side: every record still unread has at least this time
+    watermark_ms  by side: every unread record has at least this time
     newest_ms   by side: the watermark of the fastest partition
-    held_by     what bounds left, if it is not right's watermark
+    held_by     what bounds left, if not right's watermark
     late_by     by side: late records by how far they were below the partition's watermark (`BOUNDS_MS`)
-    overdue, overdue_ms  by side: late records that came when the clock alone had completed their partition, and how far
-                they were below the watermark at most
-    window_*    of the window after the batch
+    overdue, overdue_ms  by side: late records that came after the clock alone had completed their partition, and how
+                         far
+                below the watermark they were at most
+    window_*    about the window after the batch
     buckets     how many summaries the batch has
-    before_start  by side, of the first batch: how many offsets lie before where the join begins
-    deleted     what the marks of a restored window needed, and retention has deleted
-    presumed    how many right records of that window count as joined for that reason
-    facts       what the next batch plan starts from; ticket: the digest of the ticket that they belong to
-    seconds     by stage: `fetch` waits for records, `index` makes the window, `match` makes rows; `look_up` waits for a
-                store
-    is_part     of a ticket that was divided: only the facts of part 0 are about the partitions
-    waits       what the wait curve learns from it; None in a lookup join, which does not read right
+    before_start  in the first batch, by side: how many offsets lie before where the join begins
+    deleted     what retention has deleted that the marks of a restored window needed
+    presumed    how many right records of that window therefore count as joined
+    facts       where the next batch plan starts; ticket: the digest of their ticket
+    seconds     by stage: `fetch` waits for records, `index` builds the window, `match` makes rows; `look_up` waits for
+                a store
+    is_part     the ticket was divided: only the facts of part 0 are about the partitions
+    waits       samples for the wait curve; None in a lookup join, which does not read right
     """
 
     bucket: int
@@ -129,14 +130,14 @@ class BucketSummary:
         self.disorder_ms[side] = max(self.disorder_ms[side], int(lags_ms.max(initial=0)))
 
     def _count_overdue(self, side: str, watermark_ms: int, times: I64, beyond_ms: I64) -> None:
-        """Counts late records for which no record before them had proved the watermark: then the clock has."""
+        """Counts late records below a watermark that the clock, and no record before them, has proved."""
         overdue = times[times + beyond_ms < watermark_ms]
         if len(overdue):
             self.overdue[side] = self.overdue.get(side, 0) + len(overdue)
             self.overdue_ms[side] = max(self.overdue_ms.get(side, 0), watermark_ms - int(overdue.min()))
 
     def note(self, facts: BucketFacts) -> None:
-        """Takes watermarks from the facts of the batch, and keeps these."""
+        """Stores the facts of the batch, and their watermarks."""
         for side, partitions in (("left", facts.left), ("right", facts.right)):
             if partitions:
                 self.watermark_ms[side] = min(of.watermark_ms for of in partitions.values())

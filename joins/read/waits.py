@@ -1,8 +1,8 @@
-"""What a bucket's batch contributes to the wait curve (`deploy.watch.hour.wait_curve`): samples of what it read. Pure.
+"""A batch's samples for the wait curve (`deploy.watch.hour.wait_curve`). Pure.
 
-Of matched rows each n-th is taken. Of right records, and of left records without a match, those of a *share* of the
-keys are: so the left record and the right one that came too late for it meet, although each is one of many. The more
-records a batch has, the smaller the share, so that samples have about one size.
+Every n-th matched row is sampled. Of right records, and of left records without a match, those of a *share* of the keys
+are sampled: so a left record meets the right one that came too late for it. The more records a batch has, the smaller
+the share, so that samples have about the same size.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ BOUNDS_MS = (
 )
 """Histogram bounds: roughly logarithmic, rounded."""
 SAMPLED = 32
-"""About how many matched rows, unmatched left records, and right records a batch samples, over all buckets."""
+"""About how many matched rows, unmatched left records and right records a batch samples, over all buckets."""
 HASH_BITS = 48
-"""JSON gets a hash that is short enough for any reader."""
+"""The bits of a hash in JSON: few enough for any reader."""
 
 
 def histogram(durations_ms: I64) -> dict[int, int]:
-    """Counts durations by the place of the first of `BOUNDS_MS` that is not below them; only places that occur."""
+    """Counts durations by the index of the first bound (`BOUNDS_MS`) at or above them; omits empty ones."""
     places, counts = np.unique(np.searchsorted(BOUNDS_MS, durations_ms), return_counts=True)
     return dict(zip(places.tolist(), counts.tolist(), strict=True))
 
@@ -39,12 +39,12 @@ def histogram(durations_ms: I64) -> dict[int, int]:
 class WaitSample:
     """A bucket's samples.
 
-    listed_ms  when the batch was planned: of the left records that left in it, `gone`
+    listed_ms  when the batch was planned: its left records are `gone` from then on
     bits       one in 2 ** bits keys is in the share
-    most       of each kind about so many are taken
-    unread     how many offsets of right the batch should have read, and left to the next one
-    appended   the broker wrote right's event times when it appended the records
-    pairs      (left time, right time, right partition, right offset, for how many rows it stands)
+    most       about how many of each kind are taken
+    unread     how many offsets of right the batch left to the next one
+    appended   right's event times are the broker's append times
+    pairs      (left time, right time, right partition, right offset, how many rows it stands for)
     missed     (hash of the key, left time) of left records without a match
     right      (hash of the key, right time) of right records that were read
     """
@@ -79,7 +79,9 @@ class WaitSample:
             matched = np.flatnonzero(~alone)
             every = -(-len(matched) // self.most)
             pairs = rows["left_time", "right_time", "right_partition", "right_offset"]
-            some = rows_at(pairs, matched[every // 2 :: every])  # the middle ones: as many too few as too many
+            some = rows_at(
+                pairs, matched[every // 2 :: every]
+            )  # the middle one of each group, as it represents the group best
             self.pairs += [(*pair, every) for pair in some.rows()]
         if alone.any():
             self._add(self.missed, rows["key"], rows["left_time"], (rows["outcome"] == "unmatched").to_numpy())
@@ -89,5 +91,5 @@ class WaitSample:
     ) -> None:
         hashes = (keys.hash().to_numpy() >> np.uint64(64 - HASH_BITS)).astype(np.int64)
         at = np.flatnonzero((hashes < 1 << (HASH_BITS - self.bits)) & sampled & ~is_null(keys))
-        at = at[: max(8 * self.most - len(samples), 0)]  # a key may have any number of records
+        at = at[: max(8 * self.most - len(samples), 0)]  # bounded, as a key may have any number of records
         samples += zip(hashes[at].tolist(), times.to_numpy()[at].tolist(), strict=True)

@@ -1,8 +1,8 @@
 """Which bucket a key belongs to: murmur2, the hash of the Java client's partitioner, modulo the buckets. Pure.
 
-The place of a key decides in which transaction its rows go out. So the hash must never change: not with a library's
-version, and not with the machine. Keys longer than `LONG` bytes are first reduced to their BLAKE2b digest. A record
-without a key belongs to the bucket of its partition's number.
+A key's bucket decides in which transaction its rows are written. So the hash must never change, with a library's
+version or with the machine. Keys longer than `LONG` bytes are first reduced to their BLAKE2b digest. A record without a
+key belongs to the bucket of its partition's number.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def buckets_of(records: pl.DataFrame, buckets: int) -> npt.NDArray[np.int32]:
 def murmur2(keys: pl.Series) -> U32:
     """Returns the hash of each key, unsigned; that of b"" for null.
 
-    Up to `LONG` bytes it is `org.apache.kafka.common.utils.Utils.murmur2`. Of a longer key it is that of its digest, so
-    the Java client would put that key elsewhere.
+    Up to `LONG` bytes it is `org.apache.kafka.common.utils.Utils.murmur2`; for a longer key, that of its digest, so the
+    Java client would place that key elsewhere.
     """
     column = _reduced(keys.fill_null(b"")).to_arrow().cast(pa.large_binary())
     _, offsets, data = column.buffers()

@@ -1,8 +1,8 @@
 """The frames that both joins work on: their columns, and work on them column by column. Pure.
 
-A live batch has a few hundred rows in each bucket. For those, an expression of polars takes ten times as long as the
-same work on a column. Work on a whole frame is handed to other threads, which takes as long as the work itself. On
-large frames the CPU time is the same.
+A live batch has a few hundred rows per bucket. For these a polars expression takes ten times as long as the same work
+on a column, and handing a whole frame to other threads takes as long as the work itself. On large frames the CPU time
+is the same.
 
 Rows are cut into chunks of bounded bytes, so that a task's memory does not depend on the size of its records. A right
 record of 100 KB that 4,000 left records match takes 100 KB here, because columns share their bytes, but 400 MB in
@@ -78,7 +78,7 @@ RECORD = pl.Schema(
 """One record of either side, in offset order within its partition; `key` is the join key."""
 
 OWN_KEY = "own_key"
-"""One more column (binary) where a side's join key is not Kafka's key: the record's own key."""
+"""An extra column (binary) if a side's join key is not Kafka's key: the record's own key."""
 
 SIDE_COLUMNS = ("key", "time", "value", "headers", "partition", "offset")
 
@@ -107,12 +107,12 @@ _NO_ROWS = pl.DataFrame(schema=ROW)
 
 
 def empty_rows() -> pl.DataFrame:
-    """Returns no rows, with the columns of `ROW`. Made once: that takes as long as joining hundreds of records."""
+    """Returns an empty frame with the columns of `ROW`, made once: it costs as much as joining hundreds of records."""
     return _NO_ROWS.clone()
 
 
 def side_columns(records: pl.DataFrame) -> dict[str, str]:
-    """Returns for each of `SIDE_COLUMNS` the column of records (`RECORD`) that it is."""
+    """Maps each of `SIDE_COLUMNS` to the column of records (`RECORD`) that it holds."""
     own = OWN_KEY if OWN_KEY in records.columns else "key"
     return {name: own if name == "key" else name for name in SIDE_COLUMNS}
 
@@ -133,7 +133,7 @@ def rows_about(
 CHUNK_BYTES = 16 << 20
 CHUNK_ROWS = 50_000
 ROW_OVERHEAD = 200
-"""About what the other columns of a row take in anything built from it."""
+"""About how many bytes the other columns of a row take in anything built from it."""
 
 
 def column_bytes(column: pl.Series) -> I64:
@@ -153,7 +153,7 @@ def row_bytes(rows: pl.DataFrame) -> I64:
 
 
 def _sizes(column: pa.Array) -> I64:
-    """Returns the same of an Arrow column, by its lengths: for a small one polars takes ten times as long."""
+    """Does the same for an Arrow column; for a small one polars takes ten times as long."""
     if pa.types.is_struct(column.type):
         of_struct: I64 = np.sum([_sizes(field) for field in column.flatten()], axis=0, dtype=np.int64)
         return of_struct

@@ -1,7 +1,7 @@
 """Records on their way to one topic, changed where the topic would refuse them. Pure.
 
-They are described, not built: rows, and what of a row makes which part of its record (`teacup.kafka.write.templates`).
-Keys, values and headers exist as Python objects only if the C library is missing, or for the few that are too large.
+Records are described, not built: by rows, and templates for the parts of a record (`teacup.kafka.write.templates`).
+Keys, values and headers become Python objects only for the few that are too large.
 
 Side topics get copies: dead letters, late and unjoined records, as they were read. Headers say where a record was
 (`teacup.topic`, `teacup.left` or `teacup.right`), why it is here (`teacup.outcome`, `teacup.reason`, `teacup.late`) and
@@ -36,10 +36,10 @@ from teacup.kafka.write.templates import (
 )
 
 OURS_ABOUT = 100
-"""About the bytes of our own headers."""
+"""About how many bytes our own headers take."""
 
 _ESCAPED = 6
-"""The most bytes that one byte takes in a JSON string."""
+"""The most bytes that one byte becomes in a JSON string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """About how many bytes all records have."""
+        """About how many bytes all records take."""
         return int(self._sizes(escaped=1).sum()) + OURS_ABOUT * len(self)
 
     def where(self, mask: np.typing.NDArray[np.bool_]) -> Outgoing:
@@ -131,7 +131,7 @@ class Outgoing:
         return Outgoing(rows, "key", "value", (ListedHeaders("headers"),), "time")
 
     def perhaps_too_large(self, limits: TopicLimits) -> list[int]:
-        """Returns which records may be too large, by a cheap bound; there are almost never any."""
+        """Returns which records may be too large, by a cheap bound; almost never any."""
         sizes = self._sizes(_ESCAPED)
         if limits.surely_takes(int(sizes.max(initial=0))):
             return []
@@ -152,7 +152,7 @@ _POSITION = {"left": LEFT, "right": RIGHT}
 def copies_of(
     topic: str, side: str, rows: pl.DataFrame, *, batch: str | None = None, more: Sequence[Headers] | None = None
 ) -> Outgoing:
-    """Returns one side's records of rows (`frames.ROW`), which were read from `topic`.
+    """Returns copies of one side's records in rows (`frames.ROW`), which were read from `topic`.
 
     batch   the one that writes them, if batches have names
     more    additional headers of each, after the others
@@ -174,11 +174,11 @@ def copies_of(
 
 
 def position_of(topic: str, side: str, rows: pl.DataFrame, i: int) -> str:
-    """Says where a row's record of this side is, for people; empty if it has none."""
+    """Returns the position of a row's record of this side, for messages; empty if it has none."""
     offset = rows[f"{side}_offset"][i]
     return "" if offset is None else f"{topic}-{rows[f'{side}_partition'][i]} offset {offset}"
 
 
 def and_more(rows: pl.DataFrame) -> str:
-    """Says how many rows there are after the first, for people."""
+    """Returns how many rows follow the first, for messages."""
     return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""

@@ -26,7 +26,7 @@ SPEC = JoinSpec(
     max_records=40,
     outliers=0,
 )
-"""A join whose window should hold a second of right, whatever is read meanwhile."""
+"""A join whose window should hold one second of right."""
 
 APART_MS = 100_000
 """How far left jumps ahead."""

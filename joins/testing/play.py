@@ -54,7 +54,7 @@ WRONG_TIMES = (*AHEAD, *LATE, What.NO_TIME, What.SENT_AGAIN)
 
 
 class Lag(Enum):
-    """By how much of the disorder an event time is late."""
+    """How late an event time is, as a part of the disorder."""
 
     NONE = "none"
     FULL = "full"
@@ -75,7 +75,7 @@ class Stage:
     """What all steps of one topic have in common.
 
     first_ms            the event time at which the topic starts
-    shift_ms            by how much its appends are later than its event times
+    shift_ms            how much later its appends are than its event times
     open_ms             the longest time that a transaction stays open
     producer_delay_ms   None: event times do not follow the clock
     future_ms           how far ahead of its append a record from the future is

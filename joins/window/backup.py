@@ -4,11 +4,11 @@
                                                           the same files as on the machines, but fewer
     <folder of the bucket on the machine>/copied.json     which of them are there, as this machine knows (`Copied`)
 
-A file is written by one call, as object stores have no other way; on a local file system, under a temporary name that
-is renamed. What is fetched is checked like any file of the machine: length, checksum, format, and its bucket.
+A file is written by one call, the only way of object stores; on a local file system it gets a temporary name first. A
+fetched file is checked like any file of the machine: length, checksum, format and bucket.
 
-The copies are a cache of the log, too. Where they cannot be written or read, a warning says so once a minute, and what
-the window needs is read from Kafka. They are written in the background, and no batch waits for them.
+The copies are a cache too. If they cannot be written or read, a warning says so once a minute, and the window is read
+from Kafka. They are written in the background, and no batch waits for them.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ _busy: set[Path] = set()
 
 
 class CheckpointedStore:
-    """A `SliceStore`: that of this machine, with what other machines have copied.
+    """A `SliceStore`: this machine's files, plus the copies of other machines.
 
     location   the folder or URL of the copies of all buckets
-    start      starts the copying of a folder
+    start      runs the copying of a folder
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class CheckpointedStore:
 
     def _copy(self, known: Copied, now_ms: int, expiry_ms: int, wanted: dict[str, Covers]) -> None:
         try:
-            self._write_copied(known.after(now_ms))  # whatever fails is tried again after a while
+            self._write_copied(known.after(now_ms))  # a failed copy is tried again after a while
             files, root = _at(self._url)
             added = [
                 *self._merged_slices(known.missing("right", wanted["right"]), expiry_ms),
@@ -139,9 +139,9 @@ class CheckpointedStore:
             )
 
     def _merged_slices(self, missing: Covers, expiry_ms: int) -> Iterator[Entry]:
-        """Merges small slices in this machine's files, and yields the files that are to be copied.
+        """Merges small slices in this machine's files, and yields the files to copy.
 
-        Nothing has expired from these slices since: left records beyond the copied marks chose among all of it.
+        They still hold everything that left records beyond the copied marks chose from.
         """
         found = self._files.slices(missing, expiry_ms)
         for slices, covers in runs(found, lambda slice_: slice_.covers, lambda slice_: slice_.data_bytes, MERGED_BYTES):
@@ -150,7 +150,7 @@ class CheckpointedStore:
             yield Entry(file_name("right", covers), "right", covers)
 
     def _merged_marks(self, missing: Covers) -> Iterator[Entry]:
-        """Merges marks likewise."""
+        """Does the same for marks."""
         for marks, covers in runs(self._files.marks(missing), lambda joined: joined.left, lambda _: 0, 0):
             if len(marks) > 1:
                 right = {
@@ -161,7 +161,7 @@ class CheckpointedStore:
             yield Entry(file_name("left", covers), "left", covers)
 
     def _fetch(self) -> bool:
-        """Fetches the files that this machine lacks, the first time only; returns whether there were any."""
+        """Fetches the files that this machine lacks, only the first time; returns whether there were any."""
         if self._fetched:
             return False
         self._fetched, began_s = True, time.monotonic()
@@ -229,10 +229,10 @@ def _copied_in(path: Path, changed_ns: int) -> Copied:
 
 
 def forget_other_copies(location: str, join: str, generation: str | None, parts: Iterable[int | None]) -> None:
-    """Removes the copies of buckets that no batch will need: of other generations, and of another number of buckets.
+    """Removes copies that no batch will need: those of other generations, or of another number of buckets.
 
     location   as in `CheckpointedStore`
-    generation of the checkpoint; None: it has planned nothing
+    generation the checkpoint's; None: it has planned nothing
     parts      shuffled path: the numbers of buckets of its batches; None: direct path
     """
     try:
@@ -262,7 +262,7 @@ def _listed(files: Any, root: str) -> list[str]:
 
 
 def _names(files: Any, root: str) -> Iterator[str]:
-    """Yields the names of whole files; removes what a killed worker has left unfinished."""
+    """Yields the names of complete files; removes what a killed worker left unfinished."""
     for name in _listed(files, root):
         if NAME.fullmatch(name):
             yield name

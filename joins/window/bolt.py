@@ -2,16 +2,16 @@
 
 One batch of one bucket:
 
-    1. Right is read. What left may still match becomes a slice of the window, the rest leaves.
-    2. Left is read, matched, and leaves.
-    3. What no later left record can match expires.
+    1. Right is read. What left may still match becomes a slice of the window, the rest goes out.
+    2. Left is read, matched, and goes out.
+    3. Right records that no later left record can match expire.
 
-What is read, and how far left may go, is decided by `joins.read.batch_reader`. Running a batch again with the same
-ticket and the same window gives the same rows and the same facts.
+    `joins.read.batch_reader` decides what is read, and how far left may go. The same ticket and the same window give
+    the same rows and the same facts again.
 
-The windows of the buckets that a worker has seen stay in its memory, up to a limit. A window is removed from there
-while a batch changes it, and put back only when the batch has ended. So an attempt that fails leaves nothing half
-changed, and the next one starts from the files.
+    The windows of recent buckets stay in the worker's memory, up to a limit. A window is taken out while a batch
+    changes it, and put back only when the batch has ended. So a failed attempt leaves nothing half changed, and the
+    next one starts from the files.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ StoreOf = Callable[[str, str], SliceStore]
 """(generation, name of the bucket) -> where its slices are kept."""
 
 MOST_WINDOWS = 256
-"""How many windows a worker keeps in memory; the others are restored from their files."""
+"""How many windows a worker keeps in memory; others are restored from their files."""
 
 
 class JoinBolt:
     """Carries out tickets, one after the other.
 
-    give_back   takes the records that were read and held back, so that the next batch finds them
-    clock       for how long each stage takes
+    give_back   takes the records that were read and held back, for the next batch
+    clock       measures how long each stage takes
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class JoinBolt:
         done(batch.summary)
 
     def _drop_stale(self, ticket: Ticket) -> None:
-        """Drops windows that missed the last batch: it had a ticket for each bucket, so another worker has them now."""
+        """Drops windows that missed the last batch, which had a ticket for each bucket: another worker has them now."""
         self._windows = OrderedDict(
             (key, kept)
             for key, kept in self._windows.items()
@@ -109,7 +109,7 @@ class JoinBolt:
         )
 
     def _save(self, batch: BatchJoin, kept: CachedWindow, ticket: Ticket, store: SliceStore) -> None:
-        """Saves what later batches need. Drops nothing that a retry of this batch would need."""
+        """Saves what later batches need, and drops nothing that a retry of this batch would need."""
         bucket = ticket.bucket
         if batch.slice not in kept.window.slices:
             covers = {p: (r.start, batch.facts.right[p].end) for p, r in bucket.right.items() if r.records}
@@ -172,7 +172,7 @@ class BatchJoin:
             window.add(self.slice)
 
     def _match(self) -> Iterator[pl.DataFrame]:
-        """Reads left, which is matched and leaves; then expires what no later left record can match."""
+        """Reads and matches left; then expires what no later left record can match."""
         bucket, window, reader = self._bucket, self._window, self._reader
         stalled_from_ms = reader.limit.stalled_from_ms
         joined = JoinedRight()
@@ -191,7 +191,7 @@ class BatchJoin:
         yield from window.expire(reader.expiry_ms)
 
     def _enter(self, taken: ParsedBatch, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Collects the right records that a left record may still match; yields the rows of the others."""
+        """Collects right records that left may still match; yields the rows of the others."""
         yield from in_chunks(taken.dead)
         records = taken.records
         if taken.late.any():
@@ -210,12 +210,12 @@ class BatchJoin:
 
 
 def needed(spec: JoinSpec, bucket: Bucket) -> tuple[dict[int, Span], dict[int, Span]]:
-    """Returns the ranges of left and right that earlier batches have read, and that this batch's window is made of."""
+    """Returns the ranges of left and right, read by earlier batches, that make up this batch's window."""
     left_from, _ = rebuild_from(spec, bucket.expiry_ms)
     left = {p: (low_end(r.bounds, left_from), r.start) for p, r in bucket.left.items()}
     return left, {p: (low_end(r.bounds, bucket.expiry_ms), r.start) for p, r in bucket.right.items()}
 
 
 def _save_slices(window: Window, store: SliceStore) -> None:
-    """Saves the slices that are in memory. All workers of a machine share the memory of a file."""
+    """Saves the slices that are in memory, as all workers of a machine share a file's memory."""
     window.slices = [slice_ if slice_.in_file else store.save_slice(slice_) for slice_ in window.slices]

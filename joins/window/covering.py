@@ -1,14 +1,13 @@
-"""Which pieces cover the wanted ranges, as they may overlap, and which pieces were copied to the checkpoint. Pure.
+"""Which slices cover the wanted ranges, and which were copied to the checkpoint. Pure.
 
-`chosen` covers ranges with slices, without overlaps; `gaps` is what is left of them.
+`chosen` covers ranges with slices, without overlaps; `gaps` is what remains.
 
 Only what committed batches have read is copied, up to where the present batch starts. A worker that lacks a window
-fetches the files, and reads from Kafka what came after them. So several batches are copied as one file, now and then
-(`EVERY_MS`), and little is read again:
+fetches the files, and reads from Kafka what came after them. Several batches are copied as one file, every `EVERY_MS`:
 
     missing   what lies beyond the copies, up to where the present batch starts
     runs      which pieces become one file
-    over      the copies that no batch needs any more
+    over      the copies that no batch needs any longer
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def chosen(
 
     The largest are chosen first, so that there are few.
 
-    load   the slice of an entry; None if it is lost, and its ranges are to be covered by others
+    load   returns the slice of an entry; None if it is lost, and others have to cover its ranges
     """
     missing = {p: [span] for p, span in wanted.items()}
     known = [(entry, covers(entry)) for entry in entries]
@@ -69,7 +68,7 @@ def chosen(
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
     """Orders the slices so that none covers offsets before those of an earlier one.
 
-    If there is no such order, it merges them into one, because only neighbours may be merged later.
+    If there is no such order, it merges them into one, as only neighbours may be merged later.
     """
     ordered = sorted(slices, key=lambda slice_: sorted(slice_.covers.items()))
     reached: dict[int, int] = {}
@@ -92,12 +91,12 @@ def _offsets(covers: Covers) -> int:
 
 
 EVERY_MS = 10_000
-"""Between two copies of a bucket: the records of this time are read again where a window is fetched."""
+"""The pause between two copies of a bucket: where a window is fetched, the records of this time are read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file: whether it is about `left` or `right`, and what it covers."""
+    """A file: its side, `left` or `right`, and what it covers."""
 
     name: str
     side: str
@@ -112,11 +111,11 @@ class Copied:
     entries: tuple[Entry, ...] = ()
 
     def is_due(self, now_ms: int) -> bool:
-        """Returns whether it is time to copy again; a clock that was set back counts as such."""
+        """Returns whether it is time to copy again, also if the clock was set back."""
         return not 0 <= now_ms - self.at_ms < EVERY_MS
 
     def missing(self, side: str, wanted: Covers) -> dict[int, tuple[int, int]]:
-        """Returns what of these ranges lies beyond the copies. Gaps between copies are never copied later."""
+        """Returns the parts of these ranges beyond the copies. Gaps between copies are never copied later."""
         ends: dict[int, int] = {}
         for entry in self.entries:
             if entry.side == side:
@@ -129,13 +128,13 @@ class Copied:
         return tuple(entry for entry in self.entries if is_below(entry.covers, below[entry.side]))
 
     def after(self, now_ms: int, added: Iterable[Entry] = (), over: Iterable[Entry] = ()) -> Copied:
-        """Returns the copies after some were added, and those that are over were removed."""
+        """Returns the copies after adding some and removing those that are over."""
         gone = {entry.name for entry in over}
         known = {entry.name: entry for entry in (*self.entries, *added) if entry.name not in gone}
         return Copied(now_ms, tuple(known.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a machine keeps beside its own files."""
+        """Returns what a machine keeps beside its files."""
         entries = [
             [entry.name, entry.side, sorted((p, *span) for p, span in entry.covers.items())] for entry in self.entries
         ]
@@ -151,7 +150,7 @@ class Copied:
 
 
 def is_below(covers: Covers, below: Mapping[int, int]) -> bool:
-    """Returns whether all ranges lie below these offsets; for a partition that is missing there it is 0."""
+    """Returns whether all ranges lie below these offsets (0 for a partition without one)."""
     return all(end <= below.get(p, 0) for p, (_, end) in covers.items())
 
 

@@ -2,11 +2,11 @@
 
 The window of a batch is a function of the log and the batch plan: the right records of [low, start) with time >=
 expiry, and the marks that the left records of [left low, left start) set on them. What is available is reused, gaps are
-read again from Kafka, and lost marks are recomputed by joining their left range once more, without rows. The batch
-plan's bounds say from where to read, and which records were rejected: facts of the batches that first read them.
+read again from Kafka, and lost marks are recomputed by joining their left range again, without rows. The batch plan's
+bounds say from where to read, and which records were rejected when first read.
 
-Marks reach further back than the window and the positions, to where retention may have deleted records. No row of a
-left record needs those. Without them a right record may count as joined that was not, never the other way round.
+Marks reach further back than the window, perhaps to records that retention has deleted. No row of a left record needs
+those. Without them a right record may wrongly count as joined, but never as unjoined.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class Joined:
 
 
 class SliceStore(Protocol):
-    """Keeps a bucket's slices and marks beyond a task. A cache: it may lose entries, but never returns wrong ones."""
+    """Keeps a bucket's slices and marks between tasks. A cache: entries may be lost, but are never wrong."""
 
     def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
         """Returns slices without overlaps that together cover as much of these ranges as is stored.
 
-        since_ms   none of their records with at least this time has left them
+        since_ms   they still hold all of their records with at least this time
         """
 
     def save_slice(self, slice_: Slice) -> Slice:
         """Saves a slice, and returns it as it is in the store, with the same marks."""
 
     def marks(self, wanted: Covers) -> list[Joined]:
-        """Returns what left ranges were joined with that end within these, and reach into at least one of them."""
+        """Returns the marks of left ranges that end within these, and reach into at least one of them."""
 
     def save_marks(self, joined: Joined) -> None:
         """Saves which right records a range of left was joined with."""
@@ -77,10 +77,10 @@ class SliceStore(Protocol):
         """Returns what `save_facts` saved; None if it is lost."""
 
     def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
-        """Copies what is stored of these ranges to where other machines find it.
+        """Copies what is stored of these ranges, which committed batches have read, to where other machines find it.
 
-        Does nothing if there is no such place, or it is not time yet. Committed batches have read these ranges. Copies
-        of other offsets are not needed, nor are right records below `expiry_ms`.
+        Does nothing without such a place, or if it is not time yet. Copies of other offsets are not needed, nor are
+        right records below `expiry_ms`.
         """
 
     def forget(self, left_below: dict[int, int], right_below: dict[int, int]) -> None:
@@ -89,10 +89,10 @@ class SliceStore(Protocol):
 
 @dataclass(eq=False)
 class CachedWindow:
-    """A bucket's window in a worker's memory, and how far it is: batch, right and left offsets by partition.
+    """A bucket's window in a worker's memory, and how far it goes: batch, right and left offsets by partition.
 
-    deleted   what the last restore needed for the marks, and retention has deleted
-    presumed  how many right records of the window count as joined for that reason
+    deleted   what retention has deleted that the last restore needed for the marks
+    presumed  how many right records of the window therefore count as joined
     """
 
     window: Window
@@ -125,7 +125,7 @@ def restore(
 
 @dataclass(slots=True)
 class _Restoring:
-    """Adds what a window lacks. came_from: where it was so far (memory, files or log)."""
+    """Adds what a window lacks. came_from: memory, files or log."""
 
     spec: JoinSpec
     bucket: Bucket
@@ -145,7 +145,7 @@ class _Restoring:
                 self.kept.window.add(slice_)
 
     def set_marks(self) -> None:
-        """Sets the marks that left records have made: known ones, and lost ones by joining their ranges again."""
+        """Sets the marks: known ones, and lost ones by joining their left ranges again."""
         bucket, window = self.bucket, self.kept.window
         left_from, right_from = rebuild_from(self.spec, bucket.expiry_ms)
         spans = {
@@ -175,7 +175,7 @@ class _Restoring:
     ) -> list[Slice]:
         """Returns slices of these ranges from the store. What it lacks is read from the log, and saved there.
 
-        It goes into the store because it may be more than fits into memory.
+        Saved, as it may not fit into memory.
         """
         found = self.store.slices(wanted, since_ms)
         for p, span in wanted.items():
@@ -185,7 +185,7 @@ class _Restoring:
         return found
 
     def _mark_again(self, lost: list[tuple[int, int, int]], right_from_ms: int) -> None:
-        """Joins lost left ranges again, with the right records they chose among. Some of those have expired since."""
+        """Joins lost left ranges again with the right records that they chose from; some have expired since."""
         older = Window(self.spec)
         wanted = {p: (low_end(r.bounds, right_from_ms), r.start) for p, r in self.bucket.right.items()}
         for slice_ in self._right(wanted, right_from_ms, self.again.what_is_left):
@@ -202,9 +202,9 @@ class _Restoring:
                     live.mark(p, joined)
 
     def _presume_joined(self) -> int:
-        """Marks whatever the deleted records can have marked, or been marked as; returns how many had no mark.
+        """Marks all that deleted left records may have marked; returns how many had no mark.
 
-        Without a deleted right record, a left one that was joined with another chooses that one again.
+        A deleted right record does no harm: a left one that was joined with another one chooses that again.
         """
         presumed = 0
         for side, p, start, end in self.again.deleted:
@@ -222,7 +222,7 @@ class _Restoring:
 
 
 def _chosen_from(lost: list[tuple[int, int, int]], known: list[Joined], right_from_ms: int) -> int:
-    """Returns from which time on lost left ranges chose right records: some lie beyond those whose marks are known."""
+    """Returns the time from which lost left ranges chose right records; some lie beyond those with known marks."""
     before = (
         joined for joined in known if all(p in joined.left and joined.left[p][1] <= start for p, start, _ in lost)
     )
@@ -262,7 +262,7 @@ class _Again:
             yield Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
 
     def what_is_left(self, side: str, partition: int, start: int, end: int) -> Iterator[Slice]:
-        """Yields the same, but leaves out what retention has deleted, and notes it in `deleted`."""
+        """Yields the same without what retention has deleted, which it notes in `deleted`."""
         while start < end:
             try:
                 for slice_ in self.read(side, partition, start, end):

@@ -8,11 +8,11 @@ Other machines find copies of these files, and fetch what they lack (`joins.wind
 
 Slice files are memory-mapped, except small ones in the worker that has written them.
 
-A file is written under a temporary name and renamed, so retries and other workers may write the same one at the same
-time. One that is torn, or was written by another version, is recognised (length, checksum, format), ignored and rebuilt
-from the log. What a killed worker has left under a temporary name is removed some minutes later.
+A file is written under a temporary name and renamed, so retries and other workers may write the same one concurrently.
+A torn file, or one of another version, is recognised (length, checksum, format), ignored and rebuilt from the log. What
+a killed worker left under a temporary name is removed some minutes later.
 
-A folder that cannot be used (full, read-only, another user's) makes a job slower but never ends it: the window stays in
+A folder that cannot be used (full, read-only, another user's) slows a job down but never ends it: the window stays in
 the worker's memory, a worker without it reads the log again, and a warning is logged once a minute.
 """
 
@@ -55,19 +55,19 @@ SMALL_BYTES = 1 << 20
 NAME = re.compile(rf"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{{{DIGEST_CHARACTERS}}})\.(slice|marks)")
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}")
 UNFINISHED_S = 600.0
-"""A temporary file that nobody has written to for so long was left by a worker that was killed. If the worker still
-lives, it keeps its slice in memory, as in a folder that cannot be used."""
+"""A temporary file untouched for this long was left by a killed worker. (If the worker is alive after all, it keeps its
+slice in memory.)"""
 SUFFIXES = {"left": "marks", "right": "slice"}
 GENERATION = re.compile(r"[0-9a-f]{32}")
 log = sparse("teacup.joins.window.slice_files")
 
 
 class Torn(Exception):
-    """A file that is not what its name says; never leaves a store."""
+    """A file is not what its name says. Handled within a store."""
 
 
 def forget_other_generations(windows: Path, join: str, generation: str) -> None:
-    """Removes what earlier checkpoints of this join left on this machine."""
+    """Removes the files of earlier checkpoints of this join on this machine."""
     for folder in _listed(windows):
         name, _, other = folder.rpartition("-")
         if name == join and other != generation and GENERATION.fullmatch(other):
@@ -75,7 +75,7 @@ def forget_other_generations(windows: Path, join: str, generation: str) -> None:
 
 
 class FileStore:
-    """One bucket's folder; it is created on the first write. The last two folders of its path are the bucket's name."""
+    """One bucket's folder, created on the first write. The last two folders of its path are the bucket's name."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bucket = folder, f"{folder.parent.name}/{folder.name}"
@@ -97,7 +97,7 @@ class FileStore:
         }
         if not self._save(name, frame, about):
             return slice_
-        if _is_small(frame):  # its own memory costs less than mapping the file
+        if _is_small(frame):  # keeping it in memory costs less than mapping the file
             return replace(slice_, in_file=True)
         filed = self._load(name, _slice_from)
         return slice_ if filed is None else replace(filed, marks=slice_.marks)
@@ -131,7 +131,7 @@ class FileStore:
         """Does nothing: copies are made by `joins.window.backup`."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
-        """Removes what lies below these offsets, and what nobody can use: files without a head, and unfinished ones."""
+        """Removes what lies below these offsets, files without a head, and unfinished files."""
         below, names = {"left": left_below, "right": right_below}, _listed(self.folder)
         over = [
             entry.name for entry in self._entries(names, "left", "right") if is_below(entry.covers, below[entry.side])
@@ -148,7 +148,7 @@ class FileStore:
         return self._entries(_listed(self.folder), *sides)
 
     def _entries(self, names: Iterable[str], *sides: str) -> Iterator[Entry]:
-        """Yields those among `names`, which are compared as texts: there are dozens, and every batch looks at them."""
+        """Yields those among `names`; compares texts, as every batch looks at dozens."""
         for name in names:
             match = NAME.fullmatch(name)
             if match and match[1] in sides and SUFFIXES[match[1]] == match[5]:
@@ -177,7 +177,7 @@ class FileStore:
                 self.folder,
                 with_disk(error, self.folder),
             )
-            with suppress(OSError):  # a half-written file takes up the space that is missing
+            with suppress(OSError):  # a half-written file would take up the missing space
                 temporary.unlink(missing_ok=True)
             return False
         return True
@@ -189,7 +189,7 @@ class FileStore:
         return path.open("xb+")
 
     def _load(self, name: str, decode: Any) -> Any:
-        """Returns what a file holds; None if it is gone, or (with a warning) torn, foreign or of another version."""
+        """Returns a file's content; None if it is gone, or (with a warning) torn, foreign or of another version."""
         path = self.folder / name
         try:
             head, content = checked(path, self.bucket, name)
@@ -208,7 +208,7 @@ def _is_small(frame: pl.DataFrame) -> bool:
 def _write(file: BinaryIO, head: Mapping[str, Any], frame: pl.DataFrame) -> None:
     """Writes head and content.
 
-    Large content is written first: the head has its length and checksum, and no copy of it is made in memory.
+    Large content is written before the head, which has its length and checksum, to avoid a copy in memory.
     """
     room = len(json.dumps({"crc": LONGEST, **head, "length": LONGEST})) + 1
     room += -room % ALIGNMENT
@@ -233,7 +233,7 @@ def _head_line(head: Mapping[str, Any], content: memoryview, room: int) -> bytes
 
 
 def _small_ipc(frame: pl.DataFrame) -> pa.Buffer:
-    """Returns an Arrow IPC file. For a few hundred rows Arrow takes a quarter of the time of polars and its threads."""
+    """Returns an Arrow IPC file. For a few hundred rows this takes a quarter of polars' time."""
     columns = {column.name: column.to_arrow(compat_level=pl.CompatLevel.oldest()) for column in frame.get_columns()}
     batch, sink = pa.record_batch(columns), pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -276,12 +276,12 @@ def checked(path: Path, bucket: str, name: str) -> tuple[Mapping[str, Any], pa.B
         raise Torn(f"{content.size} bytes of {head.get('length')}, or another checksum")
     if (head.get("bucket"), head.get("name")) != (bucket, name):
         raise Torn(f"written as {head.get('name')} of {head.get('bucket')}")
-    mapped.madvise(mmap.MADV_RANDOM)  # read ahead of each record, a window beyond the memory would be read in vain
+    mapped.madvise(mmap.MADV_RANDOM)  # no read-ahead: it would be wasted on a window larger than memory
     return head, content
 
 
 def _checksum(head: Mapping[str, Any], content: Any) -> int:
-    """Returns the checksum of content and head, as what a file claims to cover must not be corrupt either."""
+    """Returns the checksum of content and head, which says what the file covers."""
     said = json.dumps({key: value for key, value in head.items() if key != "crc"}, sort_keys=True)
     return zlib.crc32(memoryview(content), zlib.crc32(said.encode()))
 

@@ -28,7 +28,7 @@ Covers = Mapping[int, Span]
 """By partition."""
 
 SLICE_BYTES = 64 << 20
-"""About how large a slice is at most that is built of several others, or of a range that is read again."""
+"""About the largest slice that is built from several others, or from a range that is read again."""
 HASH_SEED = 20150331
 HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
 """Polars does not promise a hash that is stable across versions: a slice written with another version is rebuilt."""
@@ -99,7 +99,7 @@ class Slice:
 
     @classmethod
     def nothing(cls, covers: Covers, since_ms: int) -> Slice:
-        """Covers ranges without live records."""
+        """Returns a slice that covers ranges without live records."""
         return cls.build(pl.DataFrame(schema=RECORD), dict(covers), since_ms=since_ms)
 
     @classmethod
@@ -110,7 +110,7 @@ class Slice:
             for p, (start, end) in slice_.covers.items():
                 known = covers.get(p, (start, end))
                 covers[p] = (min(known[0], start), max(known[1], end))
-        # An empty one may lack the column of the records' own keys.
+        # An empty slice may lack the column of the records' own keys.
         frames = [slice_.frame for slice_ in slices if len(slice_)] or [slices[0].frame]
         frame = pl.concat(frames, rechunk=True)
         marks, since_ms = np.concatenate([slice_.marks for slice_ in slices]), max(slice_.since_ms for slice_ in slices)

@@ -47,8 +47,8 @@ PIECE = pa.schema(
 def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
     """Returns the stage that makes items of tickets.
 
-    windows   the folder on each machine where slices are kept; None: a folder of the user's in the temporary folder
-    copies    the folder or URL, reached by all machines, to which they are copied; None: they are not
+    windows   the folder on each machine where slices are kept; None: the user's own in the temporary folder
+    copies    the folder or URL, reached by all machines, to which they are copied; None: none
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
@@ -121,7 +121,7 @@ def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
 
 
 def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:
-    """Returns the stage that makes pieces of the tasks of `FetchReader`, in batches of `PIECE`."""
+    """Returns the stage that turns the tasks of `FetchReader` into pieces, in batches of `PIECE`."""
     read = _reading(_readers(spec))
 
     def pieces(task: Mapping[str, Any]) -> Iterator[Piece]:
@@ -165,7 +165,7 @@ def each_part(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Makes a stage of pieces (`PIECE`) from a stage of parts.
 
-    A task holds its pieces until the last one has come, as Spark gives them in no order.
+    A task holds its pieces until the last one has come, as Spark gives them in any order.
     """
 
     def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -5,9 +5,9 @@
     window.expire(...)     right records that no future left record can match are dropped; those that appear in no
                            output row are `unjoined`
 
-Slices are merged in tiers, so that a probe touches few of them and a record is moved only a few times. Work follows
-the batch, not the window: an expired record stays in its slice, where no search finds it, until half or all of the
-slice has expired.
+Slices are merged in tiers, so that a probe touches few of them and a record is moved only a few times. The work depends
+on the batch, not on the window: an expired record stays in its slice, hidden from searches, until half of the slice has
+expired.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from teacup.base.times import EARLIEST_MS
 from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
 
 REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
-"""Why a left record has no right one; None: it has one."""
+"""Why a left record has no right record; None if it has one."""
 _REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if reason else "matched" for reason in REASONS])
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
@@ -48,12 +48,12 @@ TIER = 4  # neighbours are merged unless the older is at least TIER times as lar
 
 @dataclass(eq=False)
 class JoinedRight:
-    """The right records that a left range was joined with: (times, partitions, offsets) as they came."""
+    """The right records that a left range was joined with: (times, partitions, offsets), in order of joining."""
 
     picked: list[tuple[I64, npt.NDArray[np.int32], I64]] = field(default_factory=list)
 
     def since(self, time_ms: int) -> dict[int, I64]:
-        """Returns by partition the offsets, ascending and unique, of those with at least this time."""
+        """Returns by partition the ascending, unique offsets of those with at least this time."""
         if not self.picked:
             return {}
         times, partitions, offsets = (np.concatenate(column) for column in zip(*self.picked, strict=True))
@@ -105,8 +105,8 @@ class Window:
         They come in chunks of bounded bytes (`joins.rows.frames`), cut before right records are gathered.
 
         late             a flag per left record
-        stalled_from_ms  unmatched records from this time on did not wait for right: their reason is `right_stalled`
-        joined           collects the right records that were picked
+        stalled_from_ms  unmatched records from this time on get the reason `right_stalled`: they did not wait for right
+        joined           collects the picked right records
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
@@ -117,7 +117,7 @@ class Window:
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
-        """Joins without making rows: only sets the marks of the records that this left range was joined with."""
+        """Joins without making rows, to set the marks of the right records that this left range was joined with."""
         for picks in pick(self.spec, self.slices, left, expiry_ms):
             self._mark(picks)
 
@@ -154,7 +154,7 @@ class Window:
         return {p: np.sort(offsets[partitions == p]) for p in np.unique(partitions).tolist()}
 
     def expire(self, expiry_ms: int) -> Iterator[pl.DataFrame]:
-        """Expires what is below `expiry_ms`, at once; yields rows for right records that appear in no output row.
+        """Expires what is below `expiry_ms` at once; yields rows for right records that appear in no output row.
 
         They come in order of time, partition and offset, in chunks of bounded bytes as from `join`.
         """
@@ -166,10 +166,8 @@ class Window:
     def compact(self) -> None:
         """Drops expired records where they make up half of a slice, and merges neighbours in tiers.
 
-        No merge makes a slice of more than `SLICE_BYTES`: it is built in memory, while the window as a whole is in
-        files, and may be larger than memory.
-
-        Call it before a batch, not after: a batch that runs again needs the records that it expires itself.
+        No merge makes a slice larger than `SLICE_BYTES`, as it is built in memory, which the window may exceed. Call it
+        before a batch, not after: a batch that runs again needs the records that it expires.
         """
         self.slices = [
             slice_ if 2 * slice_.live(self.expired_ms) > len(slice_) else self._since_expiry(slice_)
@@ -194,7 +192,7 @@ class Window:
 
 
 def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks:
-    """Returns the records of these times that have no mark, as the right side of pairs."""
+    """Returns the unmarked records of these times, as the right side of pairs."""
     found = [
         np.flatnonzero((slice_.times >= from_ms) & (slice_.times < below_ms) & ~slice_.marks)
         if slice_.span[0] < below_ms

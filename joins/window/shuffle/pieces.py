@@ -37,12 +37,12 @@ from teacup.base.times import LATEST_MS
 from teacup.spark.jvm_errors import Failure, TaskEnded
 
 PIECE_RECORDS = 12_500
-"""About how many records a piece holds: each costs a row of the shuffle, and large rows cost the JVM more."""
+"""About how many records a piece holds: each piece is a row of the shuffle, and large rows cost the JVM more."""
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="zstd")
 
 LATE = "late"
-"""The column of a frame of records that says which of them are late."""
+"""The column that says which records of a frame are late."""
 
 
 class Content(StrEnum):
@@ -57,7 +57,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a task sends to a part. number: its place among the pieces of its partition."""
+    """What a task sends to a part. number: its index among the pieces of its partition."""
 
     part: int
     content: Content
@@ -81,13 +81,13 @@ def facts_pieces(side: str, partition: int, facts: RangeFacts, parts: int) -> It
 
 
 def failure_pieces(error: Exception, parts: int) -> Iterator[Piece]:
-    """Yields an error, one of ours, for every part, which then raises `TaskEnded`."""
+    """Yields an error for every part, each of which then raises `TaskEnded`."""
     data = Failure.of_ours(error).to_json().encode()
     return (Piece(part, Content.FAILURE, "", 0, 0, data) for part in range(parts))
 
 
 def frame_bytes(frame: pl.DataFrame) -> bytes:
-    """Writes these rows alone, even if they share memory, as Arrow IPC; compressed, because Spark copies it often."""
+    """Writes these rows, without others that share their memory, as Arrow IPC; compressed, as Spark copies it often."""
     table, body = frame.to_arrow(compat_level=pl.CompatLevel.oldest()), pa.BufferOutputStream()
     with pa.ipc.new_stream(body, table.schema, options=_COMPRESSED) as stream:
         stream.write_table(table)
@@ -109,7 +109,7 @@ class ShuffledPart:
     pieces: dict[tuple[str, int], list[Piece]] = field(default_factory=dict)
 
     def add(self, piece: Piece) -> None:
-        """Adds a piece. Raises `TaskEnded` for that of a failure."""
+        """Adds a piece. Raises `TaskEnded` for a failure."""
         if piece.content is Content.FAILURE:
             raise TaskEnded(Failure.from_json(piece.data.decode()))
         if piece.content is Content.TICKET:
@@ -122,7 +122,7 @@ class ShuffledPart:
             self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
 
     def opened(self, spec: JoinSpec) -> OpenRange:
-        """Returns what opens the ranges of the ticket: gives the records of this part, and frees what was taken."""
+        """Returns what opens the ticket's ranges: it gives this part's records, and frees those that were taken."""
 
         def opened(side: str, partition: int, limit_ms: int) -> Opened:
             assert self.ticket is not None
@@ -149,12 +149,12 @@ def _parsed_of(piece: Piece) -> ParsedBatch:
         dead, frame = frame.cast(ROW), pl.DataFrame(schema={**RECORD, LATE: pl.Boolean()})
     else:
         dead = empty_rows()
-    proves = np.zeros(len(frame), np.bool_)  # the task that fetched them has noted what they prove
+    proves = np.zeros(len(frame), np.bool_)  # the fetching task has noted what they prove
     return ParsedBatch(piece.side, frame.drop(LATE).cast(RECORD), frame[LATE], proves, dead, LATEST_MS)
 
 
 def parts_of(pieces: Iterable[Piece]) -> Iterator[ShuffledPart]:
-    """Yields the parts of a batch, in order. Raises `TaskEnded` before the first if a piece says so."""
+    """Yields the parts of a batch in order. Raises `TaskEnded` before the first if a piece reports a failure."""
     parts: dict[int, ShuffledPart] = {}
     for piece in pieces:
         parts.setdefault(piece.part, ShuffledPart()).add(piece)
@@ -173,7 +173,7 @@ class Fetch:
     @classmethod
     def all_of(cls, spec: JoinSpec, ticket: Ticket) -> list[Fetch]:
         """Returns a fetch for every partition that has something to read."""
-        known_ms = ticket.bucket.known_watermark_ms  # nothing of right is read yet
+        known_ms = ticket.bucket.known_watermark_ms  # before right is read
         limit_ms = left_limit(spec, known_ms, known_ms, ticket.bucket.give_up_ms).limit_ms
         return [
             cls(side, range_, limit_ms, ticket.parts or 1)
@@ -216,7 +216,7 @@ class Fetch:
 class _Dividing:
     """Collects records until there are enough of them, and divides them by key.
 
-    Dead letters are collected likewise. They match nothing, so all of them go to one part.
+    So are dead letters; as they match nothing, all go to one part.
     """
 
     fetch: Fetch

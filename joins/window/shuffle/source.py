@@ -21,7 +21,7 @@ PIECE_SCHEMA = "part int, content string, side string, partition int, number int
 
 
 class FetchReader(TicketReader):
-    """Admits as on the direct path, but has a task per partition instead of one per bucket."""
+    """Plans as on the direct path, but with a task per partition instead of one per bucket."""
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
         batch_plan = BatchPlan.from_json(end)
