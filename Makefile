@@ -9,7 +9,7 @@ TOOLS := build/release-tools
 DEBIAN = Debian, Ubuntu: apt-get install
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode on the disk each process compiles every module again
-.PHONY: help venv broker-jars jvm-archive browser postgresql redis prometheus s3-server quick test wheels release-check mutations crash clocks endurance soak lint types bench demo demo-lookup clean
+.PHONY: help venv broker-jars jvm-archive browser postgresql redis haproxy prometheus s3-server quick test wheels release-check mutations crash clocks endurance soak lint types bench demo demo-lookup clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ postgresql: ## PostgreSQL for the tests of the Data Delay API, where it is missi
 redis: ## a Redis server for the tests of that back end, where it is missing
 	@if [ -f tests/install-redis.sh ]; then sh tests/install-redis.sh; fi
 
+haproxy: ## HAProxy for the slow tests of the APIs behind it, where it is missing
+	@if [ -f tests/install-haproxy.sh ]; then sh tests/install-haproxy.sh; fi
+
 prometheus: ## Prometheus and promtool for the tests of metrics, where they are missing
 	@if [ -f tests/install-prometheus.sh ]; then sh tests/install-prometheus.sh; fi
 
@@ -66,7 +69,7 @@ clocks: broker-jars redis ## each clock of a lookup join's chain takes each step
 endurance: broker-jars ## one job for hours with a fault a minute (MINUTES=100, RATE=5000, SEED=7): every row right, and nothing grows
 	@$(BIN)/python -m tests.crash.endurance --minutes $(or $(MINUTES),100) --rate $(or $(RATE),5000) $(if $(SEED),--seed $(SEED))
 
-soak: broker-jars browser postgresql redis prometheus s3-server ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
+soak: broker-jars browser postgresql redis haproxy prometheus s3-server ## what takes too long for `make test`: histories (HISTORIES=5000, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),2000) $(if $(SEED),--seed $(SEED))
 	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
 

@@ -106,6 +106,15 @@ def pipelined(victim: Victim, stop: threading.Event) -> None:
         _endless(victim, b"", piece)
 
 
+def chunks(victim: Victim, stop: threading.Event) -> None:
+    """Sends bodies in chunks of a byte, with a valid token."""
+    method, path, token = victim.takes
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Authorization: Bearer {token}", "Transfer-Encoding: chunked"]
+    head = "\r\n".join([*lines, f"Content-Type: {JsonCodec.media_type}", "", ""]).encode()
+    while not stop.is_set():
+        _endless(victim, head, b"1\r\n[\r\n")
+
+
 def dictionary_batches(victim: Victim, stop: threading.Event) -> None:
     """Sends a hundred thousand in a body, for a column that has a dictionary, and for one that has none."""
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([b"k"]))
@@ -226,8 +235,7 @@ def _again(values: Iterable[T], stop: threading.Event) -> Iterator[T]:
         yield from values
 
 
-OF_BOTH: list[Attack] = [
-    *(silent, slow_bodies, unfinished_bodies, large_bodies_of_strangers, json_bombs, probes),
-    *(broken_requests, heads, trailers, pipelined),
-]
+OF_BOTH: list[Attack] = [slow_bodies, unfinished_bodies, large_bodies_of_strangers, json_bombs, probes, broken_requests]
 OF_STORAGE: list[Attack] = [arrow_bombs, dictionary_batches, answers_not_taken, full_requests]
+OF_CONNECTIONS: list[Attack] = [silent, heads, trailers, pipelined, chunks]
+"""Servers need a proxy against these."""

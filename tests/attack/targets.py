@@ -1,4 +1,4 @@
-"""The servers that are attacked, as users run them: processes of their own, with default limits."""
+"""The servers that are attacked, as users run them: processes of their own, default limits, perhaps behind a proxy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -20,6 +20,7 @@ from teacup.storage.api import config as storage
 from teacup.storage.client import StorageClient
 from teacup.storage.model import Item
 from tests.attack.attacks import LARGE_KEYS, Victim
+from tests.attack.proxy import in_front_of
 from tests.support.api import ready_process
 
 LOG = "server.log"
@@ -28,10 +29,10 @@ READER, WRITER = "a-token-that-reads-only", "a-token-that-reads-and-writes"
 
 @dataclass(frozen=True)
 class Target:
-    """A server and its log; `usual` is a path that its other clients read, and their token."""
+    """A server, perhaps with its proxy, and their log; `usual`: a path that other clients read, and their token."""
 
     victim: Victim
-    process: subprocess.Popen[bytes]
+    processes: tuple[subprocess.Popen[bytes], ...]
     log: Path
     usual: tuple[str, str]
 
@@ -48,7 +49,9 @@ def storage_target(folder: Path) -> Iterator[Target]:
             later_ms = wall_ms() + 3_600_000
             client.write("names", [Item(b"a", 1, b"", b"value", later_ms)])
             client.write("names", [Item(key, 1, b"", bytes(65_536), later_ms) for key in LARGE_KEYS])
-        yield Target(Victim("storage", port, takes), process, folder / LOG, ("/v1/namespaces/names/items/YQ", WRITER))
+        yield Target(
+            Victim("storage", port, takes), (process,), folder / LOG, ("/v1/namespaces/names/items/YQ", WRITER)
+        )
 
 
 @contextmanager
@@ -71,7 +74,15 @@ def delay_target(folder: Path) -> Iterator[Target]:
                     generation="g",
                 )
             )
-        yield Target(Victim("delay", port, takes), process, folder / LOG, ("/v1/delays/feeder/usual", READER))
+        yield Target(Victim("delay", port, takes), (process,), folder / LOG, ("/v1/delays/feeder/usual", READER))
+
+
+@contextmanager
+def behind_a_proxy(target: Target) -> Iterator[Target]:
+    """Starts HAProxy in front of a server; others reach that only through it."""
+    victim, folder = target.victim, target.log.parent
+    with in_front_of(victim.name, victim.port, folder, target.log) as (port, process):
+        yield replace(target, victim=replace(victim, port=port), processes=(*target.processes, process))
 
 
 @contextmanager

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from teacup.http.server.config import ServerKeys
 
-SOON_S, LATER_S = 1.0, 1.5
-PATIENT: dict[str, Any] = {"header_within_s": 600.0, "body_within_s": 600.0, "answer_within_s": 600.0}
+SOON_S = 1.0
+PATIENT: dict[str, Any] = {"body_within_s": 600.0}
 """What a server ends nevertheless, it has not ended because of a time."""
 
 
 class Limited(ServerKeys):
-    """Short times, few connections."""
+    """Short times, small bodies."""
 
     token_variables: ClassVar = ("READ", "WRITE")
 
@@ -23,10 +23,7 @@ class Limited(ServerKeys):
     max_held_bytes: int = 2_000
     requests_per_s: float = 1_000.0
     burst: int = 1_000
-    max_connections_per_client: int = 8
-    header_within_s: float = SOON_S
-    body_within_s: float = LATER_S
-    answer_within_s: float = LATER_S
+    body_within_s: float = SOON_S
 
 
 def everything(connection: socket.socket) -> bytes:

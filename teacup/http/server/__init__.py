@@ -3,9 +3,8 @@
 application.py      what is around the routes: the framework, checks of each route, routes for operators
 auth.py             bearer tokens with scopes: from a file, from the environment
 config.py           keys that the configuration of every server has
-connections.py      how many connections there may be, and how long a peer may take; TLS handshakes
 limits.py           by caller: requests per second, requests under way, bytes held (pure)
 problem_details.py  every error as a problem, also in the OpenAPI description
-request_gate.py     what every request passes: identification, rate limit, held bytes, counting
+request_gate.py     what every request passes: identification, rate limit, held bytes, time of a body, counting
 serving.py          the process around the application: log, signals, steady clock, socket
 """

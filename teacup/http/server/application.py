@@ -65,6 +65,7 @@ def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> 
         limiter=RateLimiter(keys.requests_per_s, keys.burst),
         bodies=HeldBytes(keys.max_held_bytes),
         answers=HeldBytes(keys.max_held_bytes),
+        body_within_s=keys.body_within_s,
         requests=requests,
     )
 

@@ -53,20 +53,10 @@ class ServerKeys(Keys):
     requests_per_s: PositiveFloat = Field(description=RATE)
     burst: PositiveInt = Field(description=BURST)
 
-    max_connections: PositiveInt = Field(default=800, description="at a time, in one worker; more are answered 503")
-    max_connections_per_client: PositiveInt = Field(
-        default=200, description="of them from one address, and as many TLS handshakes; raise it for a proxy"
-    )
-    header_within_s: Within = Field(
-        default=as_written("10s"),
-        alias="header_within",
-        description="for a TLS handshake, and for the header of a request, from its first byte, or from the connection",
-    )
     body_within_s: Within = Field(
-        default=as_written("30s"), alias="body_within", description="for its body; later ones are answered 408"
-    )
-    answer_within_s: Within = Field(
-        default=as_written("30s"), alias="answer_within", description="for the client to take each MiB of an answer"
+        default=as_written("30s"),
+        alias="body_within",
+        description="for the body of a request to arrive; later ones are answered 408",
     )
     keep_alive_s: Within = Field(
         default=as_written("75s"), alias="keep_alive", description="between two requests of a connection"

@@ -106,14 +106,3 @@ class HeldBytes:
         self._of[caller] -= size
         if not self._of[caller]:
             del self._of[caller]
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """`max_connections` of all clients, `max_connections_per_client` of one address, and how long a peer may take."""
-
-    max_connections: int
-    max_connections_per_client: int
-    header_within_s: float
-    body_within_s: float
-    answer_within_s: float

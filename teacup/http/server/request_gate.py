@@ -1,15 +1,20 @@
-"""What every request passes before the application: identification, rate limit, held bytes; afterwards it is counted.
+"""What every request passes: identification, rate limit, held bytes, the time of its body; afterwards it is counted.
 
 `Gate` is plain ASGI, because it must see the body's bytes arrive, and when the last of them is needed no longer.
 
-`Sending` sends an answer in pieces, each once the peer has taken the one before; so it is known how long an answer is
-held. An answer beyond 64 KiB counts among its caller's until all of it is taken. If they are too many, 429 is answered.
-uvicorn 0.54 writes a body of any size at once, and then takes the answer for complete; starlette 1.10 sends only files
-and streams in pieces.
+A body has `body_within_s` to arrive, not counting the time in which the application reads nothing of it; then 408.
+
+`Sending` sends an answer in pieces, each once the peer has taken the one before, and an empty one at the end; so it is
+known how long an answer is held. An answer beyond 64 KiB counts among its caller's until nearly all of it is taken. If
+they are too many, 429 is answered. uvicorn 0.54 writes a body of any size at once, and then takes the answer for
+complete; starlette 1.10 sends only files and streams in pieces.
+
+Connections are not bounded here, and what comes before an application sees a request: docs/threat-model.md.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -48,6 +53,7 @@ class Gate:
         limiter: RateLimiter,
         bodies: HeldBytes,
         answers: HeldBytes,
+        body_within_s: float,
         requests: Counter,
     ) -> None:
         self._app = app
@@ -55,6 +61,7 @@ class Gate:
         self._limiter = limiter
         self._bodies = bodies
         self._answers = answers
+        self._body_within_s = body_within_s
         self._requests = requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,28 +69,17 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        held = 0
         caller = scope["state"]["caller"] = self._identified(scope)
+        receiving = Receiving(receive, self._bodies, caller, self._body_within_s)
         sending = Sending(send, self._answers, caller, scope["path"])
-
-        async def held_receive() -> Message:
-            nonlocal held
-            message = await receive()
-            size = len(message.get("body", b""))
-            if not self._bodies.take(caller, size):
-                detail = f"too many bytes of bodies by {caller}, or by all callers (max_held_bytes): wait 1 s"
-                raise HTTPException(429, detail, {"Retry-After": "1"})
-            held += size
-            return message
-
         refusal = self._refusal(scope, caller)
         try:
             if refusal is not None:
                 await refusal(scope, receive, sending)
             else:
-                await self._app(scope, held_receive, sending)
+                await self._app(scope, receiving, sending)
         finally:
-            self._bodies.give_back(caller, held)
+            receiving.over()
             sending.over()
             self._count(scope, sending.status)
 
@@ -103,14 +99,52 @@ class Gate:
         if wait_s is not None:
             detail = f"too many requests by {caller}: wait {wait_s} s"
             return problem(429, detail, instance=scope["path"], headers={"Retry-After": str(wait_s)})
-        wrong = _wrong_headers([name for name, _ in scope["headers"]])
-        return None if wrong is None else problem(400, wrong, instance=scope["path"])
+        if [name for name, _ in scope["headers"]].count(b"authorization") > 1:
+            detail = "the request has two Authorization headers: send one"
+            return problem(400, detail, instance=scope["path"])
+        return None
 
     def _count(self, scope: Scope, status: int) -> None:
         """Counts by route, not by path, and only known methods: callers must not be able to create labels."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
+
+
+class Receiving:
+    """One body, as its application's `receive`: held until the request is answered, and `within_s` to arrive."""
+
+    def __init__(self, receive: Receive, held: HeldBytes, caller: str, within_s: float) -> None:
+        self._receive = receive
+        self._held = held
+        self._caller = caller
+        self._within_s = within_s
+        self._left_s: float | None = within_s  # None: the body is complete
+        self._size = 0
+
+    async def __call__(self) -> Message:
+        """Receives, as ASGI's receive does. Raises `HTTPException` 408, 429."""
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(self._left_s):
+                message = await self._receive()
+        except TimeoutError:
+            detail = f"the body was not complete within {self._within_s:g} s (body_within)"
+            raise HTTPException(408, detail, {"Connection": "close"}) from None
+        if self._left_s is not None:
+            self._left_s -= time.monotonic() - began_s
+            if not message.get("more_body", False):
+                self._left_s = None
+        size = len(message.get("body", b""))
+        if not self._held.take(self._caller, size):
+            detail = f"too many bytes of bodies by {self._caller}, or by all callers (max_held_bytes): wait 1 s"
+            raise HTTPException(429, detail, {"Retry-After": "1"})
+        self._size += size
+        return message
+
+    def over(self) -> None:
+        """Ends the request: its body is not needed any more."""
+        self._held.give_back(self._caller, self._size)
 
 
 class Sending:
@@ -143,11 +177,13 @@ class Sending:
         await self._pieces(message.get("body", b""), message.get("more_body", False))
 
     async def _pieces(self, body: bytes, more: bool) -> None:
-        last = max(0, len(body) - 1) // _PIECE_BYTES
-        view = memoryview(body) if last else body
-        for number in range(last + 1):
-            piece = view[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES]
-            await self._send({"type": "http.response.body", "body": piece, "more_body": more or number < last})
+        if len(body) > _COUNTED_BYTES:
+            view = memoryview(body)
+            for begin in range(0, len(body), _PIECE_BYTES):
+                piece = view[begin : begin + _PIECE_BYTES]
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+            body = b""
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _refuse(self) -> None:
         self.status = 429
@@ -159,12 +195,3 @@ class Sending:
     def over(self) -> None:
         """Ends the answer: it is taken, or its peer is gone."""
         self._held.give_back(self._caller, self._size)
-
-
-def _wrong_headers(names: list[bytes]) -> str | None:
-    """Says which headers a request must not have; the body of one that asks for another protocol is not parsed."""
-    if names.count(b"authorization") > 1:
-        return "the request has two Authorization headers: send one"
-    if b"upgrade" in names and (b"content-length" in names or b"transfer-encoding" in names):
-        return "a request with a body must not ask for another protocol (Upgrade): this server speaks HTTP/1.1"
-    return None

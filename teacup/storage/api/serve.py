@@ -26,7 +26,6 @@ import uvicorn
 from uvicorn.supervisors import Multiprocess
 
 from teacup.base.now import read_clocks
-from teacup.http.server.connections import LimitedConfig
 from teacup.http.server.request_gate import Gate
 from teacup.http.server.serving import SteadyClock, listen, log_to_standard_error, url, uvicorn_config
 from teacup.storage.api.app import create_app
@@ -71,7 +70,7 @@ def serve(config: StorageServeConfig) -> None:
             Multiprocess(_uvicorn(config, partial(_worker, config, anchor)), [listener]).run()
 
 
-def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> LimitedConfig:
+def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> uvicorn.Config:
     return uvicorn_config(
         config,
         app,
