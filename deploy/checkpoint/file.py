@@ -1,13 +1,13 @@
-"""A checkpoint on any file system: whether that lets us in, and a small file of ours in it.
+"""A checkpoint on any file system: access to it, and small files of ours in it.
 
-**Access.** An object store that refuses a job is a matter of configuration, which no retry helps. Two clients reach it,
-each with a driver and credentials of its own: Python (fsspec; `s3fs` for `s3a://`), in the driver and in tasks that
-copy windows, and the JVM of Spark (Hadoop; `hadoop-aws`), in the driver alone. Neither says where it has looked. So an
-error is recognised by what all of them have in common, and the message says who was refused, why, and what it needs. An
-error of any other kind, such as a store that does not answer, is left to whoever reads.
+**Access.** If an object store refuses a job, its configuration is wrong, and no retry helps. Two clients reach it, each
+with its own driver and credentials: Python (fsspec; `s3fs` for `s3a://`), in the driver and in tasks that copy windows,
+and Spark's JVM (Hadoop; `hadoop-aws`), only in the driver. Their errors are recognised by what they have in common, and
+the message says who was refused, why, and what it needs. Other errors, such as a store that does not answer, are left
+to the caller.
 
-**A file:** JSON with a checksum, replaced as a whole. For what others look at, not for what must survive a power
-failure: it is not synced to the disk. Calls raise what the file system raises; each has errors of its own.
+**A file:** JSON with a checksum, replaced as a whole, for others to look at. It need not survive a power failure, so it
+is not synced to the disk. Calls raise the file system's own errors.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CheckpointFile:
             return None
 
     def write(self, value: Any, room: int = 0) -> None:
-        """Replaces the content. room: bytes that the file has at least, for `overwrite`."""
+        """Replaces the content. room: the least size of the file in bytes, for `overwrite`."""
         data = _line(value).ljust(room, b"\n")
         if self._folder is None:
             storage, path = fsspec.core.url_to_fs(self._where)
@@ -78,10 +78,10 @@ class CheckpointFile:
         new.replace(self._folder / self._name)
 
     def overwrite(self, value: Any) -> bool:
-        """Writes over the content, with the blocks that the file has: a full disk takes that, too.
+        """Writes into the file's existing blocks, which works on a full disk.
 
-        Returns False, and writes nothing, if it is too long for them, or the file is not of this machine. A reader may
-        find half of it, and takes that for a damaged file.
+        Returns False, and writes nothing, if it does not fit, or the file is not on this machine. A reader that finds
+        half of it takes the file for damaged.
         """
         data = _line(value)
         if self._folder is None or len(data) > (self._folder / self._name).stat().st_size:
@@ -113,7 +113,7 @@ def _line(value: Any) -> bytes:
 
 
 def refused(location: str, error: BaseException) -> CheckpointRefused | None:
-    """Returns what to raise if a file system's error says that it does not let us in; None: it says something else."""
+    """Returns the error to raise if a file system's error means that access was refused; None for other errors."""
     if local_folder(location) is not None:
         return None
     name = type(error).__name__
@@ -129,7 +129,7 @@ def refused(location: str, error: BaseException) -> CheckpointRefused | None:
 
 
 def refused_to_spark(location: str, text: str) -> CheckpointRefused | None:
-    """Does the same for the text of an error of Spark's."""
+    """Does the same for the text of a Spark error."""
     if local_folder(location) is not None:
         return None
     found = ((what, words) for what, pattern in _OF_HADOOP.items() if (words := pattern.search(text)) is not None)
@@ -141,7 +141,7 @@ def refused_to_spark(location: str, text: str) -> CheckpointRefused | None:
 
 @contextmanager
 def naming_the_store(location: str) -> Iterator[None]:
-    """Raises `CheckpointRefused` in place of an error of Spark's that says so."""
+    """Raises `CheckpointRefused` instead of a Spark error that means it."""
     try:
         yield
     except Exception as error:
@@ -151,9 +151,9 @@ def naming_the_store(location: str) -> Iterator[None]:
 
 
 def check_access(location: str) -> None:
-    """Raises `CheckpointRefused` if the store of a checkpoint does not let Python in.
+    """Raises `CheckpointRefused` if the checkpoint's store refuses Python.
 
-    Whether any other error matters, such as that there is no driver, depends on the job.
+    Whether other errors matter, such as a missing driver, depends on the job.
     """
     if local_folder(location) is not None:
         return

@@ -1,11 +1,11 @@
 """A join's checkpoint: the batches in Spark's logs, and three files of our own beside them, JSON with a checksum.
 
-    teacup.generation  of a checkpoint without any batch: receipts carry it before the first batch is planned, and a
-                       start that dies in between is continued, not started over
-    teacup.name        under which the job has claimed its output: receipts are found by it
-    teacup.moved       after which other checkpoint a new one goes on (`joins.batch.handover`)
+teacup.generation  the generation of a checkpoint without any batch: receipts carry it before the first batch is
+                   planned, so that a start that dies in between is continued
+teacup.name        the name under which the job has claimed its output: receipts are found by it
+teacup.moved       the other checkpoint after which a new one goes on (`joins.batch.handover`)
 
-In the first place there is also `teacup.rewound`, once the job was rewound (`deploy.checkpoint.place`).
+Once the job was rewound, its original checkpoint also has `teacup.rewound` (`deploy.checkpoint.place`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ JOIN, FEEDER, DEDUP = "join", "feeder", "deduplicator"
 
 
 def kind_of_end(end: Mapping[str, Any]) -> str | None:
-    """Returns which kind of job ends a batch like this; None: it is of another version."""
+    """Returns the kind of job that ends a batch like this; None: another version."""
     if "store_generation" in end:
         return FEEDER
     if "generation" in end:
@@ -58,14 +58,14 @@ def kind_of_end(end: Mapping[str, Any]) -> str | None:
 
 
 def reads(end: Mapping[str, Any]) -> str:
-    """Returns what the job reads that ended a batch like this, for people."""
+    """Returns what the job of this end of a batch reads, for messages."""
     identity = end.get("identity", {})
     topics = [identity[name] for name in ("left.topic", "right.topic") if name in identity] or [end.get("topic")]
     return f"which reads {' and '.join(map(repr, topics))}"
 
 
 def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
-    """Returns the batch that a job planned last; if there is none, after which checkpoint a new one goes on.
+    """Returns the batch that a job planned last or, if there is none, the checkpoint after which a new one goes on.
 
     Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`take_output`).
     Raises `SpecChanged`, `CheckpointUnreadable`.
@@ -126,7 +126,7 @@ class Checkpoint:
         )
 
     def newest(self) -> BatchPlan | None:
-        """Returns the batch that was planned last, whichever join's it is; None if none was."""
+        """Returns the batch that was planned last, by whichever join; None if none was."""
         return self._plan(self.newest_end())
 
     def committed(self) -> BatchPlan | None:
@@ -153,9 +153,9 @@ class Checkpoint:
         return self._plan(data)
 
     def committed_plans(self) -> list[BatchPlan]:
-        """Returns the plans of the batches that were carried out, as far as Spark still has them, in their order.
+        """Returns the plans of the batches that were carried out, in order, as far as Spark still has them.
 
-        A job that runs meanwhile removes the oldest ones.
+        A running job removes the oldest ones.
         """
         with self._reached():
             planned = set(self._logs.planned())
@@ -176,14 +176,14 @@ class Checkpoint:
         return self._end(committed[-1]) if committed else {}
 
     def forget_newest(self) -> None:
-        """Removes the plan of the batch that was planned last, which was not carried out: it is planned again."""
+        """Removes the plan of the last batch, which was not carried out, so that it is planned again."""
         with self._reached():
             self._logs.forget_plan(self._logs.planned()[-1])
         if self._folder is not None:
             files.sync(self._folder / "offsets")
 
     def _end(self, batch: int) -> dict[str, Any]:
-        """Returns where a batch ends; empty also if the job was stopped before anything was planned."""
+        """Returns where a batch ends; empty if the job was stopped before anything was planned."""
         try:
             with self._reached(but=ValueError):
                 end, *_ = self._logs.ends(batch)
@@ -209,7 +209,7 @@ class Checkpoint:
             return self._logs.planned()[-1:] == self._logs.committed()[-1:]
 
     def moved(self) -> Handover | None:
-        """Returns after which other checkpoint this one goes on; None: after none."""
+        """Returns the checkpoint after which this one goes on; None if there is none."""
         data = self.kept(MOVED, "Remove it, and repeat `teacup move`")
         return None if data is None else Handover.from_json(data)
 
@@ -218,10 +218,7 @@ class Checkpoint:
         self.keep(MOVED, moved.to_json())
 
     def check_name(self, name: str) -> None:
-        """Raises `JobRenamed` if the checkpoint has batches of a job with another name. To be followed by `keep_name`.
-
-        One of an earlier version does not say under which name it was written.
-        """
+        """Raises `JobRenamed` if the checkpoint has batches of a job with another name. Call `keep_name` afterwards."""
         kept = self.kept(NAME, "Remove it if the job was never renamed")
         if kept is not None and kept != name:
             raise JobRenamed(
@@ -231,7 +228,7 @@ class Checkpoint:
             )
 
     def keep_name(self, name: str) -> None:
-        """Notes under which name the output is claimed."""
+        """Stores the name under which the output is claimed."""
         if self.kept(NAME, "Remove it") != name:
             self.keep(NAME, name)
 
@@ -244,9 +241,9 @@ class Checkpoint:
         return str(generation)
 
     def kept(self, name: str, remedy: str) -> Any:
-        """Returns the content of our own file beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
+        """Returns the content of a file of ours beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
         with self._reached(name):
-            try:  # asking first is no way: some drivers answer any error with "it does not exist"
+            try:  # not asked first: some drivers answer any error with "it does not exist"
                 content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
             except FileNotFoundError:
                 return None
@@ -258,7 +255,7 @@ class Checkpoint:
             ) from error
 
     def keep(self, name: str, value: Any) -> None:
-        """Replaces our own file beside Spark's as a whole. Durable when this returns."""
+        """Replaces a file of ours beside Spark's. Durable when this returns."""
         data = f"{files.checked_text(value)}\n".encode()
         with self._reached(name):
             if self._folder is not None:
@@ -273,7 +270,7 @@ class Checkpoint:
             yield
         except but:
             raise
-        except Exception as error:  # each file system has its own
+        except Exception as error:  # each file system has its own errors
             if (refusal := refused(self._location, error)) is not None:
                 raise refusal from error
             where = f"{what}: " if what else ""

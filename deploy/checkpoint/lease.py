@@ -4,18 +4,18 @@ Whoever runs a job renews its lease each second: a file of the checkpoint, which
 at the file and measures by its own monotonic clock how long it has not changed; the two machines' clocks are never
 compared. It may take over
 
-    at once             the lock of a checkpoint in a folder of this machine is free (the kernel releases it with the
-                        process), or whoever ran the job has released the lease at its end
-    after `GONE_S`      the lock of a folder that several machines share is free: some of these file systems don't show
-                        the locks of other machines, but a holder that lives would have renewed its lease. Or there is
-                        no lock and no lease
-    after `SILENT_S`    whoever has the lease is silent, whatever the lock says: its machine is lost, or it hangs, or it
-                        is cut off from the checkpoint
+    at once             if the lock of a checkpoint in a folder of this machine is free (the kernel releases it with the
+                        process), or the holder has released the lease at its end
+    after `GONE_S`      if the lock of a folder that several machines share is free: some of these file systems don't
+                        show other machines' locks, but a live holder would have renewed its lease. Or if there is
+                        neither lock nor lease
+    after `SILENT_S`    if the holder of the lease is silent, whatever the lock says: its machine is lost, it hangs, or
+                        it is cut off from the checkpoint
 
-and never while a process holds the lock without a lease: one that was started without `--standby`.
+    but never while a process holds the lock without a lease, because it was started without `--standby`.
 
-Each who takes over writes the next number. A process that finds a higher number than its own, or its own number with
-another name, has lost the job. A lower number is what an earlier holder wrote late.
+    Whoever takes over writes the next number. A process that finds a higher number than its own, or its own number with
+    another name, has lost the job. A lower number was written late by an earlier holder.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ FORMAT = 1
 class LockSeen(Enum):
     """What a standby finds when it tries to take the lock of the checkpoint.
 
-    FREE      it has it now; no other machine uses this file system
-    SHOWN     it has it now; another machine may have it as well
+    FREE      the standby has the lock now; no other machine uses this file system
+    SHOWN     the standby has it now, but another machine may have it as well
     OF_LEASE  the holder of the lease has it
-    OF_OTHER  a process has it that keeps no lease
+    OF_OTHER  a process without a lease has it
     NONE      there is no lock: the checkpoint is a URL
     """
 
@@ -57,7 +57,7 @@ class Lease:
     holder    a name that no other start has
     beat      how often it was renewed: each renewal changes the file
     at_ms     wall clock of the last renewal, for people
-    released  the holder has ended, or is about to, and carries out nothing any more
+    released  the holder has ended, or is about to, and does nothing any more
     """
 
     number: int
@@ -69,11 +69,11 @@ class Lease:
     released: bool = False
 
     def renewed(self, at_ms: int) -> Lease:
-        """Returns the lease as it is written next."""
+        """Returns the next renewal of the lease."""
         return replace(self, beat=self.beat + 1, at_ms=at_ms)
 
     def ended(self, at_ms: int) -> Lease:
-        """Returns the lease as its holder leaves it."""
+        """Returns the lease as released by its holder."""
         return replace(self.renewed(at_ms), released=True)
 
     def after(self, other: Lease | None) -> Lease:
@@ -103,12 +103,12 @@ class Lease:
 class Watched:
     """What a standby has seen of the lease so far.
 
-    lease     as it was found last; None: there was none, or it was damaged
-    since_s   since when it is known to be the same, by the monotonic clock of the standby
-    silent_s  how long it has surely not changed
+    lease     the lease found last; None: none, or damaged
+    since_s   since when it is known to be unchanged, by the standby's monotonic clock
+    silent_s  how long it has certainly not changed
 
-    A look takes time, and a standby may itself be stopped in the middle of one. So what is found counts as the same
-    only from the answer of the first look that found it to the question of the last one.
+    A look takes time, and the standby may be stopped during one. So a lease counts as unchanged only from the end of
+    the first look that found it to the beginning of the last one.
     """
 
     lease: Lease | None
@@ -116,7 +116,7 @@ class Watched:
     silent_s: float = 0.0
 
     def seen(self, lease: Lease | None, asked_s: float, answered_s: float) -> Watched:
-        """Returns what is known after one more look, which began and ended at these times."""
+        """Returns what is known after another look, which began and ended at these times."""
         if lease != self.lease:
             return Watched(lease, answered_s)
         return replace(self, silent_s=max(asked_s - self.since_s, 0.0))

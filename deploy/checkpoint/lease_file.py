@@ -1,11 +1,11 @@
 """The lease of a job, and the mark of a standby, as files of the checkpoint (`deploy.checkpoint.file`).
 
-    teacup.lease     who runs the job, renewed each second (`deploy.checkpoint.lease`)
-    teacup.standby   who waits to take over; renewed, and removed when it does. Of several standbys it names one
+teacup.lease     who runs the job, renewed each second (`deploy.checkpoint.lease`)
+teacup.standby   a standby that waits to take over; renewed, and removed when it does
 
 The keeper renews a lease in a thread. When it finds that another process has taken over, `check` raises in the job's
-threads, which end it. A process that was stopped for a while looks at once when it goes on, and not a second later: the
-monotonic clock tells how long nothing was renewed.
+threads, which end the job. A process that was stopped for a while checks immediately when it continues: the monotonic
+clock tells how long the lease was not renewed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from teacup.base.now import wall_ms
 LEASE = "teacup.lease"
 STANDBY = "teacup.standby"
 SHOWN_S = 30.0
-"""A mark that is older was left by a standby that was killed: for people, by wall clocks."""
+"""An older mark was left by a killed standby. By wall clocks, only for people."""
 log = sparse("teacup.deploy.checkpoint.lease_file")
 
 
@@ -40,7 +40,7 @@ def found_lease(file: CheckpointFile) -> Lease | None:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A standby that waits. at_ms: wall clock, when it said so last; no_executor_since_ms: None if it has executors."""
+    """A waiting standby. at_ms: wall clock of its last sign of life; no_executor_since_ms: None if it has executors."""
 
     process: int
     host: str
@@ -63,7 +63,7 @@ def standby_of(checkpoint: str, now_ms: int) -> Mark | None:
 
 
 def leave_mark(checkpoint: str, mark: Mark) -> None:
-    """Says that a standby waits. A file that cannot be written is no error of the standby."""
+    """Announces a waiting standby. If the file cannot be written, that is no error of the standby."""
     try:
         CheckpointFile(checkpoint, STANDBY).write(asdict(mark))
     except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
@@ -82,7 +82,7 @@ def remove_mark(checkpoint: str, mark: Mark) -> None:
 
 
 class Keeper:
-    """Keeps a lease that was just written, from `start` to `release`."""
+    """Keeps a new lease, from `start` to `release`."""
 
     def __init__(self, file: CheckpointFile, lease: Lease, clock: Callable[[], float] = time.monotonic) -> None:
         self._file, self._lease, self._clock = file, lease, clock
@@ -96,7 +96,7 @@ class Keeper:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises `LeaseLost` if another process has taken over, as far as is known here."""
+        """Raises `LeaseLost` if another process is known to have taken over."""
         if self._clock() - self._renewed_s > SILENT_S / 2:
             self.renew()
         if self._lost_to is not None:
@@ -108,7 +108,7 @@ class Keeper:
             )
 
     def renew(self) -> None:
-        """Looks at the lease, and renews it if nobody has taken over."""
+        """Renews the lease if nobody has taken over."""
         with self._one_at_a_time:
             if self._lost_to is not None:
                 return
@@ -127,7 +127,7 @@ class Keeper:
                 )
 
     def release(self) -> bool:
-        """Ends to renew it, so that whoever waits takes over at once; returns whether nobody had done so before."""
+        """Releases the lease, so that a standby takes over at once; returns whether it was still ours."""
         self._ends.set()
         self._thread.join(RENEWED_EVERY_S)
         self.renew()

@@ -1,19 +1,19 @@
 """One process per checkpoint: a second one stops with an error before it reads anything.
 
-In a local folder a lock on the file `teacup.lock` is held while the job runs; the file names the process and its
-machine. The kernel releases it with the process, even after `kill -9`, so nothing is ever left to clean up. A
-checkpoint on remote storage has no such lock: there two processes race, until one of them finds a batch in Spark's logs
-that it did not write and ends.
+In a local folder, a running job holds a lock on the file `teacup.lock`, which names the process and its machine. The
+kernel releases it with the process, even after `kill -9`, so nothing has to be cleaned up. A checkpoint on remote
+storage has no lock: there two processes race, until one of them finds a batch in Spark's logs that it did not write,
+and ends.
 
-    exactly once     no harm to the rows: the later attempt at a batch fences the earlier one's producer and reads its
+    exactly once     rows are safe: the later attempt at a batch fences the earlier one's producer and reads its
                      receipt, as a retry does; the fenced process ends with an error that names a second job
-    at least once    rows that both delivered meanwhile are duplicates, as after a restart
+    at least once    rows that both have delivered are duplicates, as after a restart
 
-A job with a standby has a lease beside the lock, on whatever file system (`deploy.jobs.standby`): a process that is
-silent for some seconds loses both.
+A job with a standby also has a lease, on any file system (`deploy.jobs.standby`): a process that is silent for some
+seconds loses both.
 
-Others look at the lock (`look_at_lock`) without keeping anybody out: a look shares the lock for some microseconds, and
-whoever wants it tries for longer than that.
+Others may look at the lock (`look_at_lock`) without keeping anybody out: a look shares the lock for some microseconds,
+and whoever wants it tries for longer than that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BETWEEN_TRIES_S = 0.02
 SHARED = frozenset(
     {"9p", "afs", "ceph", "cifs", "gfs2", "glusterfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "virtiofs"}
 )
-"""File systems that several machines use: a lock of another machine need not show on this one."""
+"""File systems that several machines may share; another machine's lock may be invisible here."""
 
 
 @contextmanager
@@ -69,9 +69,9 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
 
 
 def take_lock(folder: Path, within_s: float = LOOKS_PASS_S) -> TextIO | Holder:
-    """Returns the locked file, which is the lock until it is closed; or who has it. Raises `OSError`.
+    """Returns the locked file, which holds the lock until it is closed, or the lock's holder. Raises `OSError`.
 
-    within_s   how long it is tried, because somebody may only look at the lock
+    within_s   how long to try, because somebody may only be looking at the lock
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, until_s = folder / LOCK_FILE, time.monotonic() + within_s
@@ -97,9 +97,9 @@ def take_lock(folder: Path, within_s: float = LOOKS_PASS_S) -> TextIO | Holder:
 
 
 def replace_lock(folder: Path) -> TextIO:
-    """Returns a lock as `take_lock` does, although another process has it: with a new file in place of the other's.
+    """Takes the lock from another process, by replacing its file.
 
-    Only for somebody who keeps the other one from writing by other means (`deploy.jobs.standby`). Raises `OSError`.
+    Only if something else keeps that process from writing (`deploy.jobs.standby`). Raises `OSError`.
     """
     new = folder / f"{LOCK_FILE}.{os.getpid()}"
     file = new.open("a+")
@@ -118,14 +118,14 @@ def _signed(file: TextIO) -> TextIO:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The process that holds a lock, or held it last, as the file names it; host: None if it does not."""
+    """The process that holds a lock, or held it last, as the file names it; host: None if the file lacks it."""
 
     process: str
     host: str | None = None
 
     @classmethod
     def from_text(cls, text: str) -> Holder:
-        """Reads what `to_text` wrote; an earlier version wrote the process alone."""
+        """Reads what `to_text` wrote, or a process without its host."""
         process, *host = text.split() or ["unknown"]
         return cls(process, host[0] if host else None)
 
@@ -141,8 +141,8 @@ class Holder:
 class Lock:
     """What a look at a lock has shown.
 
-    held     None: not known, and `unknown` says why
-    holder   who holds it, or held it last; None: nobody has so far, or that is not known
+    held     None: unknown, and `unknown` says why
+    holder   who holds it, or held it last; None: nobody, or unknown
     """
 
     held: bool | None
@@ -166,19 +166,19 @@ def look_at_lock(folder: Path) -> Lock:
         return Lock(held=None, unknown=f"the lock cannot be looked at ({error.strerror}: {error.filename})")
     if is_shared(folder):
         kind = file_system_of(folder)
-        unknown = f"no process of this machine holds the lock, and on {kind} that of another machine need not show"
+        unknown = f"no process of this machine holds the lock, and on {kind} another machine's may be invisible"
         return Lock(held=None, holder=holder, unknown=unknown)
     return Lock(held=False, holder=holder)
 
 
 def is_shared(folder: Path) -> bool:
-    """Returns whether other machines may use the file system of a folder, so that their locks need not show here."""
+    """Returns whether other machines may use the file system of a folder, so that their locks may be invisible here."""
     kind = file_system_of(folder)
     return kind in SHARED or kind.startswith("fuse.")
 
 
 def file_system_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """Returns the type of the file system that holds a folder, as the kernel names it; empty if it does not say."""
+    """Returns the kernel's name for the type of a folder's file system; empty if unknown."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:
@@ -198,15 +198,15 @@ def holder_of(folder: Path) -> Holder | None:
 
 
 def claimed_by(checkpoint: str) -> str:
-    """Returns how a start on this checkpoint is named in its claim of an output (`teacup.kafka.delivery.claim`)."""
+    """Returns the name of a start on this checkpoint in its claim of an output (`teacup.kafka.delivery.claim`)."""
     folder = local_folder(checkpoint)
     return f"checkpoint {checkpoint if folder is None else folder.absolute()} on {socket.gethostname()}"
 
 
 def has_ended(own: str, claimed: str) -> bool:
-    """Returns whether the start that `claimed_by` has named has surely ended: it was here, and the lock is not held.
+    """Returns whether the start named by `claimed_by` has certainly ended: it was here, and its lock is free.
 
-    own   names this start: whoever began on the same checkpoint before has ended, because this one holds the lock
+    own   names this start: earlier starts on the same checkpoint have ended, because this one holds the lock
     """
     found = re.fullmatch(r"checkpoint (/.*) on (\S+)", claimed)
     if found is None or found[2] != socket.gethostname():

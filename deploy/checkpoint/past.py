@@ -1,8 +1,8 @@
 """What a checkpoint has done, and where a time begins in the topics of its join.
 
-A left record is before or after a time by its offset: each partition goes on at its first record that has reached the
-time, as with `start: TIME`. So a record that is out of order follows those beside it, and two ranges that meet at a
-time share no record. A partition that the job had not read so far goes on where it was.
+Whether a left record is before or after a time is decided by its offset: each partition goes on at its first record
+that has reached the time, as with `start: TIME`. So two ranges that meet at a time share no record. A partition that
+the job had not read up to there goes on where it was.
 """
 
 from __future__ import annotations
@@ -34,15 +34,16 @@ from teacup.kafka.log.losses import CONTINUE
 class Past:
     """What a checkpoint has done.
 
-    number       of its folder
-    after        of the folder that has its last batch: the same, unless a rewind was undone and nothing done since
-    plan         of its last batch
-    completed    whether that batch was
-    left         the offset before which every left record of a partition was delivered
-    settled      whether no left record from there on has a row: none of a batch that was not completed, and none that
-                 stays since a rewind which the job has not caught up with
-    generations  its own, and those before it as far as they are known
-    before       the folder that it was rewound from; None: it was not
+    number       the number of its folder
+    after        the number of the folder with its last batch: the same, unless a rewind was undone and nothing done
+                 since
+    plan         the plan of its last batch
+    completed    whether that batch was completed
+    left         the offset of each partition before which every left record was delivered
+    settled      whether no left record from there on has a row, of an uncompleted batch or kept since a rewind which
+                 the job has not caught up with
+    generations  its own, and earlier ones as far as known
+    before       the folder that it was rewound from; None if it was not
     """
 
     number: int
@@ -58,8 +59,8 @@ class Past:
 def past_of(job: JoinJob, number: int) -> Past:
     """Returns what a folder of a job's checkpoint has done.
 
-    One without any batch has done what the one before it has. If a rewind made it, it is as if that had not been asked
-    for; if an undo made it, left goes on where the undo has put it.
+    A folder without any batch has done what the one before it has. If a rewind made it, that rewind does not count; if
+    an undo made it, left goes on where the undo has put it.
 
     Raises `CheckpointUnusable` if nothing was done, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
@@ -95,9 +96,9 @@ def past_of(job: JoinJob, number: int) -> Past:
 class LastWritten:
     """Where a job's last completed batch is.
 
-    job      with the folder that has it
+    job      the job, with the folder that has that batch
     further  up to where left is written, if that is further
-    later    generations since that have planned a batch, and completed none
+    later    later generations that have planned a batch, but completed none
     """
 
     job: JoinJob
@@ -108,8 +109,8 @@ class LastWritten:
 def last_written(job: JoinJob) -> LastWritten:
     """Finds the folder that has the last completed batch.
 
-    One that a rewind or an undo has made has none until the first batch after the next start. After a rewind nothing
-    has happened yet; an undo says where left goes on, which may be where an earlier folder had got.
+    A folder made by a rewind or an undo has none until the first batch after the next start. After a rewind nothing has
+    happened yet; an undo says where left goes on, which may be where an earlier folder ended.
 
     Raises `CheckpointUnreadable`, `SpecChanged`.
     """
@@ -135,8 +136,8 @@ class Begins:
 
     spec      the join, with the path that it takes
     left, right   the offset of each partition; right: empty for a lookup join
-    reached       of left, where the time begins; a partition that was not read so far goes on before it
-    lost      what retention has deleted, for people; empty: nothing
+    reached       where the time begins in left; a partition that was not read up to there goes on before it
+    lost      what retention has deleted, for messages
     """
 
     spec: JoinSpec
@@ -151,9 +152,9 @@ class Begins:
 def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None) -> Begins:
     """Finds where a job begins that reads left from a time on.
 
-    past   how far each left partition was read: none begins later
+    past   how far each left partition was read; no partition begins later
 
-    Raises `DataLoss` if retention has deleted what is needed, unless the join continues without (`on_data_loss`).
+    Raises `DataLoss` if retention has deleted what is needed, unless `on_data_loss` says to continue.
     """
     spec = replace(job.spec, start=time_ms)
     with ExitStack() as stack:

@@ -1,10 +1,10 @@
-"""In which folder of its checkpoint a job goes on: in the checkpoint itself until it is rewound, then in `rewound/N`.
+"""The folder of its checkpoint in which a job goes on: the checkpoint itself until it is rewound, then `rewound/N`.
 
     teacup.rewound   in the checkpoint: N, and how many folders there have been; 0: the checkpoint itself
 
-This one file is what a rewind changes, and an undo changes back: it is replaced as a whole, after everything that it
-names has reached the disk. So whatever is killed when, a job goes on in the old folder or in the new one, and each is
-complete. The lock, and the record of the last run, stay those of the checkpoint itself.
+A rewind changes only this file, and an undo changes it back: it is replaced as a whole, after everything that it names
+has reached the disk. So after any kill, a job goes on in the old folder or in the new one, and each is complete. The
+lock, and the record of the last run, stay in the checkpoint itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ REWOUND = "teacup.rewound"
 class Place:
     """Where a job goes on.
 
-    number   of the folder; 0: the checkpoint itself
-    newest   the largest number that was ever used
+    number   the folder's number; 0: the checkpoint itself
+    newest   the largest number ever used
     """
 
     number: int = 0
@@ -40,7 +40,7 @@ def place_of(checkpoint: str) -> Place:
 
 
 def go_on_in(checkpoint: str, place: Place) -> None:
-    """Lets the job of a checkpoint go on in another folder from its next start on. Durable when this returns."""
+    """Lets the job of a checkpoint go on in another folder at its next start. Durable when this returns."""
     Checkpoint(checkpoint).keep(REWOUND, asdict(place))
 
 

@@ -1,13 +1,12 @@
-"""Who ran on a checkpoint last, how that ended, and the newest warnings: a small file of it, `teacup.run`.
+"""Who ran on a checkpoint last, how that ended, and the newest warnings: its small file `teacup.run`.
 
-It is for those who look at a job from elsewhere (`deploy.inspect.status`); the job itself never reads it. A run
-replaces the file of the one before it when it starts, when its state changes (`deploy.watch.life`), when it ends, and
-after a warning, in a thread of its own: neither a batch nor the end of a job waits for a slow file system, and a file
-that cannot be written is no error of the job. Warnings are written every `EVERY_S` seconds at most, and states every
-`CHANGES_S`. A process that was killed has left a start without an end.
+It is for those who look at a job from elsewhere (`deploy.inspect.status`); the job itself never reads it. A run writes
+the file in its own thread when it starts, when its state changes (`deploy.watch.life`), after a warning, and when it
+ends: no batch waits for a slow file system, and a file that cannot be written is no error of the job. Warnings are
+written at most every `EVERY_S` seconds, states every `CHANGES_S`. A killed process leaves a start without an end.
 
-Warnings are those of the driver's process (`deploy.watch.life.own_lines`). Each is kept once, however often it
-comes: two are the same if they differ in numbers only, and then the newer text stays.
+Warnings are those of the driver's process (`deploy.watch.life.own_lines`). Of warnings that differ only in numbers, the
+newest text is kept.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ KEPT = 10
 EVERY_S = 30.0
 CHANGES_S = 1.0
 ROOM = 8_192
-"""Bytes that the file takes from the start: on a disk that has become full, the end of the run is written over them."""
+"""The size of the file from the start: on a disk that has become full, the end of the run is written over it."""
 _WRITTEN_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A warning or an error. times: how often it came during the run; at_ms: when it came last."""
+    """A warning or an error. times: how often it came during the run; at_ms: when it last came."""
 
     at_ms: int
     level: str
@@ -61,9 +60,9 @@ class Note:
 class LastRun:
     """A run of a job.
 
-    ended_ms    None as long as it has not ended; so is its code
+    ended_ms    None, like the code, until it has ended
     restart_ms  when its process starts the job again; None: it does not
-    life        how it was when its state changed last; None: not known yet
+    life        its state after the last change; None: unknown
     notes       the newest last
     """
 
@@ -84,7 +83,7 @@ class LastRun:
 
     @property
     def seen(self) -> RecordedRun:
-        """What says how the job is."""
+        """Returns what tells the job's state."""
         errors = (note.text for note in reversed(self.notes) if note.level in ("error", "critical"))
         return RecordedRun(life=self.life, code=self.code, error=next(errors, ""), restart_ms=self.restart_ms)
 
@@ -130,7 +129,7 @@ class RunRecord:
         self._changed.set()
 
     def is_now(self, how: Life) -> None:
-        """Takes how the run is."""
+        """Takes the run's state."""
         known = self.run.life
         if known is None or (known.state, known.reason) != (how.state, how.reason):
             self.run = replace(self.run, life=how)
@@ -138,17 +137,17 @@ class RunRecord:
             self._changed.set()
 
     def begin(self) -> None:
-        """Begins to write, in a thread."""
+        """Starts writing, in a thread."""
         self._writer.start()
 
     def end(self, code: ExitCode, restart_ms: int | None = None) -> None:
-        """Writes how the run ended, if that does not take too long; restart_ms: when its process starts it again."""
+        """Writes how the run ended, unless that takes too long; restart_ms: when its process starts it again."""
         self.run = replace(self.run, ended_ms=wall_ms(), code=int(code), restart_ms=restart_ms)
         self._close()
         self._writer.join(_WRITTEN_WITHIN_S)
 
     def leave(self) -> None:
-        """Writes nothing more: another process has the checkpoint, and its record."""
+        """Stops writing, because another process has the checkpoint and its record."""
         self._left = True
         self._close()
 
@@ -186,7 +185,7 @@ class RunRecord:
 
 @contextmanager
 def recorded(location: str) -> Iterator[RunRecord]:
-    """Records a run that holds the lock of the checkpoint; whoever enters calls `end`, or the record has no end."""
+    """Records a run that holds the lock of the checkpoint; the caller has to call `end`."""
     record, ours = RunRecord(location), logging.getLogger("teacup")
     lines = OwnLines(job_here(), logging.WARNING, record.note)
     ours.addHandler(lines)
@@ -198,7 +197,7 @@ def recorded(location: str) -> Iterator[RunRecord]:
 
 
 class Recording(Quiet):
-    """A listener that notes in a record how a run is."""
+    """A listener that notes a run's state in a record."""
 
     watches = wants_detail = False
 

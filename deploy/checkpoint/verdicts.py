@@ -1,7 +1,6 @@
 """The state of `teacup unjoined`: a file in the folder `unjoined` of the join's checkpoint.
 
-JSON with a checksum, replaced as a whole by a new file that has reached the disk. Whatever happens, the old or the new
-one is there.
+JSON with a checksum, replaced as a whole by a new file that has reached the disk.
 """
 
 from __future__ import annotations

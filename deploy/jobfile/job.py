@@ -31,8 +31,8 @@ class Select:
 class Deduplicate:
     """How results that a replay repeats are recognised in the output.
 
-    header      its value identifies a result; None: the left record's position does, with the policy `all` both
-    expression  Spark SQL whose value is written as the header `teacup.id`, and identifies a result
+    header      the header whose value identifies a result; None: the left record's position does (policy `all`: both)
+    expression  Spark SQL whose value identifies a result, written as the header `teacup.id`
     """
 
     header: str | None = None
@@ -42,12 +42,12 @@ class Deduplicate:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Where rows go. Topics that are not named get nothing; a dead letter without a topic stops the job.
+    """Where rows go. Side topics are optional; a dead letter without a topic stops the job.
 
     kafka   librdkafka properties of the producer, overriding those of the join
     select  None: the JSON envelope
-    exactly_once  rows are written in transactions, and a `read_committed` reader sees each once; else at least once
-    deduplicate   with at least once: what a replay repeats is dropped; None: it is written again
+    exactly_once  rows are written in transactions, and a `read_committed` reader sees each once; if not, at least once
+    deduplicate   with at least once: how to drop what a replay repeats; None: it is written again
     """
 
     topic: str
@@ -63,10 +63,10 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsAt:
-    """Where a running job shows its numbers, and whether it lives.
+    """Where a running job serves metrics and probes.
 
     port   0: any free one, which the log names
-    otlp   `http(s)://host:port` of an OpenTelemetry receiver that they are sent to as well
+    otlp   `http(s)://host:port` of an OpenTelemetry receiver that also gets the metrics
     """
 
     port: Port = 9464
@@ -79,7 +79,7 @@ class LineageTo:
     """Where a running job reports what it reads and writes, as OpenLineage events.
 
     url         None: as the OpenLineage client is configured (`OPENLINEAGE_URL`, `openlineage.yml`)
-    namespace   of the job
+    namespace   the job's namespace
     every_ms    how often a running job reports
     """
 
@@ -100,8 +100,8 @@ class CommonJob:
     brokers_answer_within_ms   how long a start waits for brokers that do not answer
     executors_within_ms        how long the job waits for executors while Spark has none for it
     json_log    JSON lines instead of text
-    metrics     None: it shows nothing
-    lineage     None: it reports nothing
+    metrics     None: nowhere
+    lineage     None: nowhere
     """
 
     kind: str
@@ -121,7 +121,7 @@ class CommonJob:
 
     @property
     def stopped(self) -> ExitCode:
-        """Returns how a run ends that is asked to stop: a job that is to read all is not done then."""
+        """Returns the exit code of a run that is asked to stop: a job that reads all and ends is not done then."""
         return ExitCode.STOPPED if self.trigger_ms is None else ExitCode.DONE
 
 
@@ -130,9 +130,9 @@ class JoinJob(CommonJob):
     """A join from two topics to a third.
 
     window_folder  where slices are kept on each machine; None: the temporary folder
-    window_backup  whether they are copied to the checkpoint; None: if it is not a folder of this machine
-    home           the checkpoint that the file names, if the job goes on in a folder of it because it was rewound
-    until          the offset of each left partition at which the job ends; None: it reads on
+    window_backup  whether they are copied to the checkpoint; None: if that is not a folder of this machine
+    home           the checkpoint that the file names, if the job was rewound and goes on in a folder of it
+    until          the offset of each left partition at which the job ends; None: it does not
     """
 
     spec: JoinSpec
@@ -144,7 +144,7 @@ class JoinJob(CommonJob):
 
     @property
     def locked(self) -> str:
-        """Returns the checkpoint whose lock keeps others out."""
+        """Returns the checkpoint that is locked."""
         return self.home or self.checkpoint
 
     @property
@@ -168,13 +168,13 @@ class JoinJob(CommonJob):
 
     @property
     def facts_folder(self) -> Path | None:
-        """Where the driver keeps the facts of batches: beside a local checkpoint, so that both live equally long."""
+        """The folder where the driver keeps facts: in a local checkpoint, so that they live as long."""
         checkpoint = local_folder(self.checkpoint)
         return self.window_folder if checkpoint is None else checkpoint / "facts"
 
     @property
     def facts_folders(self) -> tuple[Path | None, ...]:
-        """Where facts may be: tasks keep those of their batch with the window."""
+        """The folders where facts may be: tasks keep theirs with the window."""
         return self.facts_folder, self.window_folder
 
 
@@ -184,7 +184,7 @@ class DedupJob(CommonJob):
 
     kafka, producer   librdkafka properties for both topics; for the producer, overriding those
     window_ms         how far back, in record times of the output, ids are known
-    on_data_loss      "stop", or "continue" with what is left of the source, with the loss counted
+    on_data_loss      "stop", or "continue" with what is left of the source and count the loss
     """
 
     name: str

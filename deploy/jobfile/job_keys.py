@@ -1,11 +1,11 @@
-"""What the keys of every kind of job are built on: the keys that all jobs have, and how keys become data.
+"""The keys that all kinds of jobs have, and how keys become data.
 
     JobKeys         every job
       TimedJobKeys  jobs that read the event times of records
 
-A field has the name of the value that it becomes, an alias where the file calls it otherwise, and a description, from
-which the JSON schema, the table in the documentation and messages are made. Its default and bounds stand in the spec
-that it becomes a part of (`deploy.jobfile.values`).
+A field has the name of the value that it becomes, an alias if the file calls it otherwise, and a description, for the
+JSON schema, the documentation and messages. Its default and bounds are those of the spec that it becomes a part of
+(`deploy.jobfile.values`).
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class Part(Protocol):
 
 
 def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:
-    """Returns the arguments of a dataclass that keys have under the same names; later keys override earlier ones."""
+    """Returns the arguments of a dataclass from the keys of the same names; later keys override earlier ones."""
     wanted = {field.name for field in fields(kind)}
     found = {name: value for keys in given for name, value in keys if name in wanted}
     return {name: value.to_spec() if isinstance(value, Part) else value for name, value in found.items()}
 
 
 def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str, str], int]:
-    """Returns the properties of a producer that a restarted job must outwait, and how long it may still write (ms).
+    """Returns the properties of a producer, and how long (ms) a restarted job must wait for an earlier one's writes.
 
     kafka, own   the properties of all clients, and those of the producer
     """
-    names = ("delivery.timeout.ms", "message.timeout.ms")  # of one property
+    names = ("delivery.timeout.ms", "message.timeout.ms")  # two names of one property
     own = dict(own) if {*names} & {*kafka, *own} else {names[0]: str(DedupConfig().settle_ms), **own}
     both = {**kafka, **own}
     return own, next(int(both[name]) for name in names if name in both)
@@ -89,7 +89,7 @@ Trigger = Annotated[
 
 
 class MetricsKeys(Keys):
-    """Where a running job shows its numbers, and whether it lives."""
+    """Where a running job serves metrics and probes."""
 
     port: int = from_spec(MetricsAt, "port", description="0: any free one, which the log names")
     host: Text = from_spec(
@@ -117,10 +117,10 @@ class LineageKeys(Keys):
     url: ApiUrl | None = from_spec(
         LineageTo,
         "url",
-        description="of an OpenLineage service, such as Marquez; by default as its client is configured "
+        description="the URL of an OpenLineage service, such as Marquez; by default as its client is configured "
         "(`OPENLINEAGE_URL`, `OPENLINEAGE_API_KEY`, `openlineage.yml`)",
     )
-    namespace: Text = from_spec(LineageTo, "namespace", description="of the job there")
+    namespace: Text = from_spec(LineageTo, "namespace", description="the job's namespace there")
     every_ms: Duration = from_spec(LineageTo, "every_ms", alias="every", description="how often a running job reports")
 
     def to_spec(self) -> LineageTo:
@@ -137,7 +137,7 @@ class JobKeys(Keys):
     kind: str = Field(description="what the job is")
     include: Text | tuple[Text, ...] | None = Field(
         default=None,
-        description="other files, whose values this file's own go over: a path, relative to this file, or a list; "
+        description="other files, whose values this file overrides: a path, relative to this file, or a list; "
         "mappings are merged, all else is replaced",
     )
     kafka: KafkaProperties = Field(
@@ -184,14 +184,14 @@ class JobKeys(Keys):
     metrics: MetricsKeys | None = from_spec(
         CommonJob,
         "metrics",
-        description="where a running job serves `/metrics` for Prometheus, `/livez` and `/readyz`; `{}` takes the "
+        description="where a running job serves `/metrics` for Prometheus, `/livez` and `/readyz`; `{}`: the "
         "defaults, null: nowhere",
     )
     lineage: LineageKeys | None = from_spec(
         CommonJob,
         "lineage",
-        description="where a running job reports its topics and counts as OpenLineage events (extra `lineage`); `{}` "
-        "takes the defaults, null: nowhere",
+        description="where a running job reports its topics and counts as OpenLineage events (extra `lineage`); `{}`: "
+        "the defaults, null: nowhere",
     )
 
     @property
@@ -247,7 +247,7 @@ class TimedJobKeys(JobKeys):
     registry: Properties = from_spec(
         JoinSpec,
         "registry",
-        description="of the schema registry, where a side has `format: avro` or `protobuf`: `url` (required), "
+        description="the schema registry, if a side has `format: avro` or `protobuf`: `url` (required), "
         "`basic.auth.user.info` (`${NAME}:${PASSWORD}`), `ssl.ca.location` and other properties of confluent-kafka's "
         "`SchemaRegistryClient`",
     )
@@ -290,7 +290,7 @@ class SideKeys(Keys):
         Side,
         "tombstones",
         description="records without a value, as Debezium writes them after a delete: `skip` (no row; counted), "
-        "`dead_letter`; null: like any other record, so where the time is in the value a dead letter, too",
+        "`dead_letter`; null: like any other record, so a dead letter if the time is in the value",
     )
     format: Format = from_spec(
         Side,
@@ -313,7 +313,7 @@ class SideKeys(Keys):
 
 
 class RightKeys(SideKeys):
-    """The topic that completes left, of which some is kept until left comes."""
+    """The topic that completes left."""
 
     keep: KeptParts | None = from_spec(
         Side,
@@ -340,8 +340,7 @@ class ApiKeys(Keys):
     ca_bundle: CaBundle | None = from_spec(
         StoreAddress,
         "ca_bundle",
-        description="file of the certificates, in PEM, that the API's is signed by, on every machine; "
-        "null: those of the system",
+        description="PEM file with the CA certificates for the API, on every machine; null: those of the system",
     )
     connect_timeout_s: Seconds = from_spec(
         StoreAddress, "connect_timeout_s", description="time-out of a connection attempt"
@@ -354,7 +353,5 @@ class ApiKeys(Keys):
 class StorageKeys(ApiKeys):
     """The storage API, and the namespace in which right records are stored."""
 
-    namespace: Namespace = Field(
-        description="where the feeder, and nobody else, writes right records; it needs a retention"
-    )
+    namespace: Namespace = Field(description="the namespace to which only the feeder writes; it needs a retention")
     requests_at_once: int = from_spec(StoreAddress, "requests_at_once", description="concurrent requests per task")

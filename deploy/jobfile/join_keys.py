@@ -1,7 +1,7 @@
 """The keys of a join: of two topics in memory, or of a topic with right records that a feeder stores.
 
-`in_file` is the way back: a value of the join's spec as the file has it, for what differs from the join that wrote a
-checkpoint (`join.before: 10m -> 30m`).
+`in_file` does the reverse: it writes a value of the join's spec as in the file, for messages about what differs from
+the join that wrote a checkpoint (`join.before: 10m -> 30m`).
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class MatchKeys(Keys):
 
 
 class WindowMatchKeys(MatchKeys):
-    """The keys under `join` of an in-memory join: how records reach the task that joins them, too."""
+    """The keys under `join` of an in-memory join, with the path of its records."""
 
     path: JoinPath | None = from_spec(
         JoinSpec,
         "path",
-        description="`direct`: partition n of both topics is joined by one task, which takes topics that are "
-        "partitioned alike by the join key; `shuffled`: any topics, through a shuffle; null: direct where possible",
+        description="`direct`: one task joins partition n of both topics, which must be partitioned alike by the join "
+        "key; `shuffled`: any topics, through a shuffle; null: direct if possible",
     )
     buckets: Annotated[int, like(Count)] | None = from_spec(
         JoinSpec,
         "buckets",
-        description="shuffled path: between how many tasks a batch is divided by key; null: as many as the larger "
-        "topic has partitions",
+        description="shuffled path: the number of tasks among which a batch is divided by key; null: as many as the "
+        "larger topic has partitions",
     )
 
 
@@ -87,7 +87,7 @@ class SelectKeys(Keys):
 
 
 class DeduplicateKeys(Keys):
-    """After a restart or a retry, results that are already in the output are recognised there and dropped."""
+    """How results that are already in the output are dropped after a restart or a retry."""
 
     header: Text | None = from_spec(
         Deduplicate,

@@ -2,8 +2,7 @@
 
     Document (`teacup.base.config.document`) -> the keys of its kind (`kinds.py`) -> a job (`job.py`)
 
-Whether librdkafka accepts a property, librdkafka itself is asked: each is tried on a producer of its own, which has no
-broker, and so opens no connection.
+Each librdkafka property is tried on a producer of its own, which has no broker and so opens no connection.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def load_job(path: Path, environ: Mapping[str, str] = os.environ, assignments: S
 
 
 def job_files(places: Sequence[Path]) -> list[Path]:
-    """Returns the job files at these places: files, and those in folders, without those whose names begin with `_`.
+    """Returns the job files at these places: files, and those in folders whose names do not begin with `_`.
 
     Raises `SettingsInvalid` for a folder that has none.
     """
@@ -80,11 +79,11 @@ def load_files(
 ) -> Files:
     """Returns the job files that share a process, each with its job, or with why it cannot run there.
 
-    running  what the process runs already; None: it starts
+    running  what the process already runs; None: it starts
     strict   whether all must be valid
 
-    Raises `SettingsInvalid` with every problem of every file if that cannot be, or if a process that starts had nothing
-    to run.
+    Raises `SettingsInvalid` with every problem of every file if they must but are not, or if a starting process would
+    have nothing to run.
     """
     alone = {file: read_file(file, assignments) for file in job_files(places)}
     files = decided(alone, running or Running())

@@ -3,8 +3,8 @@
     cannot be read     a file with an error of its own is wrong. The others do not depend on it
     what all share     `spark`, `log` and the port of `metrics` must be the same: a file is wrong if its value differs
                        from that of most files, or, once the process runs, from what it was started with
-    what each owns     name and checkpoint: if two files have the same, nobody knows which is right, and both are wrong
-    read again         the job of a file that has become wrong runs on as it was: its name and checkpoint stay its own
+    what each owns     name and checkpoint: two files with the same are both wrong, as nobody knows which is right
+    read again         if a file has become wrong, its job runs on as it was, and keeps its name and checkpoint
 
 A wrong file has a name of its own, too, under which it is reported: its job's, unless another has that.
 """
@@ -26,7 +26,7 @@ from teacup.spark.conf import of_checkpoint
 class WrongFile:
     """A file whose job cannot be started.
 
-    name      of its job, as far as the file says it
+    name      its job's name, if the file has one
     problems  each a line, `key: what`
     """
 
@@ -48,7 +48,7 @@ _OWNED: Mapping[str, Callable[[CommonJob], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What a process runs whose files are read again; nothing before its start.
+    """What a process runs when its files are read again; nothing before its start.
 
     jobs        by file
     properties  of its Spark session
@@ -77,9 +77,9 @@ def all_valid(files: Files) -> Files:
 
 
 def decided(files: Files, running: Running) -> Files:
-    """Returns each file with its job, or with why that cannot run in the process. `files`: each looked at alone.
+    """Returns each file with its job, or with why that cannot run in the process. files: each checked by itself.
 
-    A file that becomes wrong may keep a name that another wants, hence the loop. It ends, as jobs become fewer.
+    A file that becomes wrong may keep a name that another one wants, hence the loop, which ends as jobs become fewer.
     """
     found: dict[Path, CommonJob | WrongFile] = dict(files)
     while problems := _problems(found, running):
@@ -89,7 +89,7 @@ def decided(files: Files, running: Running) -> Files:
 
 
 def named(files: Files, running: Running | None = None) -> Files:
-    """Returns the files, each wrong one with a name of its own: that under which the process and others report it."""
+    """Returns the files, each wrong one with a unique name under which it is reported."""
     names = _names(files, running or Running())
     return {
         file: replace(each, name=names[file]) if isinstance(each, WrongFile) else each for file, each in files.items()
@@ -108,7 +108,7 @@ def _kept(files: Files, running: Running) -> dict[Path, CommonJob]:
 
 
 def _problems(files: Files, running: Running) -> dict[Path, list[str]]:
-    """Returns why jobs cannot run, first those that are unlike the others: what they own is free for these."""
+    """Returns why jobs cannot run; those unlike the others first, which frees their names and checkpoints."""
     jobs = jobs_of(files)
     problems: dict[Path, list[str]] = {}
     for file, problem in [*_unlike(jobs, running)] or [*_clashes(jobs, _kept(files, running))]:
@@ -117,7 +117,7 @@ def _problems(files: Files, running: Running) -> dict[Path, list[str]]:
 
 
 def _unlike(jobs: Mapping[Path, CommonJob], running: Running) -> Iterator[tuple[Path, str]]:
-    """Yields files that differ in what all share."""
+    """Yields files that differ in what all must share."""
     if running.jobs:
         started = list(running.jobs.values())
         for file, job in jobs.items():
@@ -166,7 +166,7 @@ def _names(files: Files, running: Running) -> dict[Path, str]:
 
 
 def _most_common(values: Sequence[Any]) -> Any:
-    """Returns the first of those that are there most often; None of none."""
+    """Returns the most common value, the first one of equals; None if there is none."""
     return max(values, key=values.count, default=None)
 
 

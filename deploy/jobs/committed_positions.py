@@ -1,4 +1,4 @@
-"""Commits the positions of a job's newest batch to its consumer group, also while nothing is read."""
+"""Commits the positions of a job's newest batch to its consumer group, even while nothing is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RENEW_POSITIONS_EVERY_S = 60.0
 
 
 class HasPositions(Protocol):
-    """What of a kind of job is needed here (`deploy.kinds.job_kind.JobKind`)."""
+    """The part of `deploy.kinds.job_kind.JobKind` that is needed here."""
 
     name: str
 
@@ -32,12 +32,12 @@ class HasPositions(Protocol):
 class CommittedPositions:
     """Commits the positions of the newest batch, which Spark reports to the source only when the next one starts.
 
-    If the input pauses there is no next batch for a while: without this, lag tools would show records that are done,
-    and the left side of a lookup join would wait for records that are stored.
+    While the input pauses there is no next batch: without this, lag tools would show finished records as lag, and a
+    lookup join's left would wait for records that are stored.
 
-    While it is paused, the same positions are committed again from time to time: Kafka forgets the positions of a group
-    without members `offsets.retention.minutes` (7 days) after the last commit, somebody may delete the group, and
-    another tool may set them. A lookup join would hold until its feeder is started again.
+    The same positions are committed again from time to time, because Kafka forgets the positions of a group without
+    members `offsets.retention.minutes` (7 days) after the last commit, and others may delete or set them. A lookup join
+    would then hold until its feeder is started again.
     """
 
     def __init__(self, kind: HasPositions, query: StreamingQuery, renewal: Every | None = None) -> None:
@@ -47,14 +47,14 @@ class CommittedPositions:
         self._committed: Mapping[str, Any] = {}
 
     def commit_when_idle(self) -> None:
-        """Commits, when called regularly, the newest end if it is the same one twice, and was not committed lately."""
+        """Commits the newest end if two consecutive calls find the same one, and it was not committed lately."""
         end = self._end()
         if end == self._seen:
             self.commit(again=self._renewal.due())
         self._seen = end
 
     def commit(self, *, again: bool = False) -> None:
-        """Commits the newest end, unless that was done (again: even then); if it fails, the next call tries again."""
+        """Commits the newest end, unless already done (again: even then); a failure is retried by the next call."""
         end = self._end()
         if not end or (end == self._committed and not again):
             return
@@ -66,11 +66,11 @@ class CommittedPositions:
             self._committed = end
 
     def newest(self) -> Positions:
-        """Returns up to where the newest batch had read at the last look; empty if there was none."""
+        """Returns how far the newest batch had read at the last look; empty if there was none."""
         return self._kind.positions(self._seen) if self._seen else {}
 
     def last(self) -> Positions:
-        """Returns up to where the newest batch has read; empty if there was none, in this run."""
+        """Returns how far the newest batch of this run has read; empty if there was none."""
         end = self._end()
         return self._kind.positions(end) if end else {}
 

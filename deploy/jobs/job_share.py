@@ -1,4 +1,4 @@
-"""What a job has of a process that it shares with others: its part of the Spark session, and its restarts."""
+"""A job's share of a process with several jobs: its part of the Spark session, and its restarts."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ log = logging.getLogger("teacup")
 
 TRIED_AGAIN = frozenset({ExitCode.FAILED, ExitCode.UNREACHABLE})
 WAITS_S = (2.0, 60.0)
-"""Before a start after a failure: the first time, doubled each time, and at most."""
+"""The pause before a restart after a failure: the first, doubled each time, and the longest."""
 JOBS_PER_REST, MOST_RESTS = 5, 6.0
 STARTED_AT_ONCE = 2
-"""How many queries: each takes a second of CPU, and others that wait for it would run into their time limits."""
+"""How many queries may start at once: each takes a second of CPU, and others could run into time limits."""
 
 
 class SharedSession:
     """The session of several jobs, from here to `close`."""
 
     def __init__(self, kinds: Sequence[JobKind], files: int) -> None:
-        """files: how many jobs there will be once all files are valid. Raises what `Session` raises."""
+        """files: how many jobs there are if all files are valid. Raises what `Session` raises."""
         check_java()
         jobs = [kind.common for kind in kinds]
         self.properties = properties_of(jobs)
@@ -56,7 +56,7 @@ class SharedSession:
 
     @property
     def gone(self) -> bool:
-        """Whether its JVM has ended, or it has got no executors for too long: no job can start in it."""
+        """Whether no job can start in it: its JVM has ended, or executors have been missing for too long."""
         return self._session.gone or self.given_up
 
     def executors(self) -> Executors:
@@ -68,10 +68,10 @@ class SharedSession:
         self._session.close()
 
     def spark(self, name: str) -> SparkSession:
-        """Returns a session for a job: settings of its own, and a pool of the scheduler."""
+        """Returns a session for a job, with its own settings and scheduler pool."""
         with self._lock:
             shared = self._session.spark
-        shared.sparkContext.setLocalProperty("spark.scheduler.pool", name)  # of this thread
+        shared.sparkContext.setLocalProperty("spark.scheduler.pool", name)  # a property of this thread
         return shared.newSession()
 
     def warm_up(self) -> None:
@@ -93,14 +93,14 @@ class SharedSession:
 
 
 class JobShare:
-    """What one run of a job has of its process (`deploy.jobs.host.Host`), and what it says to a supervisor.
+    """One run's share of a process (`deploy.jobs.host.Host`), and its reports to the supervisor.
 
-    due_s   once it has ended: when the job is started again, by the monotonic clock; None: it is not
-    next_s  how long that start waits, if it fails, until the one after it
+    due_s   once it has ended: when the job is started again, by the monotonic clock; None: never
+    next_s  the pause before the next restart, if that start fails
     """
 
     def __init__(self, session: SharedSession, request: StopRequest, wait_s: float) -> None:
-        """wait_s: how long to wait before the next start, if this run fails soon."""
+        """wait_s: the pause before the next start, if this run fails soon."""
         self._session, self._request, self._wait_s = session, request, wait_s
         self.is_ready, self._turned_s, self._began_s = False, 0.0, time.monotonic()
         self.due_s: float | None = None
@@ -122,7 +122,7 @@ class JobShare:
 
     @property
     def stands_still(self) -> bool:
-        """Whether its loop should turn, and does not."""
+        """Whether its loop should run, but does not."""
         return self.is_ready and time.monotonic() - self._turned_s > STANDS_STILL_S
 
     def restart_ms(self, code: ExitCode) -> int | None:
@@ -162,13 +162,13 @@ class _SessionShare:
         return self._session.starting()
 
     def end_planners(self) -> None:
-        """Others need them, or this job when it starts again: what they have forked Spark ends after a minute."""
+        """Does nothing: other jobs need them, and Spark ends their forks after a minute."""
 
     def executors(self) -> Executors:
         return self._session.executors()
 
     def give_up(self) -> None:
-        """Ends all jobs: what this one lacks, all lack."""
+        """Ends all jobs, as all lack what this one lacks."""
         self._session.given_up = True
 
     def ended(self) -> Exception | None:

@@ -101,7 +101,7 @@ class JoinJobKind(JobKind):
             "right_disorder_ms": spec.right.disorder_ms,
             "producer_delay_ms": spec.producer_delay_ms,
             "idle": str(spec.idle),
-            "max_records": spec.max_records or RECORDS_PER_BATCH,  # or more, where there are many buckets
+            "max_records": spec.max_records or RECORDS_PER_BATCH,  # or more with many buckets
             "trigger_ms": self.common.trigger_ms,
             **stored,
         }
@@ -147,7 +147,7 @@ class JoinJobKind(JobKind):
             self.find_checkpoint()
             return look_into(self._job)
         except (SpecChanged, CheckpointUnreadable):
-            return None, None  # what is found about the checkpoint says so
+            return None, None  # the checkpoint's own finding says so
 
     def _records(self, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
         spec, (planned, moved) = self._job.spec, self._looked_into()
@@ -263,7 +263,7 @@ class JoinJobKind(JobKind):
 
 
 def _fields_of(side: Side) -> dict[str, str]:
-    """Returns the fields of a side's records that the join looks at."""
+    """Returns the fields of a side's records that the join uses."""
     return {str(side.key_of): "join key", side.time: f"event time ({side.time_unit})", "value": str(side.format)}
 
 
@@ -295,15 +295,15 @@ def job_rows(
 
 
 def kept_rows(job: JoinJob) -> RowsToKeep | None:
-    """Returns the rows that stay as they are since the job was rewound; None: it writes all that it joins."""
+    """Returns the rows that were kept when the job was rewound; None: it writes all that it joins."""
     try:
         return rows_that_stay(Checkpoint(job.checkpoint).moved())
-    except CheckpointDriverMissing:  # a job without exactly once runs all the same (`current` warns)
+    except CheckpointDriverMissing:  # without exactly once the job runs nevertheless (`current` warns)
         return None
 
 
 def deduplication(job: JoinJob) -> Deduplication | None:
-    """Returns the deduplication that a job asks for, at the start of a driver. Raises `DedupError`."""
+    """Returns a job's deduplication, at the start of a driver. Raises `DedupError`."""
     asked = job.output.deduplicate
     if asked is None:
         return None
@@ -326,8 +326,8 @@ def check_deduplicates(job: JoinJob) -> None:
 def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
     """Returns what identifies a result in the output topic.
 
-    A replay of a lookup join may find another right record, or one where there was none. With every policy but `all`
-    a left record has one row, so its position alone is the id; within its batch, because no other batch has the row.
+    A replay of a lookup join may find another right record, or one for an unmatched row. With every policy but `all` a
+    left record has one row, so its position alone is the id; within its batch, as no other batch has the row.
     """
     if asked.expression is not None:
         return Identity(ID, within=Within.BATCH)

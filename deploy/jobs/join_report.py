@@ -1,6 +1,6 @@
-"""What a join reports of a batch: the summaries of all its buckets, added up. Pure.
+"""A join's report of a batch: the summaries of all its buckets, added up. Pure.
 
-A join that matches nothing says so (`NothingMatched`): a wrong key, interval or topic gives rows like any other.
+It also warns of a join that matches nothing (`NothingMatched`), as a wrong key, interval or topic gives valid rows.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SIDES = ("left", "right")
 RANGES = 3
 """How many deleted ranges a warning names."""
 NO_ONE = -1
-"""In place of a partition, as a metric cannot be taken back."""
+"""The value for no partition, as a metric cannot be withdrawn."""
 ENOUGH = 1_000
-"""How many left records without a match, and none with one, are worth a warning."""
+"""How many left records without any match are worth a warning."""
 REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
 _SIDE_OUTCOMES = ("unjoined", "late", "skipped")
 
@@ -42,17 +42,17 @@ _SIDE_OUTCOMES = ("unjoined", "late", "skipped")
 class BatchReport:
     """One batch over all its buckets: counts by outcome and reason, and the smallest watermarks.
 
-    rows, reasons     what became of each row: one that could not be written is a dead letter, for that reason
-    refused           these rows, by why
-    joined            the rows as the join made them, matched or not, whatever became of them
+    rows, reasons     what became of each row; one that could not be written counts as a dead letter
+    refused           rows that could not be written, by reason
+    joined            the rows as the join made them, matched or not
     right_is_stored   a lookup join: right is neither read nor kept in a window
     newest_ms         the watermark of each side's fastest partition
     slowest           by side: the partition that stands out as the slowest, `NO_ONE` if all are alike
-    replayed          rows that receipts named, so that they were not written again
-    presumed          right records in the window that count as joined because nobody knows
-    before_start      by side, of the first batch: offsets before where the join begins, which no batch reads
+    replayed          rows that were not written again, because receipts named them
+    presumed          right records in the window that count as joined because it is unknown
+    before_start      in the first batch, by side: offsets before where the join begins, which no batch reads
     late_by           by side: late records by how far they were below the watermark (`joins.read.waits`)
-    waits             what the wait curve learns from it; None in a lookup join
+    waits             samples for the wait curve; None in a lookup join
     """
 
     job: str
@@ -91,13 +91,13 @@ class BatchReport:
 
     @property
     def match_rate(self) -> float | None:
-        """Matched rows divided by the rows of left records, as they were joined; None without any."""
+        """Matched rows divided by all rows of left records, as joined; None if there are none."""
         left = self.joined.get("matched", 0) + self.joined.get("unmatched", 0)
         return self.joined.get("matched", 0) / left if left else None
 
     @property
     def behind_ms(self) -> int | None:
-        """How far left, in event time, is behind the clock; None if left has no watermark yet."""
+        """How far left's watermark is behind the clock; None if left has none yet."""
         left = self.watermark_ms["left"]
         return None if left is None else max(self.at_ms - left, 0)
 
@@ -123,7 +123,7 @@ class BatchReport:
 
     def rare(self) -> list[str]:
         """Returns side outputs, and what the deduplicator did."""
-        counts = {**self.rows, "late": sum(self.late.values())}  # late left records have rows of other outcomes
+        counts = {**self.rows, "late": sum(self.late.values())}  # late left records have rows with other outcomes
         parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
         dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == "dead_letter"]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in sorted(dead) if count]
@@ -206,7 +206,7 @@ class BatchReport:
         for reason in REASONS:
             yield "unmatched", reason, reasons[reason] - (keyless_right if reason == NULL_KEY else 0)
         skipped = self.rows.get("skipped", 0)
-        if skipped:  # one side may skip what is a dead letter of the other
+        if skipped:  # one side may skip what is a dead letter for the other
             yield "skipped", TOMBSTONE, skipped
             reasons[TOMBSTONE] -= skipped
         for reason in reasons.keys() - {EXPIRED, *REASONS}:
@@ -297,9 +297,9 @@ def zeros(spec: JoinSpec) -> Iterator[Measured]:
 
 
 class NothingMatched:
-    """Counts the rows of left records since the process started, up to the first match.
+    """Counts the rows of left records from the start of the process to the first match.
 
-    keys   a key of each side, if they are known
+    keys   a key of each side, if known
     """
 
     def __init__(self, spec: JoinSpec, keys: tuple[bytes, bytes] | None = None) -> None:
@@ -308,7 +308,7 @@ class NothingMatched:
         self._reasons: Counter[str] = Counter()
 
     def concerns(self, rows: Mapping[str, int], reasons: Mapping[str, int]) -> Iterator[Concern]:
-        """Yields what to check, with each batch of left once more than `ENOUGH` records had no match, and none had.
+        """Yields what to check, with each batch of left while more than `ENOUGH` records and none had a match.
 
         rows, reasons   of one batch, by outcome and by reason
         """
@@ -334,7 +334,7 @@ class NothingMatched:
 
 
 def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], report: BatchReport) -> BatchWaits | None:
-    """Returns what the wait curve learns. With `idle: hold` old times may be replayed, at a speed of their own."""
+    """Returns the samples for the wait curve; none with `idle: hold`, where old times may be replayed."""
     samples = [summary.waits for summary in summaries if summary.waits is not None]
     if not samples:
         return None
@@ -353,7 +353,7 @@ def _total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:
 
 
 def _moved(refused: Iterable[Refused], names: Callable[[Refused], tuple[str, str]]) -> Iterator[Mapping[str, int]]:
-    """Yields the changes of counts by name: refused rows count under the second name in place of the first."""
+    """Yields changes of counts by name: refused rows count under the second name instead of the first."""
     for of in refused:
         before, after = names(of)
         yield {after: of.rows, **({before: -of.rows} if before else {})}

@@ -1,14 +1,13 @@
-"""What a join looks at and claims before Spark starts: whether Kafka agrees with its checkpoint, and its output.
+"""What a join checks and claims before Spark starts: its topics, its checkpoint against Kafka, and its output.
 
-    first_look    of the topics: they are those of the checkpoint, and compaction leaves what the join needs. An
-                  interrupted batch of topics that were given partitions since is completed; then the planner refuses
-                  the next one. For a new checkpoint: some sampled records have a key and a time, and both
-                  topics have keys in common
-    take_output   the receipts in the output fit the checkpoint; then the job claims the output
+first_look    checks that the topics are those of the checkpoint, and that compaction leaves what the join needs. If
+              topics were given partitions, an interrupted batch is completed; the planner refuses the next one. For a
+              new checkpoint: some sampled records have a key and a time, and both topics have keys in common
+take_output   checks that the receipts in the output fit the checkpoint, and claims the output
 
 So a job that must not start (on a copy of a checkpoint, on one that lost its newest files, on a new one while another
-runs) ends before it has fenced anything (`teacup.kafka.delivery.claim`). The planner asks for the topics again when it
-plans (`joins.plan`): by then they may have changed.
+runs) ends before it has fenced anything (`teacup.kafka.delivery.claim`). As topics may change, the planner checks them
+again (`joins.plan`).
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ log = logging.getLogger("teacup.deploy.jobs.join_start")
 
 
 def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False) -> Keys | None:
-    """Returns a key of each side, where both topics were compared. Warns if probably nothing will match.
+    """Returns a key of each side if both topics were compared. Warns if probably nothing will match.
 
-    planned   the batch that the checkpoint planned last; None for a new one
-    accept    a new one starts although no sampled record of a side has a key, or a time
+    planned   the batch that the checkpoint planned last; None for a new checkpoint
+    accept    start a new one even if no sampled record of a side has a key or a usable time
 
     Raises `DataLoss`, `SampleUnusable`, `KafkaIOError`.
     """
@@ -64,7 +63,7 @@ def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False)
 
 
 def buckets_of(job: JoinJob, before: int = 0) -> list[OutputBucket]:
-    """Returns the buckets of the output, of a join whose path is known; before: how many there were, perhaps more."""
+    """Returns the buckets of the output of a join whose path is known; before: their earlier number, perhaps larger."""
     if join_kind_of(job.spec).shuffles:
         count = max(job.spec.buckets or 1, before)
     else:
@@ -79,7 +78,7 @@ def take_output(
     """Claims the output; returns the checkpoint's generation, and the term of this start.
 
     take_over   a new checkpoint may claim an output that another one has written to
-    moved       a new checkpoint may claim the output of the one that it goes on after
+    moved       a new checkpoint may claim the output of the one after which it goes on
     terms       each start on the checkpoint has a term (`teacup.kafka.delivery.claim`)
 
     Raises `CheckpointUnreadable`, `SpecChanged`, `ReceiptRefused`, `KafkaIOError`.

@@ -1,18 +1,17 @@
 """Several jobs in one process: one JVM, one Spark session, one pool of workers; a thread and a query for each job.
 
-    each     its own lock, run record, listeners, settings of the session, and fair share of the workers
-    fails    the others go on. After an exit code that another try may help (`TRIED_AGAIN`) it is started again, after
-             2 s, 4 s, ... a minute; one that has run for longer than a minute begins with 2 s. Else it stays down
-    wrong    a file whose job cannot run here (`deploy.jobfile.shared_process`) counts as a job that has failed
-    reload   SIGHUP, unless a terminal is there (`deploy.jobs.stopping`): files are read again. What is new is started,
-             what is gone is stopped, what has changed is restarted, and what is down is started. A job whose file has
-             become wrong goes on as it was. A job whose file was renamed is new, and waits until it has stopped: it
-             has one name and one checkpoint
-    stop     the first signal stops all cleanly, a second one at once
-    ends     once all have ended. If Spark's JVM ends, or there are no executors for too long, all do: starting Spark
-             again is for the process' supervisor
+each     has its own lock, run record, listeners, session settings, and fair share of the workers
+fails    the others go on. After an exit code for which a retry may help (`TRIED_AGAIN`) the job is started again, after
+         2 s, 4 s, ... a minute (from 2 s again if it ran for longer than a minute). Otherwise it stays down
+wrong    a file whose job cannot run here (`deploy.jobfile.shared_process`) counts as a job that has failed
+reload   SIGHUP without a terminal (`deploy.jobs.stopping`): files are read again. New jobs and those that are down are
+         started, those that are gone stopped, those that have changed restarted. If a file has become wrong, its job
+         goes on as it was. If a file was renamed, its job starts again once it has stopped
+stop     the first signal stops all cleanly, a second one at once
+ends     once all have ended. If Spark's JVM ends, or executors are missing for too long, all end: restarting Spark is
+         up to the process's supervisor
 
-A job is the same as alone (`deploy.jobs.runner.run`), but for its host.
+Apart from its host, a job runs as it does alone (`deploy.jobs.runner.run`).
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ CarryOut = Callable[[CommonJob, StopRequest, JobShare], ExitCode]
 class _Run:
     """A job, and its runs.
 
-    code     of its last run, once that has ended
-    further  what it becomes once it has stopped
+    code     the exit code of its last run, once that has ended
+    further  what follows once it has stopped
     """
 
     job: CommonJob
@@ -72,16 +71,16 @@ class _Run:
 
 
 class JobBoard(Protocol):
-    """Listens to what happens to the jobs of a process outside of their runs (`deploy.watch.board`)."""
+    """Is told what happens to the jobs of a process outside their runs (`deploy.watch.board`)."""
 
     def forget(self, name: str) -> None:
         """A job is gone."""
 
     def restarts(self, name: str, at_ms: int) -> None:
-        """A job is started again, and when: wall clock."""
+        """A job will be started again at this time (wall clock)."""
 
     def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
-        """A job is not even begun."""
+        """A job cannot be started."""
 
 
 class NoBoard:
@@ -98,8 +97,8 @@ class NoBoard:
 class Several:
     """The jobs of a process.
 
-    files      as they were read last
-    read       reads them again. Raises `SettingsInvalid` if nothing is to be changed
+    files      the files as last read
+    read       reads them again. Raises `SettingsInvalid` if nothing should change
     carry_out  runs a job to its end, and returns its exit code
     """
 
@@ -121,8 +120,8 @@ class Several:
     def run(self) -> ExitCode:
         """Returns once all have ended: the exit code of the first that failed, in the order of the files.
 
-        If none has, that of one that was stopped before it was done. If Spark's JVM has ended, or has no executors,
-        that of one that another start may help: the others must not keep the process down.
+        If none failed, that of a job that was stopped before it was done. If Spark's JVM has ended, or has no
+        executors, one for which a restart may help: other failures must not keep the process down.
         """
         for file, wrong in wrong_of(self.files).items():
             self._report(file, wrong)
@@ -143,7 +142,7 @@ class Several:
         return next(iter(failed), ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.DONE)
 
     def _code(self, file: Path) -> ExitCode | None:
-        """Returns the exit code of a file's job; None if it was not begun any more."""
+        """Returns the exit code of a file's job; None if it never began."""
         if (run := self._runs.get(file)) is not None and not run.gone:
             return run.job.stopped if run.code is None else run.code
         return ExitCode.BAD_JOB_FILE if isinstance(self.files[file], WrongFile) else None
@@ -180,7 +179,7 @@ class Several:
 
     @property
     def _starts_nothing(self) -> bool:
-        """Whether all are to stop, since a moment ago, too, or no job could run."""
+        """Whether nothing may be started: all are asked to stop, or no job could run."""
         return self.stop.asked or self.session.gone
 
     def _after(self, file: Path, run: _Run) -> None:
@@ -199,7 +198,7 @@ class Several:
             self._start(file, run.job, run.share.next_s)
 
     def _is_free(self, file: Path, job: CommonJob) -> bool:
-        """Whether no run of another file, which is about to end, has the name or the checkpoint of a job."""
+        """Whether no run of another file still has the job's name or checkpoint."""
         others = [run.job for at, run in self._runs.items() if run.runs and at != file]
         return all(job.job_name != other.job_name and job.checkpoint != other.checkpoint for other in others)
 
@@ -220,7 +219,7 @@ class Several:
             except Exception as error:
                 run.code = ExitCode.FAILED
                 log.error("the job failed: %s: %s", type(error).__name__, error, exc_info=error)
-            if share.due_s is None:  # a job that was not begun has not asked
+            if share.due_s is None:  # a job that never began has not asked
                 share.restart_ms(run.code)
             if (due_s := share.due_s) is not None:
                 wait_s = max(due_s - time.monotonic(), 0.0)
@@ -228,7 +227,7 @@ class Several:
                 log.info("is started again in %.0f s", wait_s)
 
     def _read_again(self) -> None:
-        """Does what the files say now; a file that was wrong and is gone, or is valid, is not reported any more."""
+        """Applies the files as they are now, and stops reporting those that are no longer wrong."""
         running = {file: run.further or run.job for file, run in self._runs.items() if not run.gone}
         try:
             files = self.read(Running(running, self.session.properties))
@@ -260,13 +259,13 @@ class Several:
                 self._report(file, wrong)
 
     def _report(self, file: Path, wrong: WrongFile) -> None:
-        """Says that the job of a file cannot be started, as if it had failed."""
+        """Reports a file whose job cannot be started as a failed job."""
         with of_job(wrong.name):
             log.error("is not started: %s is wrong: %s", file, wrong)
         self.told.cannot_start(wrong.name, ExitCode.BAD_JOB_FILE, f"{file}: {wrong}")
 
     def _forget(self, names: Iterable[str]) -> None:
-        """Forgets those of these names that no job has any more, and no wrong file."""
+        """Forgets those of these names that no job or wrong file has any longer."""
         jobs = [*(run.job for run in self._runs.values()), *self._new.values()]
         known = {*(job.job_name for job in jobs), *(wrong.name for wrong in wrong_of(self.files).values())}
         for name in names:

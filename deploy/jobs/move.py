@@ -1,10 +1,10 @@
 """`teacup move`: a new checkpoint of a join goes on where another one ended, though the join has changed.
 
-    move      notes in the new checkpoint where left goes on, and after which batch of which generation (`Handover`)
-    started   what a job then starts with: left at those offsets, and the right to the output of that generation
+move      notes in the new checkpoint where left goes on, and after which batch of which generation (`Handover`)
+started   gives the join as the job then starts it: left at those offsets, with the right to that generation's output
 
-Only a checkpoint whose last batch was completed can be left: until then it is not known what of the batch is in the
-output. Neither Spark nor the output is touched; the first run claims the output (`join_checkpoint.take_output`).
+The other checkpoint's last batch must be completed; otherwise it is unknown what of it is in the output. Neither Spark
+nor the output is touched; the first run claims the output (`join_start.take_output`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ log = logging.getLogger("teacup.deploy.jobs.move")
 
 
 def move(job: JoinJob, other: str) -> Handover:
-    """Lets the new checkpoint of a job go on after another one, which no job may be running on.
+    """Lets the new checkpoint of a job go on after another one, on which no job may be running.
 
-    other   a folder or URL: the checkpoint that the job had until now
+    other   the job's previous checkpoint: a folder or URL
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
@@ -60,7 +60,7 @@ def move(job: JoinJob, other: str) -> Handover:
 
 @contextmanager
 def started(job: JoinJob, moved: Handover | None) -> Iterator[JoinSpec]:
-    """Yields the join as it starts: where another checkpoint ended if this one goes on after it. That one is locked.
+    """Yields the join as it starts: where another checkpoint ended, which stays locked, if this one goes on after it.
 
     Raises `CheckpointUnusable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
@@ -68,7 +68,7 @@ def started(job: JoinJob, moved: Handover | None) -> Iterator[JoinSpec]:
         yield job.spec
         return
     local = local_folder(moved.checkpoint)
-    others = moved.rewound is None and (local is None or local.exists())  # of its own the job has the lock already
+    others = moved.rewound is None and (local is None or local.exists())  # the job already has its own lock
     with checkpoint_lock(moved.checkpoint) if others else nullcontext():
         _check_not_gone_on(job, moved)
         with closing(open_log(job.spec, job.spec.left)) as left:
@@ -83,7 +83,7 @@ def started(job: JoinJob, moved: Handover | None) -> Iterator[JoinSpec]:
 
 
 def _check_not_gone_on(job: JoinJob, moved: Handover) -> None:
-    """Checks that the other checkpoint has not gone on. With at least once no receipts would show it."""
+    """Checks that the other checkpoint has not gone on, which at-least-once output has no receipts to show."""
     rewound, command = moved.rewound, "teacup move" if moved.rewound is None else "teacup rewind"
     try:
         other = newest_folder(moved.checkpoint) if rewound is None else folder(job.locked, rewound.after)

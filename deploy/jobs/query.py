@@ -1,8 +1,8 @@
 """A running query: the summaries of a batch, whether one is in progress, and an exit code for what failed.
 
-Spark lets a query wait for executors without limit. So the job says that there are none, and ends after its own limit:
-a supervisor then starts it as a new application, which a restarted master knows. Another query of the same session
-would wait, too, so all jobs of a process end (`deploy.jobs.many_jobs`).
+Spark lets a query wait for executors without limit. So the job itself reports that there are none, and ends after its
+own limit: a supervisor then starts it as a new application, which a restarted master knows. Other queries of the same
+session would wait too, so all jobs of a process end (`deploy.jobs.many_jobs`).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ log = logging.getLogger("teacup")
 S = TypeVar("S")
 _PLANNER = "PythonStreamingSourceRunner"
 SAID_AFTER_S = 15.0
-"""A cluster takes some seconds to start executors, or to replace one that was lost."""
+"""A cluster takes some seconds to start or replace executors."""
 _TOO_SLOW = "Python worker failed to connect back"
 
 
 def summaries_of(frame: DataFrame, kind: type[S], nothing_planned: Callable[[], bool]) -> list[S]:
-    """Returns what the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, and none reported.
+    """Returns what the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, but no report.
 
-    Each summary says how many there must be; without any, only Spark's plan knows. Behind a shuffle there are tasks
-    even if nothing was planned. Raises `TaskEnded` if a task reports why the job must end.
+    Each summary says how many there must be; without any, Spark's plan tells. Behind a shuffle there are tasks even if
+    nothing was planned. Raises `TaskEnded` if a task reports why the job must end.
     """
     summaries = summaries_in(((row.summary, row.failure) for row in frame.collect()), kind)
     if not summaries and (tasks := frame.rdd.getNumPartitions()) and not nothing_planned():
@@ -56,33 +56,33 @@ def summaries_of(frame: DataFrame, kind: type[S], nothing_planned: Callable[[], 
 
 
 def nothing_planned(spark: SparkSession, checkpoint: str, batch: int) -> bool:
-    """Returns whether a batch ends at `{}`, as the first one does if the job is stopped before anything is planned.
+    """Returns whether a batch ends at `{}`, like the first one of a job that was stopped before planning anything.
 
-    Spark reads its own log here, wherever it is.
+    Spark reads its own log here, wherever that is.
     """
     (row,) = spark.read.text(f"{checkpoint}/offsets/{batch}", wholetext=True).collect()
     return all(end is None or not json.loads(end) for end in ends_in(row.value))
 
 
 def in_progress(query: StreamingQuery) -> bool:
-    """Returns whether the query starts, or has planned a batch and not committed it yet: it must not be stopped now.
+    """Returns whether the query is starting, or has planned a batch and not yet committed it, so must not be stopped.
 
-    The batch would run again at the next start; and a source whose process is starting would lose its JVM, and print
-    a traceback. Only Spark's message says so. `isDataAvailable` stays true after the commit until the next trigger, and
-    while nothing is read, Spark reports the number that the next batch will have.
+    The batch would run again at the next start; a source whose process is starting would lose its JVM, and print a
+    traceback. Only Spark's message tells: `isDataAvailable` stays true after the commit until the next trigger, and
+    while nothing is read, Spark reports the number of the next batch.
     """
     message: str = query.status["message"]
     return message.startswith(("Initializing", "Writing offsets", "Processing", "No new data but"))
 
 
 class Starved:
-    """Takes how many executors there are, a few times a second."""
+    """Watches the number of executors, a few times a second."""
 
     def __init__(self, master: str, limit_ms: int) -> None:
         self._master, self._limit_ms, self._said = master, limit_ms, False
 
     def checked(self, found: Executors) -> Executors:
-        """Says when executors are missing, and when they are there again. Raises `NoExecutor` after the limit."""
+        """Logs when executors are missing or back. Raises `NoExecutor` after the limit."""
         if found.missing_ms is None:
             if self._said:
                 log.info("%d executors are there again: the job goes on", found.count)
@@ -112,9 +112,9 @@ class Starved:
 def failed(error: Exception, folders: Mapping[str, Path] = MappingProxyType({})) -> ExitCode:
     """Logs why a job failed, and returns its exit code.
 
-    folders   of this machine that the job writes to, by what they are for: one of their disks may be full
+    folders   the folders of this machine that the job writes to, by purpose: one of their disks may be full
 
-    What failed in a source or a task is in the text of Spark's error, with its mark (`teacup.spark.jvm_errors`).
+    An error of a source or a task is in the text of Spark's error, with its mark (`teacup.spark.jvm_errors`).
     """
     failure = Failure.of(error) or crossed(_text(error))
     if failure is not None:
@@ -139,12 +139,12 @@ def failed(error: Exception, folders: Mapping[str, Path] = MappingProxyType({}))
 
 
 def planner_was_too_slow(error: Exception) -> bool:
-    """Returns whether the planner was not there within the ten seconds that Spark waits for it."""
+    """Returns whether the planner did not start within Spark's limit of ten seconds."""
     return isinstance(error, CapturedException) and _TOO_SLOW in str(error) and _PLANNER in (error._stackTrace or "")
 
 
 def _text(error: Exception) -> str:
-    """Returns the text of an error; empty if it was Java's, and the JVM is gone."""
+    """Returns the text of an error; empty for a Java error if the JVM is gone."""
     try:
         return str(error)
     except OSError:
@@ -152,12 +152,12 @@ def _text(error: Exception) -> str:
 
 
 def _planner_is_gone(message: str, java_stack: str) -> bool:
-    """Returns whether the connection to the planner broke: what the planner raises comes with its traceback."""
+    """Returns whether the connection to the planner broke; an error that it raised would have its traceback."""
     return _PLANNER in java_stack and "Traceback (most recent call last):" not in message
 
 
 def _without_java(text: str) -> str:
-    """Returns the last Python traceback in Spark's message, which repeats each among JVM stacks and the plan."""
+    """Returns the last Python traceback in Spark's message, without JVM stacks and the query plan."""
     words = text.split("\n=== Streaming Query ===")[0]
     words = words[max(words.rfind("Traceback (most recent call last):"), 0) :]
     lines = [line for line in words.splitlines() if not re.match(r"\s+(at |\.\.\. \d+ more| ?SQLSTATE)", line)]

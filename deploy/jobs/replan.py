@@ -1,14 +1,14 @@
-"""With `on_data_loss: continue`: a batch that was planned, and can no longer be read, is planned again.
+"""With `on_data_loss: continue`, plans a batch again that can no longer be read.
 
-Retention may delete what a batch is read from while the job is down. Its plan is in Spark's log, so Spark runs it again
-at each start, and it fails each time. It may be forgotten: the next plan goes on after the batch before it, skips what
-is gone, and counts it.
+Retention may delete a batch's records while the job is down. Its plan is in Spark's log, so Spark runs it again at each
+start, and it fails each time. If the plan is removed, the next one goes on after the batch before, skips what is gone,
+and counts it.
 
-    join        if nothing of it is in the output. Otherwise it is left as it is: another batch of the same number would
-                not be known from it
-    unjoined    the same, a slice at a time (`deploy.jobs.unjoined.run`)
-    feeder      always: what it stored of the batch is stored again, which changes nothing
-    dedup       its task reads what is left of a range (`dedup.topic.source`): nothing is planned again
+join        if nothing of it is in the output; otherwise it stays, as receipts could not tell it from another batch of
+            the same number
+unjoined    the same, a slice at a time (`deploy.jobs.unjoined.run`)
+feeder      always: storing the rest of the batch again changes nothing
+dedup       never: its task reads what is left of a range (`dedup.topic.source`)
 
 A batch whose records were truncated stops the job, whatever `on_data_loss` says.
 """
@@ -40,10 +40,10 @@ log = logging.getLogger("teacup.deploy.jobs.replan")
 
 
 def forget_lost_plan(job: JoinJob, planned: BatchPlan) -> bool:
-    """Forgets the batch that was planned last, if it is to be planned again; returns whether it was.
+    """Removes the last plan if it should be made again; returns whether it was removed.
 
-    The first batch of a checkpoint stays: no batch before it says where to go on. So does one whose predecessor's facts
-    are lost: where that one ended is only known from the plan.
+    The first batch of a checkpoint stays, as no earlier batch says where to go on. So does one whose predecessor's
+    facts are lost, as only the plan says where that one ended.
 
     Raises `DataLoss` for a truncated topic, `CheckpointUnreadable`, `KafkaIOError`.
     """
@@ -70,7 +70,9 @@ def forget_lost_feed(job: FeederJob) -> bool:
     spec = job.spec
     try:
         checkpoint = Checkpoint(job.checkpoint)
-    except CheckpointDriverMissing as error:  # a feeder runs without: only Spark reads its checkpoint then
+    except (
+        CheckpointDriverMissing
+    ) as error:  # a feeder runs without the driver, as only Spark reads its checkpoint then
         log.warning("%s. A batch that retention has overtaken would not be planned again", error)
         return False
     end = checkpoint.newest_end()
@@ -127,7 +129,7 @@ def _nothing_is_in(job: JoinJob, planned: BatchPlan) -> bool:
 def nothing_is_in(kafka: Mapping[str, str], numbers: Mapping[OutputBucket, int], generation: str) -> bool:
     """Returns whether no row of the batches with these numbers is in the output.
 
-    Looks before and after it fences earlier writers: a job that must not begin fences nobody.
+    Looks both before and after fencing earlier writers, because a job that must not begin fences nobody.
     """
 
     def nothing() -> bool:

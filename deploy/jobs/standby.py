@@ -1,33 +1,31 @@
-"""Waits for the turn of this process beside a running job, warm, and keeps the lease while it runs the job itself.
+"""Waits, warm, for this process's turn while another process runs the job, and keeps the lease while running it.
 
-The session is warm by then, and the topics were there. A look every tenth of a second (where the checkpoint is a URL,
-every half) costs a few microseconds of CPU: at the lock, and at the lease.
+The session is warm by then, and the topics exist. A look at lock and lease every tenth of a second (at a URL, every
+half) costs a few microseconds of CPU.
 
-A standby that takes a job over from a silent holder replaces the file of the lock, if there is one, and writes its
-lease with the next number. Then it looks once more: of two standbys that do so at once, the one that was overwritten
-goes on waiting. Only then is the output claimed.
+A standby that takes over from a silent holder replaces the lock's file, if there is one, and writes its lease with the
+next number. Then it looks once more: of two standbys that do so at once, the one that was overwritten goes on waiting.
+Only then is the output claimed.
 
-Neither lock nor lease (`deploy.checkpoint`) keeps rows right: that is Kafka's part. Whoever takes over gives itself the
-next *term* in the receipts of the output (`teacup.kafka.delivery.claim`); an earlier process that comes back is fenced,
-finds the higher term when it tries again, and ends. The lease only says *when* to take over. It may be wrong: then a
-job that was well ends with its own exit code, and no row is lost, written twice, or wrong.
+Lock and lease (`deploy.checkpoint`) do not keep rows right; Kafka does. Whoever takes over gives itself the next *term*
+in the receipts of the output (`teacup.kafka.delivery.claim`); an earlier process that comes back is fenced, finds the
+higher term when it tries again, and ends. The lease only says *when* to take over. If it is wrong, a healthy job ends
+with its own exit code, but no row is lost, written twice, or wrong.
 
-What an earlier process may still write into the checkpoint when it comes back (it was stopped, or cut off, and does not
-know yet), and why that is harmless:
+What an earlier process may still write into the checkpoint when it comes back, and why that is harmless:
 
-    plans (`offsets/N`)     Spark writes a number once. Whoever comes second ends: the earlier process, or the new one,
-                            which is started again and carries out the plan that is there, as after any restart. If both
-                            passed Spark's look at the same moment (it looks, then renames), the file holds one plan,
-                            and the output perhaps rows of the other: the receipts' digests differ, and the next start
-                            ends with `BatchDiffers` before it writes anything. The rows of two plans never mix
-    commits (`commits/N`)   written only when all summaries of batch N have arrived: its rows are in the output, whoever
-                            writes the file, and it holds nothing else
-    facts, slices, copies   are named by the digest of their batch or by the ranges that they hold, and replaced whole
-    `teacup.lease`          has a number; a lower one that is written late is overwritten and counts as none
-    `teacup.run`, positions of the group  are for those who look
+plans (`offsets/N`)     Spark writes a number once. The second writer ends: the earlier process, or the new one, which
+                        is started again and carries out the plan that is there. If both pass Spark's check at the same
+                        moment, the file holds one plan, and the output perhaps rows of the other: the receipts'
+                        digests differ, and the next start ends with `BatchDiffers` before it writes anything
+commits (`commits/N`)   written only when all summaries of batch N have arrived: its rows are in the output, whoever
+                        writes the file
+facts, slices, copies   are named by the digest of their batch or by the ranges that they hold, and replaced whole
+`teacup.lease`          has a number; a lower one that is written late is ignored and overwritten
+`teacup.run`, positions of the group  are only for those who look
 
-Without transactions there is no fence. So a job that writes at least once (`kind: dedup` and feeders do) has a standby
-only where a lock proves that the other process has ended: in a folder of this machine.
+Without transactions there is no fence. So a job that writes at least once (such as `kind: dedup` and feeders) can have
+a standby only where a lock proves that the other process has ended: in a folder of this machine.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ unseen = sparse("teacup.deploy.jobs.standby")
 LOOKS_EVERY_S = 0.1
 LOOKS_AT_URL_EVERY_S = 0.5
 SETTLES_S = 0.5
-"""Between the write of a lease and the look that shows whether another standby has written one, too."""
+"""The pause between writing a lease and checking whether another standby has written one too."""
 MARKED_EVERY_S = 5.0
 NOBODY = "nobody, but looks whether there is a lease for some seconds more"
 TELLS_EVERY_S = 0.5
@@ -105,9 +103,9 @@ class StandbyTurn:
         self._behind = ""
 
     def __call__(self, work: Callable[[Check, RunRecord], ExitCode], executors: Callable[[], Executors]) -> ExitCode:
-        """Waits until this process may run the job; does the work then. `DONE` also if it is asked to stop before.
+        """Waits until this process may run the job, then does the work. `DONE` also if it is asked to stop before.
 
-        What `executors` raises ends it: a standby without executors could not go on with the job.
+        Errors of `executors` end it: a standby without executors could not run the job.
         """
         if (took := self._waited(executors)) is None:
             return ExitCode.DONE
@@ -122,8 +120,8 @@ class StandbyTurn:
                     record.end(code)
                 else:
                     record.leave()
-        except KeyboardInterrupt:  # a second signal, while the lease is released or the record written
-            log.debug("interrupted at its end")
+        except KeyboardInterrupt:  # a second signal while the lease is released or the record written
+            log.debug("interrupted while ending")
         return code
 
     def _waited(self, executors: Callable[[], Executors]) -> tuple[TextIO | None, Lease] | None:
@@ -166,13 +164,13 @@ class StandbyTurn:
         return took
 
     def _look(self) -> tuple[TextIO | None, Lease] | None:
-        """Takes the job over if it may; otherwise notes whom it waits for."""
+        """Takes the job over if allowed; otherwise notes whom it waits for."""
         asked_s = time.monotonic()
         try:
             lease = found_lease(self._file)
         except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
             unseen.warning("the lease in the checkpoint cannot be read: %s: %s", type(error).__name__, error)
-            self._watched = None  # whoever cannot look does not know who is silent
+            self._watched = None  # without a look it is unknown who is silent
             return None
         now_s = time.monotonic()
         before = self._watched or Watched(lease, now_s)
@@ -213,7 +211,7 @@ class StandbyTurn:
 
 
 def _named(lease: Lease | None, holder: Holder | None) -> str:
-    """Says whom a standby waits for."""
+    """Returns whom a standby waits for, for messages."""
     if holder is not None:
         return f"process {holder}"
     if lease is None:

@@ -1,16 +1,15 @@
 """How a job is asked to stop: SIGINT or SIGTERM, from its first moment on; and what SIGHUP asks for.
 
-    first signal     a clean stop: nothing more is planned, the batch in progress is finished and committed, exit code
-                     0. While Spark starts there is no batch: the job ends as soon as Spark has started
-    second signal    stops at once: the batch in progress runs again at the next start. Where there is nothing to stop,
-                     as in the first seconds, the main thread is interrupted
-    SIGHUP           of a terminal that hangs up: a clean stop, and what is printed from then on goes nowhere. Without a
-                     terminal it never ends a job: several jobs read their files again, a single one only says a line.
-                     With `nohup` it does nothing at all
+first signal     a clean stop: nothing more is planned, the batch in progress is finished and committed, exit code 0.
+                 While Spark is starting, the job ends as soon as it has started
+second signal    stops at once: the batch in progress runs again at the next start. If there is nothing to stop, as in
+                 the first seconds, the main thread is interrupted
+SIGHUP           when a terminal hangs up: a clean stop, and further output is discarded. Without a terminal it never
+                 ends a job: several jobs read their files again, a single one logs a line. With `nohup` it does nothing
 
-A terminal, `timeout` and service managers signal a process and its group, so that one request arrives several times:
-signals within a second of the first count as the same request. Standard library only, so that handlers are in place
-before anything slow is imported.
+A terminal, `timeout` and service managers signal a process and its group, so one request arrives several times: signals
+within a second of the first count as the same one. Standard library only, so that handlers are in place before anything
+slow is imported.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ log = logging.getLogger("teacup")
 
 SAME_REQUEST_S = 1.0
 SAID_WITHIN_S = 1.0
-"""How long a process that ends waits for its last line."""
+"""How long an ending process waits for its last line."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STANDARD = (0, 1, 2)
 """Input, output and error."""
 
 
 class StopRequest:
-    """Whether a job is asked to stop. `file` exists once it is: planners look for it.
+    """Whether a job is asked to stop. `file` exists from then on, as planners look for it.
 
-    begun   whether the job has begun its work: before, no batch is in progress
+    begun   whether the job has begun its work; before, no batch is in progress
     """
 
     def __init__(self, file: Path) -> None:
@@ -58,11 +57,11 @@ class StopRequest:
         self.file.touch()
 
     def at_once(self, stop: Callable[[], None] | None) -> None:
-        """Sets what stops the job at once, in a thread of its own; None: nothing does."""
+        """Sets what stops the job at once, called in a thread of its own; None: nothing."""
         self._at_once, self.begun = stop, True
 
     def hurry(self) -> bool:
-        """Stops the job at once, if that is possible now, and returns whether it is."""
+        """Stops the job at once if possible; returns whether it was."""
         if self._at_once is None:
             return False
         threading.Thread(target=self._at_once, daemon=True).start()
@@ -70,10 +69,10 @@ class StopRequest:
 
 
 class Stop(StopRequest):
-    """Asked by the signals, which it catches as long as it is entered; a second one that finds nothing to stop at once
-    interrupts the main thread.
+    """A request made by signals, which it catches while entered; a second one with nothing to stop at once interrupts
+    the main thread.
 
-    ends_process   the process ends next: a SIGTERM that comes once all is done does not change its exit code
+    ends_process   the process ends next: a SIGTERM once all is done does not change its exit code
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, ends_process: bool = False) -> None:
@@ -91,27 +90,27 @@ class Stop(StopRequest):
         """The signal that has interrupted the main thread."""
 
     def speak(self) -> None:
-        """Logs from now on what the signals ask for, and first those that have come: the log is set up."""
+        """Logs what signals ask for, including those that have already come; to be called once the log is set up."""
         self._speaks = True
         while self._unsaid:
             log.info(self._unsaid.pop(0))
 
     def of_one(self, number: int) -> StopRequest:
-        """Returns a request of its own for one of several jobs."""
+        """Returns a separate request for one of several jobs."""
         folder = self.file.with_name(str(number))
         folder.mkdir()
         return StopRequest(folder / self.file.name)
 
     def on_hangup(self, react: Callable[[], object]) -> None:
-        """Sets what SIGHUP does without a terminal, within the handler; called at once if there was one already."""
+        """Sets what SIGHUP does without a terminal, in the handler; called at once if one has come already."""
         self._react = react
         if self._hung_up:
             react()
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():  # only there can handlers be set
+        if threading.current_thread() is threading.main_thread():  # handlers can be set only there
             self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
-            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` sets it
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as set by `nohup`
                 self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hangs_up)
         return self
 
@@ -130,7 +129,7 @@ class Stop(StopRequest):
         if self._terminals:
             nowhere = os.open(os.devnull, os.O_RDWR)
             for terminal in self._terminals:
-                os.dup2(nowhere, terminal)  # a line that nobody sees must not end a batch
+                os.dup2(nowhere, terminal)  # a line that nobody can see must not end a batch
             os.close(nowhere)
             self._signalled(number, frame)
         elif self._react is not None:
@@ -157,7 +156,7 @@ class Stop(StopRequest):
 
 
 def say(line: str, *values: str) -> threading.Thread:
-    """Logs from a thread, which it returns: the signal may have interrupted a log line that is being written."""
+    """Logs in a thread, which it returns, as the signal may have interrupted the writing of another line."""
     thread = threading.Thread(target=log.info, args=(line, *values), daemon=True)
     thread.start()
     return thread

@@ -1,12 +1,11 @@
-"""How far a job has got in event time, and what holds it: from its last batch, and where its topics end now. Pure.
+"""How far a job is in event time, and what holds it, from its last batch and the present ends of its topics. Pure.
 
-It is for those who look at a job from elsewhere: the batch says up to where both sides were read and what that proved,
-the topics say what is there, and which times their first unread records have. A partition that is read to its end is at
-least at the clock less `producer_delay`, as for the planner (`idle: hold` switches that off).
+It is for those who look at a job from elsewhere: the batch says how far both sides were read and what that proved, the
+topics what is there, and the times of their first unread records. A partition that is read to its end is at least at
+the clock less `producer_delay`, as for the planner (`idle: hold` switches that off).
 
-    behind   how old, in event time, the first unread left records are; 0 if there is none
-    held     why left waits, by bucket, the slowest right partition first; empty where nothing is in the way: the next
-             batch takes it, or would if the job ran
+    behind   how old, in event time, the first unread left records are; 0 if there are none
+    held     why left waits, by bucket, the slowest right partition first; empty if the next batch takes it
     alike    no right partition stands out as the slowest (`joins.batch.stragglers`)
 """
 
@@ -47,12 +46,12 @@ class HeldBy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimeLag:
-    """What is known of a job in event time.
+    """Where a job is in event time.
 
-    behind_ms      None: not known, or the kind has no event times
-    watermark_ms   by side: no unread record has a smaller time; without the sides of which none is known
-    held           by bucket
-    exact          whether it is known where the last batch ended: otherwise it counts from where that began
+    behind_ms      None: unknown, or the kind has no event times
+    watermark_ms   by side, if known: no unread record has a smaller time
+    held           what holds left, by bucket
+    exact          whether it is known where the last batch ended; otherwise all counts from where that began
     """
 
     behind_ms: int | None = None
@@ -81,10 +80,10 @@ def of_join(
 ) -> EventTimeLag:
     """Returns where a join stands after a batch.
 
-    facts     what the batch found out, by bucket, as far as that is known
-    next_ms   the time of the first unread record of left partitions
+    facts     what the batch found out, by bucket, as far as known
+    next_ms   the times of the first unread records of left partitions
 
-    Nothing is known if a topic has lost partitions: it was recreated.
+    Nothing is known if a topic has lost partitions, because it was recreated.
     """
     if any(p not in end_offsets.left for bucket in batch_plan.buckets.values() for p in bucket.left):
         return EventTimeLag(exact=False)

@@ -1,8 +1,8 @@
-"""`teacup rewind --into`: what a job would write between two times, in another topic, beside the live job.
+"""`teacup rewind --into`: writes a time range's rows to another topic, beside the live job.
 
-It is a job of its own: `NAME.backfill`, with its own checkpoint, transactions and receipts, so the live job and its
-output are not touched. It reads left between the offsets where both times begin, right as far as that needs, and ends.
-The offsets are noted in its checkpoint before it starts, so one that was stopped or killed goes on with the same.
+It is a job of its own, `NAME.backfill`, with its own checkpoint, transactions and receipts, so the live job and its
+output are not touched. It reads left between the offsets where the two times begin, right as far as that needs, and
+ends. The offsets are noted in its checkpoint first, so that a stopped or killed backfill goes on with the same ones.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ BACKFILL = "teacup.backfill"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backfill:
-    """A backfill, for whoever runs it.
+    """A backfill to run.
 
-    job      which ends by itself
+    job      its job, which ends by itself
     left     by partition, the offsets [start, end) of left
     resumed  whether it had begun before
     lost     what retention has deleted
@@ -90,7 +90,7 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
 
 
 def _without_loss(job: JoinJob) -> JoinJob:
-    """Returns the job for a look at where it ends: what is missing there, the look at where it begins has said."""
+    """Returns the job without its reaction to losses, for finding its end: losses were found at its beginning."""
     return replace(job, spec=replace(job.spec, on_data_loss="continue"))
 
 

@@ -1,13 +1,12 @@
 """Which left records have a row in the output, by the headers that each row carries (`teacup.kafka.headers`).
 
-A position identifies a left record only together with the job that wrote the row: another job that writes to the topic
-may read another left topic. So the rows must be of generations that are known; a row of another one, about an offset
-that will be read again, is refused. All of the output is read: the rows of one batch have no bound in time.
+A position identifies a left record only together with the job that wrote the row, as another job may write rows about
+another left topic. So rows must be of known generations; a row of an unknown one about an offset that will be read
+again is refused. All of the output is read, as the rows of a batch have no bound in time.
 
-Rows that retention has deleted would count as missing. Each output partition has its rows in the order of their
-batches, so those it has lost are of batches up to that of its first row. All rows about a left partition from an offset
-on are of batches from that of the last row before the offset on. If all of the former are before all of the latter,
-nothing is lost.
+Rows that retention has deleted would count as missing. Each output partition has rows in the order of their batches, so
+its deleted rows are of batches up to that of its first row. All rows about a left partition from an offset on are of
+batches not before that of the last row before the offset. If the former all precede the latter, nothing is lost.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ OPEN_TRANSACTION_S = 120.0
 _REMEDY = "write them again (`--written again`), or to another topic (`--into`)"
 
 Batch = tuple[int, int]
-"""A place in the order of batches: that of the generation, and the batch's number."""
+"""The order of batches: the generation's place, and the batch's number."""
 
 
 def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence[str]) -> RowsToKeep:
@@ -68,8 +67,8 @@ def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence
 class _Found:
     """What has been found so far.
 
-    offsets   by left partition, of left records that have a row
-    before    by left partition, the last row that is before the first of its offsets: its offset and its batch
+    offsets   by left partition, the offsets of left records that have a row
+    before    by left partition, offset and batch of the last row before its first wanted offset
     begins    by output partition, the batch of its first row
     """
 

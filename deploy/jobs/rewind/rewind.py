@@ -1,21 +1,21 @@
-"""`teacup rewind`: a job that is stopped goes back to a time, both sides and the window included.
+"""`teacup rewind`: takes a stopped job back to a time, with both sides and the window.
 
-    1. The checkpoint's lock is taken: no job runs on it. Where the time begins is looked up in the topics.
-    2. With exactly once the output's earlier writers are fenced: its receipts, and its rows, are final until a job
-       starts. With `KEEP` the left records that have a row are looked up in the output.
-    3. A new folder of the checkpoint gets a note of all this (`Handover`, `Rewound`): where left goes on, what the
-       receipts said, which rows stay.
-    4. `teacup.rewound` names that folder (`deploy.checkpoint.place`). Only this changes anything: whoever is killed
-       before starts over, and who is killed after is done.
+1. Take the checkpoint's lock, so that no job runs on it. Look up in the topics where the time begins.
+2. With exactly once, fence the output's earlier writers, so that its receipts and rows are final until a job starts.
+   With `KEEP`, look up in the output which left records have a row.
+3. Note all this in a new folder of the checkpoint (`Handover`, `Rewound`): where left goes on, what the receipts
+   said, which rows stay.
+4. Name that folder in `teacup.rewound` (`deploy.checkpoint.place`). Only this changes anything: killed before, the
+   command starts over; killed after, it is done.
 
 The next start is that of a new checkpoint: a new generation, with left at those offsets, and right from as far back as
-they need. It claims the output if the receipts still say what was noted. The old folder is not touched.
+they need. It claims the output if the receipts are still as noted. The old folder is not touched.
 
-An undo before that start names the old folder again. After it, rows may have been written past where the old folder
-ended, so an undo is a rewind too: each left partition goes on where the old folder had got, or the new one if that is
-further, and no row follows twice. If a batch of either was not completed, the rows that it has written stay (`KEEP`).
-So do those of a batch that was not completed and begins before the time of a rewind with `AGAIN`, up to that time; and
-those that stay since an earlier rewind, if the job has not got that far again.
+An undo before that start names the old folder again. Later, rows may have been written beyond where the old folder
+ended, so an undo is a rewind too: each left partition goes on where the old folder ended, or the new one if that is
+further, and no row is written twice. Rows of uncompleted batches of either stay (`KEEP`). So do those of an uncompleted
+batch that begins before the time of a rewind with `AGAIN`, up to that time, and those kept by an earlier rewind that
+the job has not caught up with.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class WrittenRows(StrEnum):
 class Rewinding:
     """What a rewind, or its undo, does; for people.
 
-    number   of the folder that the job goes on in
+    number   the folder in which the job goes on
     was, left   by left partition, how far it was read, and where it goes on
-    right    where right is read from; empty: that follows at the start
-    kept     how many left records have rows that stay; None: not looked at
-    before   of all rows that are written again: how many left records of before the time keep theirs
+    right    where right is read from; empty: found at the start
+    kept     how many left records have rows that stay; None: not looked up
+    before   with `AGAIN`: how many left records before the time keep their rows
     lost     what retention has deleted
     """
 
@@ -72,7 +72,7 @@ class Rewinding:
 
 
 def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = False) -> Rewinding:
-    """Lets a job go on at a time that it has passed.
+    """Takes a job back to a time that it has passed.
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `SpecError`, `DataLoss`, `ForeignRow`,
     `ReceiptRefused`, `KafkaIOError`; then nothing has changed.
@@ -120,9 +120,9 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
 
 
 def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
-    """Lets a job that was rewound go on where it was before, or where it is now if that is further.
+    """Lets a rewound job go on where it was before, or where it is now if that is further.
 
-    Raises as `rewind`.
+    Raises the same as `rewind`.
     """
     with nullcontext() if dry_run else checkpoint_lock(job.locked):
         place = place_of(job.locked)
@@ -165,7 +165,7 @@ def _go_on(
     receipts: Mapping[int, Receipt],
     kept: RowsToKeep | None,
 ) -> None:
-    """Notes in a new folder how the job goes on after what `past` has done, and names that folder."""
+    """Notes in a new folder how the job goes on after `past`, and makes that folder current."""
     note = Rewound(
         to_ms=to_ms,
         after=past.after,
@@ -182,7 +182,7 @@ def _go_on(
 
 
 def _receipts(job: JoinJob, plan: BatchPlan) -> dict[int, Receipt]:
-    """Returns the receipts, and fences earlier writers; of a job without exactly once none."""
+    """Fences earlier writers and returns the receipts; none without exactly once."""
     if not job.output.exactly_once:
         return {}
     kafka = job.written_with

@@ -46,7 +46,7 @@ class Logs:
 
 
 def look(job: JoinJob, logs: Logs) -> Seen:
-    """Looks at everything, in the order that makes it valid. Raises `KafkaUnavailable` if the output is unreadable."""
+    """Looks at everything in the required order. Raises `KafkaUnavailable` if the output is unreadable."""
     batch_plan = state_left_behind(job, committed_plan(job))
     now_ms = wall_ms()
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}
@@ -67,9 +67,9 @@ def committed_plan(job: JoinJob) -> BatchPlan:
 
 
 def state_left_behind(job: JoinJob, batch_plan: BatchPlan) -> BatchPlan:
-    """Returns what the next plan starts from: the committed batch, with what its facts say.
+    """Returns the state that the next plan starts from: the committed batch and its facts.
 
-    The join's own next plan would hold it, but a join at its end may not plan one for a day.
+    The join's own next plan would hold it, but an idle join may not make one for a day.
     """
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     return state_after(spec, batch_plan, current(job).facts_folders)

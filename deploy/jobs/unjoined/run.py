@@ -1,12 +1,11 @@
-"""Run `teacup unjoined`: once, made for cron; one slice after the other until none is left, then an exit code.
+"""Runs `teacup unjoined` once, made for cron: one slice after the other until none is left, then an exit code.
 
-    look      at the join, the output and right (`deploy.jobs.unjoined.look`)
-    plan      a slice, and save the plan before it is carried out; one that was saved but not finished comes first
-    carry out the slice as a Spark batch job (`deploy.jobs.unjoined.stage`); then save the positions
+look       look at the join, the output and right (`deploy.jobs.unjoined.look`)
+plan       plan a slice, and save the plan first; an unfinished one comes first
+carry out  run the slice as a Spark batch job (`deploy.jobs.unjoined.stage`), then save the positions
 
-Spark is started only if there is a slice to carry out. The first slice with room for all that could be judged when
-the run looked is its last: a join that goes on has more to judge by then, and the run would take as long as the join
-does.
+Spark is started only if there is a slice to carry out. The run ends with the first slice that has room for all that
+could be judged when it looked; otherwise it would go on for as long as the join.
 """
 
 from __future__ import annotations
@@ -82,8 +81,8 @@ def run_unjoined(
 ) -> ExitCode:
     """Judges all right records that can no longer match; one line per slice; returns the exit code.
 
-    stop     catches signals: the slice in progress is finished, and the next run goes on behind it
-    start    of the first run: "earliest", "latest" or a time; None: derived from the join's own `start`
+    stop     catches signals: the slice in progress is finished, and the next run goes on after it
+    start    where the first run starts: "earliest", "latest" or a time; None: derived from the join's own `start`
     at_once  offsets of a right partition per slice
     """
 
@@ -150,7 +149,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
 def _planned(
     job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None, at_once: int
 ) -> Verdicts | None:
-    """Plans the next slice and saves the state; returns None if it is not known yet where to start."""
+    """Plans the next slice and saves the state; returns None if it is not yet known where to start."""
     seen = look(job, logs)
     if state is None:
         begin_ms = begin_ms_of(job.spec, seen, start)
@@ -164,16 +163,16 @@ def _planned(
 
 
 def _claim(job: JoinJob, state: Verdicts) -> None:
-    """Lets new verdicts replace earlier ones: whoever removes their folder, or the join's checkpoint, wants that."""
+    """Lets new verdicts replace earlier ones, as removing their folder, or the join's checkpoint, asks for."""
     claim.begin(
         _kafka(job), [*_buckets(job, state.positions).values()], claim.Start(state.generation, {}, take_over=True)
     )
 
 
 def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
-    """Returns whether the slice under way is to be planned again, from what retention has left of it.
+    """Returns whether to plan the slice under way again, from what retention has left of it.
 
-    It is with `on_data_loss: continue`, and if nothing of it is written.
+    That is so with `on_data_loss: continue`, if nothing of it is written.
     """
     assert state.under_way is not None
     if slice_is_whole(job.spec, state, logs.right.ends()) or job.spec.on_data_loss != CONTINUE:
@@ -260,7 +259,7 @@ class SliceReport:
         }
 
     def samples(self) -> Iterator[Measured]:
-        """Yields nothing: a run by cron is over before anybody asks."""
+        """Yields nothing, as a run by cron ends before anybody asks."""
         return iter(())
 
 
