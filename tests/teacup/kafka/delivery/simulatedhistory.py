@@ -5,10 +5,10 @@ What may happen at each step, and what must hold at each point at which somebody
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 from hypothesis import strategies as st
@@ -19,6 +19,8 @@ from teacup.kafka.delivery.fencing import OutputBucket
 from teacup.kafka.delivery.receipt import Batch, Receipt
 from teacup.kafka.errors import KafkaIOError, OutputTaken, ReceiptRefused, TakenOver
 from tests.teacup.kafka.delivery.simulatedcluster import Cluster, Fate, Worker
+
+T = TypeVar("T")
 
 BUCKET = OutputBucket("job", 0, "out")
 KAFKA = {"bootstrap.servers": "simulated", "retry.backoff.ms": "1000000"}  # only drawn faults repeat requests
@@ -118,11 +120,19 @@ class History:
     def draw(self, of: Any) -> Any:
         return self._data.draw(of)
 
+    def choose(self, of: Sequence[T]) -> T:
+        """One of them, drawn by its place.
+
+        `sampled_from` would have Hypothesis hash processes: by their addresses, which differ with when a thread ends.
+        What it calls alike it swaps between examples, so that the same seed would search elsewhere.
+        """
+        return of[self.draw(st.integers(0, len(of) - 1))]
+
     def step(self) -> None:
         moves = [self._go_on] * 12 + [self._pass_time, self._deliver_late, self._kill, self._leave_behind]
         more = [self._stand_by] * 2 if self._standbys else [self._lose_plan]  # whoever is taken for lost loses no file
         moves += [self._restart, *more, self._take_over]
-        self.draw(st.sampled_from(moves))()
+        self.choose(moves)()
         self._start_tasks()
         self.check()
 
@@ -188,7 +198,7 @@ class History:
                 self.workers += free
             if not free:
                 continue
-            job.attempt = free[0] if len(free) == 1 else self.draw(st.sampled_from(free))
+            job.attempt = free[0] if len(free) == 1 else self.choose(free)
             if job.begun:
                 batch = job.batch(lambda: self.draw(st.integers(0, 4)))
                 parts = self.draw(st.integers(1, 2))
@@ -202,11 +212,11 @@ class History:
         written_so_far = [worker for worker in self.workers if worker.doing not in ("idle", "killed")]
         if not written_so_far:
             return
-        worker = self.draw(st.sampled_from(written_so_far))
+        worker = self.choose(written_so_far)
         for _ in range(self.draw(st.integers(0, 9))):
             self._advance(worker, Fate.ANSWERED)
             self.check()
-        fate = self.draw(st.sampled_from([Fate.ANSWERED, Fate.ANSWER_LOST, Fate.LOST, Fate.LATE]))
+        fate = self.choose([Fate.ANSWERED, Fate.ANSWER_LOST, Fate.LOST, Fate.LATE])
         self._advance(worker, Fate.ANSWERED if worker.doing == "read" else fate)
 
     def _advance(self, worker: Worker, fate: Fate) -> None:
@@ -258,7 +268,7 @@ class History:
         job.committed, job.lost, job.begun = number - 1, None, False
 
     def _pass_time(self) -> None:
-        self.cluster.advance(self.draw(st.sampled_from([1.0, 11.0])))
+        self.cluster.advance(self.choose([1.0, 11.0]))
 
     def _deliver_late(self) -> None:
         if self.cluster.late:
@@ -271,7 +281,7 @@ class History:
     def _kill(self) -> None:
         alive = [worker for worker in self.workers if worker.doing != "killed"]
         if alive:
-            worker = self.draw(st.sampled_from(alive))
+            worker = self.choose(alive)
             worker.kill()
             self.workers.remove(worker)
             for job in self.jobs:
@@ -282,7 +292,7 @@ class History:
         """Spark believes that an attempt is dead and starts another one: the old one continues as a zombie."""
         busy = [job for job in self.jobs if job.attempt is not None]
         if busy:
-            self._let_go(self.draw(st.sampled_from(busy)))
+            self._let_go(self.choose(busy))
 
     def _let_go(self, job: Job) -> None:
         """What a driver does itself dies with it; a checkpoint has only one driver."""

@@ -98,8 +98,8 @@ def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:
 
 
 SEEDS = {
-    _receipt_read_before_fencing: 386,
-    _digest_ignored: 59,
+    _receipt_read_before_fencing: 1,
+    _digest_ignored: 2,
     _done_ignored: 399,
     _generation_ignored: 381,
     _nobody_is_fenced: 396,
