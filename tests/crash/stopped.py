@@ -132,7 +132,7 @@ class StoppedRun:
                 if process.process.poll() is None:  # it may have waited for its handler
                     caught = True
                     self._signal(process, "TERM")
-                elif caught:
+                elif caught and stop.phase != "stopping":  # then it ends by the SIGTERM before
                     raise self._violation(f"SIGHUP ended it with {process.process.returncode}: {process.logged()}")
         number = getattr(signal, f"SIG{stop.signal}")
         expected = -number if stop.signal == "KILL" or not caught else ExitCode.DONE
