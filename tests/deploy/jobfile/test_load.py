@@ -179,7 +179,7 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("right/disorder", "-1s", "right.disorder", "'-1s' is not allowed"),
     ("right/disorder", "0.5ms", "right.disorder", "'0.5ms' is not allowed: give whole milliseconds"),
     ("right/topic", "clicks", "right.topic", "is left.topic as well"),
-    ("join/before", DROPPED, "join.before", "is missing; it is: how far before"),
+    ("join/before", DROPPED, "join.before", "is missing; it is: how much older than left"),
     ("join/before", "9999999999999d", "join.before", "'9999999999999d' is not allowed: give at most 3650d"),
     ("left/disorder", "3651d", "left.disorder", "'3651d' is not allowed: give at most 3650d"),
     ("max_wait", "9" * 400 + "d", "max_wait", "give at most 3650d"),
