@@ -1,11 +1,11 @@
 """The accounts of a batch: what was read, joined, received, dropped and written must add up, in each bucket. Pure.
 
-    left records that were read     = those that a row arrived for     (every left record has one)
-    rows that were joined           = rows that arrived here
+    left records read               = left records with a row that arrived     (every left record has one)
+    rows joined                     = rows that arrived here
     results not yet in the output   = results delivered + results refused (dead letters)
 
 `teacup.kafka.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive,
-not where they are made: a row that gets lost in between shows. A task reports what became of a bucket's batch
+not where they are made, so that a row lost in between shows. A task reports what became of a bucket's batch
 (`DeliveredBatch`), and the driver checks that each has reported once.
 """
 
@@ -41,10 +41,10 @@ class Refused:
 class Accounts:
     """Counts what became of the rows of a ticket.
 
-    received                     rows of the ticket so far
-    lefts                        left records that they are about
-    results, delivered, refused  for the output topic
-    refused_before               the same, of an earlier attempt that has committed them
+    received                     the ticket's rows that have arrived
+    lefts                        the left records that they are about
+    results, delivered, refused  rows for the output topic
+    refused_before               rows refused by an earlier attempt, and committed as dead letters
     """
 
     bucket: str
@@ -59,7 +59,7 @@ class Accounts:
     def receive(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
         """Counts rows in the schema of `joins.rows.frames.ROW`; those about one left record are consecutive.
 
-        Returns which of them are the first about their left record.
+        Returns which rows are the first about their left record.
         """
         self.received += len(rows)
         about_left = ~is_null(rows["left_offset"])
@@ -77,11 +77,11 @@ class Accounts:
         return first
 
     def all_refused(self) -> tuple[Refused, ...]:
-        """Returns what became dead letters in any attempt."""
+        """Returns the rows that became dead letters in any attempt."""
         return tuple(replace(of, rows=rows) for of, rows in (self.refused + self.refused_before).items())
 
     def check_written(self) -> None:
-        """Checks the results before any part is committed. Raises `AccountsDiffer`."""
+        """Checks the results, before any part is committed. Raises `AccountsDiffer`."""
         refused = self.refused.total()
         if self.results != self.delivered + refused:
             raise AccountsDiffer(
@@ -90,7 +90,7 @@ class Accounts:
             )
 
     def check_joined(self, read: int, joined: int) -> None:
-        """Checks left records read and rows joined, before the batch counts as done. Raises `AccountsDiffer`."""
+        """Checks left records and rows, before the batch counts as done. Raises `AccountsDiffer`."""
         if (read, joined) != (self.lefts, self.received):
             raise AccountsDiffer(
                 f"{self.bucket}: {read} left records were read, {joined} rows joined, but {self.received} rows about "
@@ -109,11 +109,11 @@ def check_whole(parts: Sequence[int], expected: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredBatch(Generic[C]):
-    """What a task reports to the driver: one per bucket and batch.
+    """A task's report to the driver, one per bucket and batch.
 
-    summary           of the join
-    sent              the batch's rows in the output, by topic, also those of earlier attempts
-    refused           rows that became dead letters because they could not be written, also in earlier attempts
+    summary           the join's summary
+    sent              the batch's rows in the output, by topic, including those of earlier attempts
+    refused           rows that became dead letters because they could not be written, in any attempt
     delivered_before  how many rows were in the output before this attempt
     deduplicator      None: the job has none
     seconds           by stage: `produce` makes records and hands them over, `commit` waits until they are durable

@@ -1,9 +1,8 @@
 """Writes the rows of one batch of one bucket: the only place from which rows go to Kafka.
 
-Writing               counts records on their way: what is committed must be what was handed over
-DeduplicatedWriting   leaves out results that the output topic holds already. They need nothing more, as they are in
-                      the output. Records for side topics go through
-open_writing          the one that a job's `output` asks for, within the limits of all topics that rows may go to
+Writing               counts records, as what is committed must be what was handed over
+DeduplicatedWriting   leaves out results that are already in the output topic; records for side topics go through
+open_writing          opens what a job's `output` asks for, within the limits of all its topics
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ class Writing:
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
-        self._written: dict[str, int] = {}  # by topic, since the last commit
+        self._written: dict[str, int] = {}  # by topic since the last commit
 
     def written_so_far(self) -> WrittenSoFar:
         """Returns what of the batch is already in the output; those rows must not be written again."""
         return self._delivery.written_so_far()
 
     def write(self, topic: str, out: Outgoing) -> int:
-        """Hands over records; returns how many need nothing more."""
+        """Hands over records; returns how many are delivered, or were before."""
         count = self._delivery.write(topic, out.keys, out.values, out.headers, out.times, out.size)
         self._written[topic] = self._written.get(topic, 0) + count
         return count
@@ -52,7 +51,7 @@ class Writing:
         return self._delivery.part_is_full()
 
     def part_is_due(self, *, gap: bool) -> bool:
-        """Returns whether to `commit` now: more rows may come too late; gap: they may come much later."""
+        """Returns whether to `commit` now, as more rows may come too late; gap: much later."""
         return self._delivery.part_is_due(gap=gap)
 
     def commit(self, rows: int, *, done: bool, reached: str) -> Mapping[str, int]:
@@ -78,17 +77,17 @@ class Deduplication:
     identity: Identity
 
     def report(self) -> FilterReport:
-        """Returns what this worker's deduplicator has done since the last report."""
+        """Returns what this worker's deduplicator did since the last report."""
         return open_deduplicator(self.setup).report()
 
 
 class DeduplicatedWriting(Writing):
-    """Loads first, if it has to filter, what an earlier attempt may have written."""
+    """If it has to filter, first loads what an earlier attempt may have written."""
 
     def __init__(
         self, delivery: Delivery, asked: Deduplication, attempt: Attempt, since_ms: int | None, batch: BatchTag
     ) -> None:
-        """since_ms: no result of the batch has a record time below it; None: unknown. batch: the tag of its results.
+        """since_ms: a lower bound of the batch's record times; None: unknown. batch: the tag of its results.
 
         Raises `DedupError` if the output cannot be read.
         """
@@ -148,13 +147,13 @@ def open_writing(
 
 
 def output_bucket(spec: JoinSpec, output: Output, number: int) -> OutputBucket:
-    """Returns a bucket as its producer knows it."""
+    """Returns a bucket for its producer."""
     topic, *others = _topics(output)
     return OutputBucket(spec.name, number, topic, tuple(others))
 
 
 def batch_tag(spec: JoinSpec, begin: Begin) -> BatchTag:
-    """Returns what a row says of the batch that wrote it."""
+    """Returns the tag with which rows name their batch."""
     return BatchTag.of(spec.name, begin.generation, begin.number)
 
 
@@ -164,7 +163,7 @@ def output_limits(spec: JoinSpec, output: Output) -> Limits:
 
 
 def forget_output_limits(spec: JoinSpec, output: Output) -> None:
-    """Forgets the limits after a failure: they may have been changed."""
+    """Forgets the limits after a failure, as they may have changed."""
     forget_limits(_kafka(spec, output), _topics(output))
 
 

@@ -1,7 +1,7 @@
-"""Rows that stay as they are when a job is rewound: of which left records the output has a row already. Pure.
+"""Rows that stay as they are when a job is rewound: those of left records that already have a row. Pure.
 
-A bit per offset of each left partition, from the first offset that the job reads again. What is found in the output
-once decides for good, so that a batch that is run again writes the same rows.
+There is a bit per offset of each left partition, from the first offset that the job reads again. What was found in the
+output decides for good, so that a batch that runs again writes the same rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RowsToKeep:
 
     @classmethod
     def of(cls, found: Mapping[int, Offsets], first: Mapping[int, int]) -> RowsToKeep:
-        """Takes the left offsets of rows; those before the first of their partition do not count."""
+        """Takes the left offsets of rows; those before their partition's first offset do not count."""
         partitions = {}
         for p, begin in first.items():
             at = found.get(p, np.empty(0, np.int64)) - begin
@@ -46,7 +46,7 @@ class RowsToKeep:
         return sum(int(np.bitwise_count(bits).sum()) for _, bits in self.partitions.values())
 
     def before(self, ends: Mapping[int, int]) -> RowsToKeep:
-        """Returns those before an offset of each left partition."""
+        """Returns the rows before an offset of each left partition."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
             count = min(max(ends.get(p, begin) - begin, 0), 8 * len(bits))
@@ -54,7 +54,7 @@ class RowsToKeep:
         return RowsToKeep(partitions)
 
     def since(self, starts: Mapping[int, int]) -> RowsToKeep:
-        """Returns those from an offset of each left partition on."""
+        """Returns the rows from an offset of each left partition on."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
             passed = min(max(starts.get(p, begin) - begin, 0), 8 * len(bits))
@@ -62,7 +62,7 @@ class RowsToKeep:
         return RowsToKeep(partitions)
 
     def stay(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
-        """Returns which rows (`joins.rows.frames.ROW`) are not to be written: the results that stay."""
+        """Returns which rows (`joins.rows.frames.ROW`) not to write, as their results stay."""
         results = rows["outcome"].is_in(["matched", "unmatched"]).to_numpy()
         partitions = rows["left_partition"].fill_null(-1).to_numpy()
         offsets = rows["left_offset"].fill_null(-1).to_numpy()
@@ -92,9 +92,9 @@ class RowsToKeep:
 
 
 def rows_that_stay(note: Handover | None, left: Mapping[int, int] | None = None) -> RowsToKeep | None:
-    """Returns the rows that stay, as a checkpoint has noted them when it began; None: there are none.
+    """Returns the rows that stay, as noted when a checkpoint began; None: there are none.
 
-    left   only those about left records from these offsets on
+    left   only rows about left records from these offsets on
     """
     if note is None or note.stays is None:
         return None

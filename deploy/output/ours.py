@@ -1,14 +1,13 @@
-"""What the headers of rows and copies say, and so which of them another job has written. Pure.
+"""Which rows and copies in a topic another job has written, by their headers. Pure.
 
-This is the one place that reads the headers of rows (`teacup.kafka.headers`). Several jobs may write to one topic:
+This is the one place that reads the headers of rows (`teacup.kafka.headers`). Several jobs may write to one topic. A
+row or copy says in `teacup.batch` which generation of which job wrote it; an envelope names its left record's topic, a
+copy its record's topic. A position alone says nothing, as every topic has an offset 0.
 
-A row or copy says in `teacup.batch` which generation of which job wrote it. An envelope says of which topic its left
-record is, a copy of which topic its record is. A position alone says nothing: every topic has an offset 0.
-
-    a generation of this checkpoint, or before it    ours
-    no generation                                    ours, or foreign: no other job of ours wrote it
-    another one, with an envelope                    ours if it is about our left topic: an earlier checkpoint wrote it
-    another one: made by `output.select`, a copy     another job's
+a generation of this checkpoint, or before it    ours
+no generation                                    ours, or foreign: no other job of ours wrote it
+another one, with an envelope                    ours if it is about our left topic: an earlier checkpoint wrote it
+another one: made by `output.select`, a copy     another job's
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from teacup.kafka.records.record import last_header
 
 
 def added_to_copies(headers: pa.Array) -> pa.Array:
-    """Returns of copies the headers that we have added, from the last `teacup.topic` on: the record that was copied may
-    be a row of another join, and has its own. Others keep all of theirs.
+    """Returns the headers that we added to copies, from the last `teacup.topic` on: the copied record may be a row of
+    another join with its own headers. Other records keep all of theirs.
     """
     offsets, entries = headers.offsets.to_numpy(), headers.values
     first = int(offsets[0])
@@ -53,14 +52,14 @@ def texts_in(headers: pa.Array, name: str) -> pl.Series:
 
 
 def positions_in(headers: pa.Array, name: str) -> pl.DataFrame:
-    """Returns the `partition` and the `offset` in a header; null, one or both, if it is no position."""
+    """Returns the `partition` and the `offset` in a header; one or both are null if it is not a position."""
     parts = texts_in(headers, name).str.splitn(":", 2).struct.unnest()
     partition, offset = (part.cast(pl.Int64, strict=False) for part in parts.get_columns())
     return pl.DataFrame({"partition": partition, "offset": offset})
 
 
 def tags_in(headers: pa.Array) -> pl.DataFrame:
-    """Returns the `origin` and the `number` of the batch that wrote each record; null if it names none of ours."""
+    """Returns the `origin` and the `number` of the batch that wrote each record; null if the record names none."""
     encoded = last_header(headers, BATCH).dictionary_encode()
     tags = [BatchTag.parse(value) for value in encoded.dictionary.to_pylist()]
     columns = {
@@ -71,18 +70,18 @@ def tags_in(headers: pa.Array) -> pl.DataFrame:
 
 
 def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[str]:
-    """Returns the origins of rows that a checkpoint, and those before it as far as it knows, have written."""
+    """Returns the origins of rows written by a checkpoint, and by those before it as far as it knows."""
     before = () if after is None else after.generations
     return frozenset(BatchTag.of(name, one, 0).origin for one in (generation, *before))
 
 
 def rows_before(batch: pa.RecordBatch, origin: str) -> pa.Array:
-    """Returns which rows say that another generation than this one has written them."""
+    """Returns which rows name another generation than this one."""
     return _unknown(batch, (origin,)).to_arrow()
 
 
 def rows_by(batch: pa.RecordBatch, origins: Collection[str]) -> pa.Array:
-    """Returns which rows or copies say that one of these generations has written them."""
+    """Returns which rows or copies name one of these generations."""
     return tags_in(batch.column("headers"))["origin"].is_in([*origins]).fill_null(value=False).to_arrow()
 
 
@@ -108,7 +107,7 @@ def copies_of_others(
 ) -> pa.Array | None:
     """Returns which copies another job has written, or are of records of other topics than these; None: none.
 
-    origins   None: not known, as of the unjoined records of a lookup join, which a job of their own finds
+    origins   None: unknown, as for the unjoined records of a lookup join, which another job finds
     """
     named = pl.Series(last_header(batch.column("headers"), TOPIC))
     others = ~named.is_in([topic.encode() for topic in topics]).fill_null(value=True)
@@ -118,5 +117,5 @@ def copies_of_others(
 
 
 def _unknown(batch: pa.RecordBatch, origins: Collection[str]) -> pl.Series:
-    """Returns which rows are of another origin than these."""
+    """Returns which rows have another origin than these."""
     return ~tags_in(batch.column("headers"))["origin"].is_in([*origins]).fill_null(value=True)

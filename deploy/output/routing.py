@@ -2,7 +2,7 @@
 
     matched, unmatched           -> the output topic (envelope or `select`); unmatched also to a topic of its own
     skipped                      -> none: it is only counted
-    unjoined, late, dead_letter  -> topics of their own: the record as it was read, with its position and the reason
+    unjoined, late, dead_letter  -> side topics: the record as it was read, with its position and the reason
 
 The envelope is one JSON object per row:
 
@@ -14,8 +14,8 @@ topic's declared format: `json` unchanged (it was checked when read), `avro` and
 (`teacup.kafka.records.avro`, `teacup.kafka.records.protobuf`), `text` as a string, `bytes` as base64. A key is a
 string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
 
-A result that cannot be written becomes a dead letter about its left record, with headers that say why; without a topic
-for those `NoDeadLetterTopic` ends the job:
+A result that cannot be written becomes a dead letter about its left record, with headers that say why; without a
+dead-letter topic, `NoDeadLetterTopic` ends the job:
 
     too_large       teacup.size, in bytes, and teacup.limit
     select_failed   teacup.expression: which of `key`, `value` and `headers`
@@ -71,8 +71,8 @@ Write = Callable[[str, Outgoing, Callable[[int], str]], None]
 class Router:
     """Turns rows of a ticket into records and writes them.
 
-    limits   of each topic that rows may go to
-    tag      of the batch, which each row and each copy carries
+    limits   the limits of each topic that rows may go to
+    tag      the batch's tag, which each row and each copy carries
     write    (topic, records) -> how many were delivered
     now_ms   the clock
     """
@@ -92,9 +92,9 @@ class Router:
         self._side_topics = SideTopics(spec, output, tag, self._write_copies)
 
     def route(self, rows: pl.DataFrame, first: npt.NDArray[np.bool_]) -> None:
-        """Writes the rows, and enters the results among them into the accounts.
+        """Writes the rows, and counts the results among them in the accounts.
 
-        first   which are the first about their left record: there is one copy of a late one, however many rows it has
+        first   which rows are the first about their left record: a late record is copied once, however many rows it has
         """
         output = self._output
         main = _are_results(rows)
@@ -108,7 +108,7 @@ class Router:
             self._side_topics.copy("left", output.late, rows_where(rows, late))
 
     def count_refused(self, rows: pl.DataFrame) -> None:
-        """Enters rows that are in already: those of them that an earlier attempt could not write."""
+        """Counts those rows of an earlier attempt that it could not write."""
         results = rows.filter(_are_results(rows))
         failed = select_failures(results)
         others = results.filter(pl.Series(not_refused(len(results), failed)))
@@ -145,7 +145,7 @@ class Router:
         return out.restamped(self._limits[self._output.topic], self._now_ms())
 
     def _write_copies(self, topic: str, copies: Outgoing, what: Callable[[int], str]) -> None:
-        """Writes copies to a side topic: parts that it would refuse are left out, and a header says so."""
+        """Writes copies to a side topic, without parts that it would refuse, which a header names."""
         limits = self._limits[topic]
         self._write(topic, copies.restamped(limits, self._now_ms()).shortened(limits, what))
 
@@ -162,13 +162,13 @@ def refused(rows: pl.DataFrame, refusals: Sequence[Refusal]) -> list[Refused]:
 
 
 def about(row: pl.DataFrame) -> str:
-    """Returns what a row is about, the same in each run of its batch: a left record, or an unjoined right one."""
+    """Returns what a row is about, the same in each run of its batch: a left, or an unjoined right, record."""
     side = "right" if row["left_offset"][0] is None else "left"
     return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"
 
 
 def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag) -> Outgoing:
-    """Returns the record of each row; tag: of the batch that writes it."""
+    """Returns the record of each row; tag: its batch's tag."""
     rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
     if output.select is None:
         return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
@@ -176,7 +176,7 @@ def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: Ba
 
 
 def _headers(batch: BatchTag) -> HeaderPlan:
-    """Returns the positions of both records, and the batch that writes the row."""
+    """Returns headers with the positions of both records, and the row's batch."""
     return (
         TextHeader(LEFT, position("left")),
         TextHeader(RIGHT, position("right"), where=HAS_RIGHT),
@@ -225,8 +225,8 @@ def _side(spec: JoinSpec, side: str) -> Text:
 class SideTopics:
     """Writes copies of records to topics of their own.
 
-    tag     of the batch, which each copy carries
-    write   for copies on their way to one topic
+    tag     the batch's tag, which each copy carries
+    write   writes copies to one topic
     """
 
     spec: JoinSpec
@@ -291,10 +291,10 @@ def _position(spec: JoinSpec, side: str, rows: pl.DataFrame, i: int) -> str:
 class Refusal:
     """A row that cannot be written.
 
-    index    of the row
+    index    the row's index
     reason   too_large | select_failed
-    why      for people
-    headers  the same, for the dead letter
+    why      the reason for people
+    headers  the reason for the dead letter
     """
 
     index: int
@@ -304,7 +304,7 @@ class Refusal:
 
 
 def select_failures(results: pl.DataFrame) -> list[Refusal]:
-    """Returns the rows on which an expression of the `select` failed (`deploy.output.select`)."""
+    """Returns the rows for which an expression of the `select` failed (`deploy.output.select`)."""
     if "failed" not in results.columns or results["failed"].null_count() == len(results):
         return []
     return [

@@ -1,11 +1,11 @@
-"""The user's expressions (`output.select`), each tried by itself, so that a row on which one fails harms no other row.
+"""The user's expressions (`output.select`), evaluated so that a failure affects only its own row.
 
 An expression becomes a column of structs with one field, `v`. The struct is null if the expression failed, and holds a
-null if its value is null. It is evaluated for results only; for other rows, such as dead letters, it is null.
+null if its value is null. Only results are evaluated; for other rows, such as dead letters, it is null.
 
-Spark has SQL for "null if this fails" only for some functions (`try_divide`); `TryEval` is the expression behind them,
-and takes any expression. A condition is put around it: otherwise a part that several expressions share would be
-evaluated once before all of them, outside every try. Spark does not say which error it was.
+Spark's SQL has "null if this fails" only for some functions (`try_divide`); the expression behind them, `TryEval`,
+takes any expression. A condition is put around it, because Spark would otherwise evaluate a part shared by several
+expressions once, outside every try. Spark does not say which error it was.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) ->
 
 
 def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> None:
-    """Refuses other types: Spark's settings decide whether they are cast to binary, and a number becomes four bytes."""
+    """Refuses other types: Spark casts some to binary, depending on its settings, and a number to four bytes."""
     from pyspark.sql.types import BinaryType, CharType, NullType, StringType, VarcharType
 
     named = {"output.select.key": select.key, "output.select.value": select.value}
@@ -64,7 +64,7 @@ def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> 
 
 
 def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
-    """Yields items whose rows have come through the `select`, in bounded chunks."""
+    """Yields items whose rows have passed the `select`, in bounded chunks."""
     for item in items:
         if isinstance(item, Rows):
             yield from map(Rows, in_chunks(flattened(item.frame)))
@@ -73,7 +73,7 @@ def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
 
 
 def flattened(rows: pl.DataFrame) -> pl.DataFrame:
-    """Returns the values themselves, and which expression `failed`."""
+    """Returns the plain values, and which expression `failed`."""
     columns = {part: pl.col(f"out_{part}") for part in PARTS}
     result = pl.col("outcome").is_in(["matched", "unmatched"])
     failed = pl.coalesce(*(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()))

@@ -1,12 +1,11 @@
 """Delivery as a stage: items of the join -> what became of each ticket, once its rows are durable.
 
-`BucketSink` delivers the rows of one ticket: those that are not in the output yet, in parts, with accounts that must
-add up. A bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or
-acknowledged) before its summary goes back. Any failure fails the task, and Spark runs it again: the rows are the same,
-in the same order.
+`BucketSink` delivers those rows of a ticket that are not in the output yet, in parts, with accounts that must add up. A
+bucket's rows are durable (`teacup.kafka.delivery.delivery`: in transactions with its receipt, or acknowledged) before
+its summary goes back. Any failure fails the task, and Spark runs it again with the same rows in the same order.
 
-A bucket's last transaction is committed in the background, while the rows of the next ticket are joined: a commit is
-several requests, one after the other. Without transactions nothing overlaps, as buckets share a producer.
+A bucket's last transaction, several requests, is committed in the background while the rows of the next ticket are
+joined. Without transactions nothing overlaps, as buckets share a producer.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ def deliver_stage(
 ) -> Callable[[Iterable[Item[C]]], Iterator[DeliveredBatch[C]]]:
     """Delivers all rows of each ticket.
 
-    deduplication   what it drops is missing from the output topic only, side topics get repeated copies
-    term            of the process that runs the job (`teacup.kafka.delivery.claim`)
-    kept            rows that stay as they are, since the job was rewound: these, and their copies, are not written
+    deduplication   drops rows for the output topic only; side topics get repeated copies
+    term            the term of the process that runs the job (`teacup.kafka.delivery.claim`)
+    kept            rows that stay as they are since a rewind: neither they nor their copies are written
     """
 
     def deliver(items: Iterable[Item[C]]) -> Iterator[DeliveredBatch[C]]:
@@ -88,7 +87,7 @@ def deliver_stage(
             while ended:
                 yield reported(ended.popleft().result())
         finally:
-            if bucket is not None:  # something failed, or nobody reads the rest
+            if bucket is not None:  # after a failure, or if nobody reads the rest
                 bucket.abandon()
             wait(ended)
 
@@ -143,8 +142,7 @@ class BucketSink:
             rows, first = rows_where(rows, goes), first[goes]
         if len(rows):
             self._router.route(rows, first)
-        # After rows for side topics all of right may have to be read before a result follows; a look-up waits for its
-        # store, which may not answer.
+        # After rows for side topics, a result may follow much later: once all of right is read, or the store answers.
         looks_up = not join_kind_of(self._spec).repeats_exactly
         no_result = self._accounts.results == had_results and (had_results == 0 or looks_up)
         gap = no_result or (looks_up and self._writing.part_is_full())
@@ -152,11 +150,11 @@ class BucketSink:
             self._commit(done=False)
 
     def _goes(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
-        """Returns which rows do not stay as they are since the job was rewound."""
+        """Returns which rows are to be written: not those that stay since a rewind."""
         return np.ones(len(rows), np.bool_) if self._kept is None else ~self._kept.stay(rows)
 
     def _count_refused(self, rows: pl.DataFrame) -> None:
-        """Counts which rows of an earlier attempt, that are in the output, are dead letters: if it wrote any."""
+        """Counts dead letters among an earlier attempt's rows in the output, if it wrote any."""
         assert self._found is not None
         if self._output.dead_letter is not None and self._found.sent.get(self._output.dead_letter):
             self._router.count_refused(rows.filter(self._goes(rows)))

@@ -6,18 +6,18 @@
 
 The order makes it exactly once: a new producer with the bucket's transactional id calls `init_transactions`, and only
 then is the receipt read. Initialising fences whatever an earlier attempt still does under that id, and settles its
-transaction, so the receipt read afterwards is final. If it were read before, a commit of the earlier attempt could
-follow, and its rows would be written twice. The id contains no generation and no batch number: it must fence attempts
-of all earlier ones. What a job does before its first batch is in `teacup.kafka.delivery.claim`.
+transaction, so the receipt is final. If it were read before, the earlier attempt could still commit, and its rows would
+be written twice. The id contains no generation and no batch number, as it must fence attempts of all earlier ones.
+`teacup.kafka.delivery.claim` has what a job does before its first batch.
 
-A producer that handled the preceding batch in this process is reused without reading the receipt again: had another
-producer been initialised since, its next transaction would fail. After any failure the producer is closed and never
-reused. Whether a commit that got no answer took place is seen by the next producer, from the receipt.
+A producer that handled the preceding batch in this process is reused without reading the receipt again: if another
+producer has been initialised since, its next transaction fails. After any failure the producer is closed and never
+reused. If a commit got no answer, the next producer learns from the receipt whether it took place.
 
-Nor is a producer reused after a commit that librdkafka may have sent twice. A commit names its producer but not its
-transaction (before KIP-890): if the first of the two arrives late, it would end the next transaction half-way. Nor
-after a connection was lost: librdkafka may wait for a coordinator that is not there any more, whatever time it was
-given (its issues 5511 and 5456).
+Nor is a producer reused after a commit that librdkafka may have sent twice: a commit names its producer but not its
+transaction (before KIP-890), so if the first of the two arrives late, it would end the next transaction half-way. Nor
+after a connection was lost: librdkafka may wait for a coordinator that is gone, despite its time-out (its issues 5511
+and 5456).
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class Delivery(Protocol):
     ) -> int:
         """Hands over records, as `TopicWriter.write`.
 
-        size   the bytes of keys, values and headers; None: computed here, without headers, and not of texts
+        size   the bytes of keys, values and headers; None: computed here, without headers and texts
         """
         ...
 
     def part_is_full(self) -> bool:
-        """Returns whether to `commit` before more rows are written; without more, this part goes with the last ones."""
+        """Returns whether to `commit` before more rows are written; if none follow, this part is the last one."""
         ...
 
     def part_is_due(self, *, gap: bool = False) -> bool:
-        """Returns whether to `commit` now: more rows may come too late; gap: they may come much later."""
+        """Returns whether to `commit` now, as more rows may come too late; gap: much later."""
         ...
 
     def commit(self, rows: int, written: Mapping[str, int], *, done: bool, reached: str = "") -> Mapping[str, int]:
@@ -114,10 +114,10 @@ class AtLeastOnce:
 class ExactlyOnce:
     """Delivers exactly once. Opens its producer at once, in the background: that takes as long as the first fetch.
 
-    in_parts   a large or slow batch is split into several transactions. Each rerun must then give the same number of
-               rows in the same order. Otherwise the rows may differ, because all or none of them are in the output;
-               the single transaction may take long
-    producers  None: those of this process
+    in_parts   split a large or slow batch into several transactions; each rerun must then give the same number of rows
+               in the same order. Otherwise rows may differ, as all or none of them are in the output, but the single
+               transaction may take long
+    producers  None: this process's producers
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class ExactlyOnce:
         return self._in_parts and self._bytes >= PART_BYTES
 
     def part_is_due(self, *, gap: bool = False) -> bool:
-        """Decides by the gap, and by time: slow rows are followed by others that may come after the time-out."""
+        """Decides by the gap and by time: after slow rows, others may come after the time-out."""
         since_ms = self._now_ms() - self._committed_ms
         slow = since_ms > PART_OF_TIMEOUT * 1_000 * self._transactions.timeout_s
         return self._in_parts and self._transactions.begun and (slow or gap)

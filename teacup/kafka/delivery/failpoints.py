@@ -1,6 +1,4 @@
-"""Failpoints: points of a delivery at which a crash test can stop the process in order to kill it there.
-
-They cost nothing otherwise.
+"""Failpoints: points of a delivery at which a crash test can stop the process, to kill it there.
 
     TEACUP_FAILPOINTS=folder    the first process to reach the point named in folder/armed removes that file, writes
                                 its pid to folder/reached, and waits until folder/go exists
@@ -8,7 +6,7 @@ They cost nothing otherwise.
     before_produce   the rows are computed, no transaction has begun
     producing        some rows have been handed to the producer
     before_commit    all rows are acknowledged, the receipt has not been sent
-    committing       nothing waits here: a thread reports the point while the commit is under way
+    committing       does not wait: a thread reports the point while the commit is under way
     after_commit     rows are committed, there were some, and Spark does not know it yet
 
 A job without transactions (a feeder, `kind: dedup`) has the first two and the last, where all rows are acknowledged.

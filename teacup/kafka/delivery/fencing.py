@@ -1,8 +1,8 @@
 """A bucket's transactional producer, and the receipt that its transactions write.
 
 Once initialised, a producer has fenced every earlier one of its bucket and settled its transaction. Its calls are
-bounded in time. A producer that is stuck in a call can be neither closed nor freed: it is abandoned, and the next one
-of its bucket fences it.
+bounded in time. A producer that is stuck in a call can be neither closed nor freed: it is abandoned, and the bucket's
+next one fences it.
 
 The receipt is the offset metadata of the bucket's group, on partition 0 of the output topic.
 """
@@ -41,10 +41,10 @@ from teacup.kafka.write.writer import TopicWriter
 log = logging.getLogger("teacup.kafka.delivery")
 
 AT_ONCE = 8
-"""Buckets of a job whose producers or receipts are opened at the same time."""
+"""How many buckets' producers or receipts are opened at the same time."""
 INIT_TIMEOUT_S = 60.0
 RETRY_BACKOFF_MS = 250
-_LEAST_OF_BACKOFF = 0.8  # librdkafka varies it by a fifth
+_LEAST_OF_BACKOFF = 0.8  # librdkafka varies it by 20 %
 _GRACE_S = 2.0
 TAKEN_OVER = frozenset(
     {
@@ -59,7 +59,7 @@ TAKEN_OVER_IN_COMMIT = TAKEN_OVER | {KafkaError.UNKNOWN}
 """A coordinator that is fencing a producer may answer its commit with UNKNOWN."""
 
 PREFIX = "teacup."
-"""Prefix of all transactional ids and receipt groups, for ACLs. Job and topic follow: only jobs of one output meet."""
+"""Prefix of all transactional ids and receipt groups, for ACLs. Job and topic follow: only starts of one job meet."""
 
 
 _left_alone: list[TopicWriter] = []
@@ -67,12 +67,12 @@ _left_alone: list[TopicWriter] = []
 
 @dataclass(frozen=True, slots=True)
 class OutputBucket:
-    """A job's bucket whose rows are delivered, with the topic that its receipt is about.
+    """A job's bucket whose rows are delivered, and the topic of its receipt.
 
-    others   the other topics that its transactions may write to. One that cannot be ended may lack replicas there
+    others   the other topics that its transactions may write to, checked for replicas if one cannot be ended
 
-    Its transactional id, which is also the name of its receipt's group, contains neither generation nor batch: it must
-    fence attempts of all earlier ones.
+    Its transactional id, also the name of its receipt's group, contains neither generation nor batch, as it must fence
+    attempts of all earlier ones.
     """
 
     job: str
@@ -92,7 +92,7 @@ class OutputBucket:
 
     @property
     def grants(self) -> tuple[Grant, Grant]:
-        """What a user needs for the receipts and the transactions of all buckets of the job."""
+        """The grants that a user needs for the receipts and transactions of all buckets of the job."""
         prefix = f"{PREFIX}{self.job}/"
         return Grant("group", prefix, ("Read",), True), Grant("transactional-id", prefix, ("Write",), True)
 
@@ -103,9 +103,9 @@ class OutputBucket:
 class FencedProducer:
     """A producer initialised with its bucket's transactional id: earlier producers with that id can no longer write.
 
-    timeout_s        the brokers abort a transaction after this time: it must begin and end within it
-    sent_once_for_s  a request that was answered within this time was sent only once: librdkafka waits longer before
-                     it repeats a request
+    timeout_s        the brokers abort a transaction after this time
+    sent_once_for_s  a request that was answered within this time was sent only once, as librdkafka waits longer before
+                     it repeats one
 
     Raises `KafkaUnavailable`, `KafkaIOError`. After any error it must be closed.
     """
@@ -125,21 +125,21 @@ class FencedProducer:
             raise
 
     def close(self) -> None:
-        """Closes the producer and aborts its open transaction; one that is stuck is left alone."""
+        """Closes the producer and aborts its open transaction; a stuck producer is left alone."""
         if not self._stuck:
             self.writer.close()
 
     def _leave_alone(self) -> None:
-        """Lets `close` do nothing: the next producer of the bucket ends its transaction."""
+        """Makes `close` do nothing: the bucket's next producer ends the transaction."""
         if not self._stuck:
             self._stuck = True
             _left_alone.append(self.writer)
 
     def _connect(self) -> None:
-        """Waits until a broker is connected: if `init_transactions` finds none, it retries only half a second later.
+        """Waits until a broker is connected, because without one `init_transactions` retries only half a second later.
 
-        The first answer comes from a bootstrap address, which librdkafka then drops in favour of the brokers it has
-        learnt about. The second answer comes from one of those.
+        The first answer comes from a bootstrap address, which librdkafka then drops for the brokers that it has learnt
+        about; the second from one of those.
         """
         for _ in range(2):
             client.learn(self.writer.producer, self._bucket.topic, INIT_TIMEOUT_S)
@@ -151,7 +151,7 @@ class FencedProducer:
         call: Callable[[float], object],
         gives_up: Callable[[], bool] | None = None,
     ) -> None:
-        """Does `_call`, but always returns: librdkafka exceeds its own time-out if the broker restarts meanwhile."""
+        """Does `_call` but always returns in time: librdkafka exceeds its time-out if the broker restarts meanwhile."""
         began_s = time.monotonic()
         try:
             within(timeout_s + _GRACE_S, lambda: self._call(what, lambda: call(timeout_s)), gives_up)
@@ -195,8 +195,8 @@ class FencedProducer:
     def _fatal(self) -> set[int]:
         """Returns the code of the error that ended the producer, if one has.
 
-        Most calls only report that there was one (`_FATAL`); transactional calls give its code. Beginning a
-        transaction does no harm: after this the producer is only closed.
+        Most calls only report that there was one (`_FATAL`); transactional calls give its code. Beginning a transaction
+        does no harm, as the producer is then closed.
         """
         try:
             self.writer.producer.begin_transaction()
@@ -220,12 +220,12 @@ class FencedProducer:
         )
 
     def _check_replicas(self) -> None:
-        """Raises `NotEnoughReplicas` if a topic that is written, or one of the coordinators', has too few."""
+        """Raises `NotEnoughReplicas` if a written topic, or a coordinator's, has too few."""
         if (why := self.writer.why_not_taken(self._bucket.topic, *self._bucket.others)) is not None:
             raise why
 
     def _check_topic(self, topic: str) -> None:
-        """Raises `TopicMissing` if the topic was deleted: records to it only time out."""
+        """Raises `TopicMissing` if the topic was deleted, as records for it would only time out."""
         try:
             found = self.writer.producer.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
         except KafkaException:
@@ -249,14 +249,14 @@ def access_refused(bucket: OutputBucket, error: KafkaError) -> AccessRefused | N
 def settle(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: Clients = real) -> None:
     """Fences every earlier writer of these buckets and aborts its open transaction, as a job does before it begins.
 
-    Readers of committed records wait for an open transaction; without this they would wait until it times out.
+    Otherwise readers of committed records would wait until that transaction times out.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
         list(pool.map(lambda bucket: FencedProducer(kafka, bucket, clients).close(), buckets))
 
 
 def transactional(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Returns the user's properties with a transaction time-out; no record may outlive its transaction.
+    """Returns the user's properties, with a transaction time-out that no record outlives.
 
     The pause before a request is repeated is longer than most commits take (see `FencedProducer`).
     """

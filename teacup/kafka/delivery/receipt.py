@@ -1,15 +1,14 @@
-"""How much of a batch is in the output already: what a bucket's transaction leaves in Kafka beside its rows. Pure.
+"""How much of a batch is in the output: the receipt that a bucket's transaction leaves in Kafka beside its rows. Pure.
 
-    generation   of the checkpoint: a new checkpoint numbers its batches from the start again
-    number       of the batch delivered last, or being delivered; 0: none yet, the output is only claimed
-    digest       of the batch's plan: its ranges, its bounds, the join. Batches with the same number and different
-                 digests have different rows
-    rows         how many of its rows are in, from the first; every try gives the same rows in the same order
-    reached      what the last of these rows is about: a later try with another row in that place is refused
-    done         whether all of its rows are in
-    sent         its rows by topic, as far as they are in
-    at_ms        when this was written: Kafka deletes group offsets some days after the last commit
-    term         of a job with a standby: how often a process has taken the output over, that of this receipt included
+generation   the checkpoint's generation, as a new checkpoint numbers its batches from the start again
+number       the batch delivered last, or being delivered; 0: none yet, the output is only claimed
+digest       the digest of the batch's plan (ranges, bounds, join): with another digest, rows differ
+rows         how many of its rows are in, from the first; every attempt gives the same rows in the same order
+reached      what the last of these rows is about: an attempt with another row in that place is refused
+done         whether all of its rows are in
+sent         its rows that are in, by topic
+at_ms        when this was written: Kafka deletes group offsets some days after the last commit
+term         for a job with a standby: how often a process has taken the output over, including this one
 
 This decides what a bucket does with a batch:
 
@@ -24,11 +23,11 @@ This decides what a bucket does with a batch:
     of a later batch                     refused: the checkpoint has gone back
 
 A checkpoint without any batch first claims the output, with a receipt of its generation and the number 0. So whatever
-is still under way on an older checkpoint, including its first batch, finds another generation there, and ends. A claim
-of a start that has ended, and never wrote anything, keeps nobody out: nothing could be written twice.
+is still under way on an older checkpoint, including its first batch, finds another generation, and ends. The claim of a
+start that has ended without writing anything keeps nobody out, as nothing could be written twice.
 
-A process that takes over signs each bucket's receipt with the next term, and changes nothing else in it. So one that
-was taken for lost, and comes back, finds that it no longer has the output.
+A process that takes over signs each bucket's receipt with the next term, and changes nothing else in it. So a process
+that was taken for lost finds, when it comes back, that it no longer has the output.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ RENEW_AFTER_MS = 24 * 3_600_000
 FORMAT = 2
 DIGEST_CHARACTERS = 16
 NO_LAG = 1 << 52
-"""Receipts are committed at this offset plus the number of the batch. Nobody reads there: only the metadata counts. But
-lag tools compare an offset with the end of the topic, and a receipt below it would look like a consumer that falls
-behind for ever. No partition gets so far, and tools that count in floating point still tell batches apart."""
+"""Receipts are committed at this offset plus the batch's number. Only their metadata counts, but lag tools compare
+offsets with the end of the topic: a receipt below it would look like a consumer that falls behind. No partition gets
+this far, and tools that count in floating point can still tell batches apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ OVER_ROWS = "after rows of another one, "
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What the offset metadata of a bucket says of its newest batch."""
+    """What a bucket's offset metadata says about its newest batch."""
 
     generation: str
     number: int
@@ -100,21 +99,21 @@ class Receipt:
     def claim(
         cls, generation: str, at_ms: int, claimed_by: str = "", term: int = 0, *, replaces: Receipt | None = None
     ) -> Receipt:
-        """Returns what a new checkpoint leaves before its first batch.
+        """Returns the receipt that a new checkpoint leaves before its first batch.
 
-        claimed_by   who starts on it, for people
-        replaces     the receipt that is there: if rows were written, the claim says so from then on
+        claimed_by   names this start, for people
+        replaces     the present receipt: if it tells of written rows, so does the claim
         """
         said = f"{OVER_ROWS}{claimed_by}" if replaces is not None and replaces.tells_of_rows else claimed_by
         return cls(generation, 0, "", 0, done=True, at_ms=at_ms, reached=said, term=term)
 
     @property
     def tells_of_rows(self) -> bool:
-        """Whether something was written, by its checkpoint or by one before it."""
+        """Whether its checkpoint, or one before it, has written anything."""
         return self.number > 0 or self.reached.startswith(OVER_ROWS)
 
     def to_text(self) -> str:
-        """Returns it as it is committed: offset metadata, JSON. Without terms, as versions that had none wrote it."""
+        """Returns the offset metadata as JSON; without a term if there is none."""
         data = {"format": FORMAT, **asdict(self)}
         if not self.term:
             del data["term"]
@@ -137,12 +136,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class WrittenSoFar:
-    """What of a batch is in the output already.
+    """How much of a batch is in the output.
 
     rows      how many of its rows
     done      whether nothing is left to do
     sent      the same rows, by topic
-    reached   what the last of them is about; of a batch that is done, how far its left records went
+    reached   what the last of them is about; for a batch that is done, how far its left records went
     """
 
     rows: int = 0
@@ -151,9 +150,9 @@ class WrittenSoFar:
     reached: str = ""
 
     def check_reached(self, reached: str, who: str) -> None:
-        """Raises `ReceiptRefused` if row number `rows` is now a different one, or a batch that is done ends elsewhere.
+        """Raises `ReceiptRefused` if row number `rows` is now another one, or a done batch now ends elsewhere.
 
-        reached  what the row is about, or how far the batch goes
+        reached  what that row is about, or how far the batch goes
         """
         if reached == self.reached:
             return

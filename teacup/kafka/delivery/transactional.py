@@ -1,7 +1,7 @@
 """The transactional producers of a process: one for each bucket, fenced when it is opened, and kept between batches.
 
-One that lost a connection is given up once nothing moves: librdkafka may wait for a coordinator that is not there any
-more, whatever time it was given (its issues 5511 and 5456).
+A producer that lost a connection is given up once nothing moves: librdkafka may wait for a coordinator that is gone,
+despite its time-out (its issues 5511 and 5456).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from teacup.kafka.write.producer import Clients, ConnectionWatch
 from teacup.kafka.write.writer import Column
 
 OPEN_PRODUCERS = 128  # a process with more buckets opens a new one for each batch, which costs more than the batch
-IN_USE = 9  # at most: that of the bucket being written, and those whose last transactions are being committed
+IN_USE = 9  # at most: the bucket being written, and those whose last transactions are being committed
 WHOLE_BATCH_TIMEOUT_MS = 300_000
 
 Handled = tuple[str, int]
@@ -35,11 +35,11 @@ Handled = tuple[str, int]
 class TransactionalWriter(FencedProducer):
     """A bucket's producer, and the receipt it found after it had fenced all earlier ones.
 
-    handled             the last batch that it has handled, or before the one for which it was opened: only the next one
-                        can rely on the receipt; None: it is in use
-    kept                whether it has handled a batch: in the next one a lost connection is a reason to give it up
-    connections         what was lost since the last commit, or since it was opened
-    perhaps_sent_twice  a request of the last commit may have been: the producer must not begin another transaction
+    handled             the batch that it handled last, or the one before that for which it was opened: only the next
+                        batch can rely on the receipt; None: it is in use
+    kept                whether it has handled a batch: from then on a lost connection is a reason to give it up
+    connections         connections lost since the last commit, or since it was opened
+    perhaps_sent_twice  a request of the last commit may have been sent twice: it must not begin another transaction
 
     Raises `KafkaUnavailable`, `Fenced`, `ReceiptRefused`, `KafkaIOError`. After any error it must be closed.
     """
@@ -88,7 +88,7 @@ class TransactionalWriter(FencedProducer):
             "send_offsets_to_transaction",
             self.timeout_s,
             lambda timeout_s: producer.send_offsets_to_transaction([spot], self._group, timeout_s),
-            lambda: self.connections.is_stuck(time.monotonic(), "receipt"),  # this call keeps to no time-out
+            lambda: self.connections.is_stuck(time.monotonic(), "receipt"),  # this call keeps no time-out
         )
         failpoint_begins("committing")
         self._in_time(COMMIT, self.timeout_s, producer.commit_transaction, lambda: self._gives_up(COMMIT))
@@ -102,7 +102,7 @@ class TransactionalWriter(FencedProducer):
     def _gives_up(self, state: object) -> bool:
         if not self.kept or not self.connections.is_stuck(time.monotonic(), state):
             return False
-        self._leave_alone()  # closing it would wait, too
+        self._leave_alone()  # closing it would wait too
         return True
 
     def _read_receipt(self) -> tuple[Receipt | None, Any]:
@@ -128,7 +128,7 @@ class Producers:
     ) -> TransactionalWriter:
         """Returns the bucket's producer. A new one gets the properties `kafka`, with more time if not in parts.
 
-        before   the batch before the one that it is for
+        before   the batch before the one to be written
         """
         longer = {} if in_parts else {"transaction.timeout.ms": str(WHOLE_BATCH_TIMEOUT_MS)}
         properties = {**longer, **kafka}
@@ -139,9 +139,9 @@ class Producers:
     def open_ahead(
         self, kafka: Mapping[str, str], buckets: Iterable[OutputBucket], in_parts: bool, before: Handled
     ) -> None:
-        """Begins to open the producers of buckets that come later, a few at a time: each takes a few answers.
+        """Starts opening the producers of later buckets, a few at a time.
 
-        Whatever fails is tried again by `get`. Only as many as can be open beside those in use, which may be older.
+        `get` retries what fails. Opens only as many as fit beside the producers in use.
         """
         next_ones = islice(buckets, OPEN_PRODUCERS - IN_USE)
         waiting = deque(bucket for bucket in next_ones if _key(kafka, bucket) not in self._open)
