@@ -29,7 +29,7 @@ from dedup.restart.seen_ids import Hashes, SeenIds
 from dedup.restart.worker import Setup, WorkerDeduplicator
 from dedup.results import KafkaResults
 from deploy.broker.broker import Broker
-from teacup.kafka.headers import LEFT, RIGHT
+from teacup.kafka.headers import PROVENANCE
 from teacup.kafka.write.writer import TopicWriter
 
 PARTITIONS = 4
@@ -41,7 +41,7 @@ def fill(kafka: dict[str, str], topic: str, ids: int) -> None:
     writer = TopicWriter(kafka)
     for start in range(0, ids, CHUNK):
         numbers = range(start, min(start + CHUNK, ids))
-        headers = [[(LEFT, f"{i % 4}:{i}"), (RIGHT, f"{i % 4}:{i}")] for i in numbers]
+        headers = [[(PROVENANCE, f"1 {i % 4}:{i} {i % 4}:{i} 3f9a0c5d71be42a8:1")] for i in numbers]
         values = [b"x" * 150] * len(numbers)
         writer.write(topic, None, values, headers, partitions=[i % PARTITIONS for i in numbers])
     writer.flush()

@@ -25,7 +25,6 @@ from typing import Any
 import polars as pl
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
-from dedup.identity import BatchTag
 from deploy.jobfile.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
@@ -38,6 +37,7 @@ from joins.plan.start.copartition import with_path
 from joins.read.summary import BucketSummary
 from joins.spec import Format, JoinPath, JoinSpec, Side
 from joins.streaming import join_kind_of, stage_frame
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.write.templates import MadeTexts
 from teacup.spark.jvm_errors import SUMMARY_SCHEMA, summary_rows
 from teacup.spark.session import Session

@@ -31,13 +31,13 @@ from benchmarks.delivery import all_columns
 from benchmarks.measure import run
 from benchmarks.window_join import TIMEOUT_S, check
 from benchmarks.workload import BEGIN_MS, LOG_APPEND_TIME, PARTITIONS, RIGHT_PER_S, U64, create_topic, keys, values
-from dedup.identity import BatchTag
 from deploy.jobfile.job import JoinJob
 from deploy.jobfile.load import load_job
 from deploy.output.routing import outgoing_results
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from teacup.base.times import LATEST_MS
 from teacup.kafka.client import committed_only
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.write.writer import TopicWriter

@@ -22,8 +22,8 @@ from typing import Annotated, Protocol
 import polars as pl
 
 from dedup.errors import DedupConfigInvalid
-from dedup.identity import BatchTag
 from teacup.base.fields import INT64_MAX, Allowed, Count, coerce_fields
+from teacup.kafka.delivery.provenance import BatchTag
 
 Millis = Annotated[int, Allowed("a whole number of milliseconds, 0 or more", lambda ms: 0 <= ms <= INT64_MAX)]
 

@@ -20,7 +20,6 @@ def documented() -> dict[str, str]:
             if not isinstance(after, ast.Expr) or not isinstance(after.value, ast.Constant):
                 raise ValueError(f"{headers.__name__}, line {constant.lineno}: the constant has no docstring")
             found[str(constant.value.value)] = str(after.value.value)
-    del found[headers.PREFIX]
     return found
 
 

@@ -32,9 +32,9 @@ from enum import StrEnum
 
 import polars as pl
 
-from dedup.identity import BatchTag
 from dedup.replay_range import DedupConfig, Loaded, LoadLimits, ReplayRange
 from dedup.restart.seen_ids import Mask, SeenIds, fresh_rows, hashes_of
+from teacup.kafka.delivery.provenance import BatchTag
 
 
 @dataclass(frozen=True, slots=True)

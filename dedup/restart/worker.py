@@ -29,12 +29,12 @@ import polars as pl
 import pyarrow as pa
 
 from dedup.errors import DedupError
-from dedup.identity import BatchTag
 from dedup.replay_range import DedupConfig, RecentResults, ReplayRange, uncommitted_batch
 from dedup.restart.deduplicator import Attempt, Deduplicator, FilterChange, FilterReport, FilterState
 from dedup.restart.seen_ids import Mask
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.spark.checkpoint import SparkLogs
 from teacup.spark.task import batch_of_task, this_task
 

@@ -14,26 +14,29 @@ from deploy.jobfile.job_keys import JobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec
 from teacup.base.config.keys import Duration, Keys, Properties, as_written
 from teacup.kafka.errors import ConfigError
-from teacup.kafka.headers import LEFT, RIGHT
 from teacup.kafka.records.record import HEADER, KAFKA, KeyOf
 
-_PART = r"^(positions|key|header:.+|\$.+)$"
+_PART = r"^(positions|left|key|header:.+|\$.+)$"
 
 
 def identity_of(value: object) -> Identity:
-    """Reads an identity: `positions`, `key`, `header:NAME`, `$.path`, or a list of the last three.
+    """Reads an identity: `positions`, `left`, `key`, `header:NAME`, `$.path`, or a list of the last three.
 
-    A position is unique only within one generation of the job that wrote it; other ids are the user's.
+    Positions are those of one generation of the job that wrote them; with any other id, equal ones are one result.
     """
     parts = [value] if isinstance(value, str) else value
-    how = "give positions, key, header:NAME, a JSON path such as $.id, or a list of the last three"
+    how = "give positions, left, key, header:NAME, a JSON path such as $.id, or a list of the last three"
     if not isinstance(parts, list) or not all(isinstance(part, str) and re.match(_PART, part) for part in parts):
         raise ValueError(how)
-    if "positions" in parts and len(parts) > 1:
-        raise ValueError("positions is an id by itself; it cannot be part of a list")
-    if len(parts) == 1 and (parts[0] == "positions" or parts[0].startswith(HEADER)):
-        header = None if parts[0] == "positions" else parts[0].removeprefix(HEADER)
-        return Identity(header, within=Within.GENERATION if header in (None, LEFT, RIGHT) else Within.ANYWHERE)
+    for alone in ("positions", "left"):
+        if alone in parts and len(parts) > 1:
+            raise ValueError(f"{alone} is an id by itself; it cannot be part of a list")
+    if parts == ["positions"]:
+        return Identity(within=Within.GENERATION)
+    if parts == ["left"]:
+        return Identity(left=True)
+    if len(parts) == 1 and parts[0].startswith(HEADER):
+        return Identity(parts[0].removeprefix(HEADER))
     try:
         return Identity(key=KeyOf.of([KAFKA if part == "key" else part for part in parts]))
     except ConfigError as error:
@@ -73,9 +76,9 @@ class DedupKeys(JobKeys):
     identity: Id = Field(
         default=as_written("positions"),
         alias="id",
-        description="`positions` (the headers `teacup.batch`, `teacup.left` and `teacup.right` of a join's rows), "
-        "`key` (Kafka's), `header:NAME`, a JSON path into the value (`$.id`), or a list of the last three; records "
-        "without an id go through and are counted",
+        description="`positions` (of both records, and who wrote the row: the header `teacup` of a join's rows), "
+        "`left` (the position of the left record alone), `key` (Kafka's), `header:NAME`, a JSON path into the value "
+        "(`$.id`), or a list of the last three; records without an id go through and are counted",
     )
     window_ms: Duration = from_spec(
         DedupJob,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dedup.errors import PartitionsDiffer
-from dedup.identity import Within
 from dedup.restart.worker import replay_of
 from dedup.topic import TopicJob
 from dedup.topic.source import Ranges, check_partitions, check_values, compare_partitions, range_source
@@ -25,7 +24,7 @@ from deploy.watch import measures
 from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
 from teacup.base.times import written
-from teacup.kafka.headers import BATCH
+from teacup.kafka.headers import PROVENANCE
 from teacup.spark.stream_reader import ReaderControl, rows_of
 
 if TYPE_CHECKING:
@@ -188,8 +187,8 @@ def without_any_id(counts: Mapping[str, int], number: int, job: DedupJob) -> Ite
     if not counts["read"] or counts["without_id"] < counts["read"]:
         return
     what = "has the id that `id` names"
-    if job.identity.within is Within.GENERATION:
-        what = f"has a position with the header {BATCH!r}, which rows of joins carry"
+    if job.identity.by_position:
+        what = f"has the header {PROVENANCE!r}, which rows of joins carry"
     text = (
         f"none of the {counts['read']:,} records of batch {number} from {job.source!r} {what}: they all went through. "
         "Give another `id`"

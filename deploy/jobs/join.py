@@ -58,7 +58,7 @@ from joins.spec import MOST_RECORDS_PER_BATCH, RECORDS_PER_BATCH, JoinSpec, Poli
 from joins.streaming import LOOKUP, join_kind_of, stage_frame
 from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
-from teacup.kafka.headers import ID, LEFT
+from teacup.kafka.headers import ID
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.errors import SessionRefused
 from teacup.spark.jvm_errors import SUMMARY_SCHEMA, crossing_rows, summary_rows
@@ -331,4 +331,5 @@ def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
     """
     if asked.expression is not None:
         return Identity(ID, within=Within.BATCH)
-    return Identity(asked.header or (None if spec.policy is Policy.ALL else LEFT), within=Within.BATCH)
+    alone = asked.header is None and spec.policy is not Policy.ALL
+    return Identity(asked.header, left=alone, within=Within.BATCH)

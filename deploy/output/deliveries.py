@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from dedup.identity import BatchTag, Identity
+from dedup.identity import Identity
 from dedup.restart.deduplicator import Attempt, FilterReport
 from dedup.restart.worker import Setup, current_attempt, discard_deduplicator, open_deduplicator
 from deploy.jobfile.job import Output
@@ -23,6 +23,7 @@ from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
 from teacup.kafka.delivery.delivery import AtLeastOnce, Delivery, ExactlyOnce
 from teacup.kafka.delivery.fencing import OutputBucket
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.delivery.receipt import Batch, WrittenSoFar
 from teacup.kafka.delivery.transactional import producers_of_process
 from teacup.kafka.read.fetch import HEADERS

@@ -1,8 +1,8 @@
 """Which rows and copies in a topic another job has written, by their headers. Pure.
 
-This is the one place that reads the headers of rows (`teacup.kafka.headers`). Several jobs may write to one topic. A
-row or copy says in `teacup.batch` which generation of which job wrote it; an envelope names its left record's topic, a
-copy its record's topic. A position alone says nothing, as every topic has an offset 0.
+Several jobs may write to one topic. A row or copy says in `teacup` which generation of which job wrote it
+(`teacup.kafka.delivery.provenance`); an envelope names its left record's topic, a copy its record's topic. A position
+alone says nothing, as every topic has an offset 0.
 
 a generation of this checkpoint, or before it    ours
 no generation                                    ours, or foreign: no other job of ours wrote it
@@ -20,10 +20,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dedup.identity import BatchTag
 from joins.batch.handover import Handover
-from joins.rows.frames import rows_at
-from teacup.kafka.headers import BATCH, LEFT, TOPIC
+from teacup.kafka.delivery.provenance import BatchTag, provenance_of, tags_in
+from teacup.kafka.headers import TOPIC
 from teacup.kafka.records.json_fields import text_of
 from teacup.kafka.records.record import last_header
 
@@ -51,24 +50,6 @@ def texts_in(headers: pa.Array, name: str) -> pl.Series:
     return pl.Series(text_of(last_header(headers, name)))
 
 
-def positions_in(headers: pa.Array, name: str) -> pl.DataFrame:
-    """Returns the `partition` and the `offset` in a header; one or both are null if it is not a position."""
-    parts = texts_in(headers, name).str.splitn(":", 2).struct.unnest()
-    partition, offset = (part.cast(pl.Int64, strict=False) for part in parts.get_columns())
-    return pl.DataFrame({"partition": partition, "offset": offset})
-
-
-def tags_in(headers: pa.Array) -> pl.DataFrame:
-    """Returns the `origin` and the `number` of the batch that wrote each record; null if the record names none."""
-    encoded = last_header(headers, BATCH).dictionary_encode()
-    tags = [BatchTag.parse(value) for value in encoded.dictionary.to_pylist()]
-    columns = {
-        "origin": pl.Series([tag and tag.origin for tag in tags], dtype=pl.String),
-        "number": pl.Series([tag and tag.number for tag in tags], dtype=pl.Int64, strict=False),
-    }
-    return rows_at(pl.DataFrame(columns), pl.Series(encoded.indices.cast(pa.uint32())))
-
-
 def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[str]:
     """Returns the origins of rows written by a checkpoint, and by those before it as far as it knows."""
     before = () if after is None else after.generations
@@ -77,12 +58,12 @@ def origins_of(name: str, generation: str, after: Handover | None) -> frozenset[
 
 def rows_before(batch: pa.RecordBatch, origin: str) -> pa.Array:
     """Returns which rows name another generation than this one."""
-    return _unknown(batch, (origin,)).to_arrow()
+    return _unknown(_provenance(batch), (origin,)).to_arrow()
 
 
 def rows_by(batch: pa.RecordBatch, origins: Collection[str]) -> pa.Array:
     """Returns which rows or copies name one of these generations."""
-    return tags_in(batch.column("headers"))["origin"].is_in([*origins]).fill_null(value=False).to_arrow()
+    return _origins(_provenance(batch)).is_in([*origins]).fill_null(value=False).to_arrow()
 
 
 def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: str | None) -> pa.Array | None:
@@ -90,13 +71,14 @@ def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: 
 
     left_topic   rows are envelopes, and ours are about this topic; None: a `select` made them
     """
-    others = _unknown(batch, origins)
+    written = _provenance(batch)
+    others = _unknown(written, origins)
     if not others.any():
         return None
     if left_topic is None:
         return others.to_arrow()
     before = f'"position":{{"topic":{json.dumps(left_topic)},"partition":'
-    position = texts_in(batch.column("headers"), LEFT).str.replace(":", ',"offset":', literal=True)
+    position = written["left"].str.replace(":", ',"offset":', literal=True)
     said = pl.select(pl.concat_str(pl.lit(before), position, pl.lit('}},"right":'))).to_series().cast(pl.Binary)
     about_ours = pl.Series(batch.column("value")).cast(pl.Binary).bin.contains(said).fill_null(value=False)
     return (others & ~about_ours).to_arrow()
@@ -112,10 +94,18 @@ def copies_of_others(
     named = pl.Series(last_header(batch.column("headers"), TOPIC))
     others = ~named.is_in([topic.encode() for topic in topics]).fill_null(value=True)
     if origins is not None:
-        others |= _unknown(batch, origins)
+        others |= _unknown(_provenance(batch), origins)
     return others.to_arrow() if others.any() else None
 
 
-def _unknown(batch: pa.RecordBatch, origins: Collection[str]) -> pl.Series:
+def _provenance(batch: pa.RecordBatch) -> pl.DataFrame:
+    return provenance_of(batch.column("headers"))
+
+
+def _origins(written: pl.DataFrame) -> pl.Series:
+    return tags_in(written["batch"])["origin"]
+
+
+def _unknown(written: pl.DataFrame, origins: Collection[str]) -> pl.Series:
     """Returns which rows have another origin than these."""
-    return ~tags_in(batch.column("headers"))["origin"].is_in([*origins]).fill_null(value=True)
+    return ~_origins(written).is_in([*origins]).fill_null(value=True)

@@ -33,16 +33,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from dedup.identity import BatchTag
 from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts, Refused
 from joins.errors import NoDeadLetterTopic
 from joins.rows.frames import is_null, rows_where
 from joins.rows.outgoing import Outgoing, and_more, copies_of, position_of
 from joins.spec import Format, JoinSpec
-from teacup.kafka.headers import BATCH, EXPRESSION, LATE, LEFT, LIMIT, RIGHT, SELECT_FAILED, SIZE, TOO_LARGE
+from teacup.kafka.delivery.provenance import BatchTag, provenance
+from teacup.kafka.headers import EXPRESSION, LATE, LIMIT, SELECT_FAILED, SIZE, TOO_LARGE
 from teacup.kafka.records.limits import Headers, TopicLimits, record_bytes
-from teacup.kafka.write.templates import Form, HeaderPlan, ListedHeaders, Text, TextHeader, TextPiece, position
+from teacup.kafka.write.templates import Form, HeaderPlan, ListedHeaders, Text, TextHeader, TextPiece
 
 HAS_RIGHT = "has_right"
 """A boolean column beside those of `joins.rows.frames.ROW`: whether the row has a right record."""
@@ -176,13 +176,7 @@ def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: Ba
 
 
 def _headers(batch: BatchTag) -> HeaderPlan:
-    """Returns headers with the positions of both records, and the row's batch."""
-    return (
-        TextHeader(LEFT, position("left")),
-        TextHeader(RIGHT, position("right"), where=HAS_RIGHT),
-        TextHeader(BATCH, (TextPiece(str(batch)),)),
-        TextHeader(LATE, (TextPiece("true"),), where="late"),
-    )
+    return provenance(batch, left="", right=HAS_RIGHT), TextHeader(LATE, (TextPiece("true"),), where="late")
 
 
 def envelope(spec: JoinSpec) -> Text:
@@ -269,17 +263,12 @@ class SideTopics:
                 f"{and_more(about)} cannot be written to topic {self.output.topic!r} ({first.reason}): {first.why}. "
                 "Name a dead-letter topic (`topics.dead_letter`), or remove the cause"
             )
-        rights = about.select(pl.format("{}:{}", "right_partition", "right_offset")).to_series().to_list()
-        more = [
-            [*([(RIGHT, right)] if right is not None else []), *refusal.headers]
-            for right, refusal in zip(rights, refusals, strict=True)
-        ]
-        self.copy("left", self.output.dead_letter, about, more)
+        self.copy("left", self.output.dead_letter, about, [refusal.headers for refusal in refusals])
 
     def copy(self, side: str, topic: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> None:
-        """Writes the records of one side; more: additional headers of each, after the others."""
+        """Writes the records of one side; more: additional headers of each, for copies that stand for whole rows."""
         spec = self.spec
-        copies = copies_of(spec.side(side).topic, side, rows, batch=str(self.tag), more=more)
+        copies = copies_of(spec.side(side).topic, side, rows, batch=self.tag, more=more)
         self.write(topic, copies, lambda i: f"the copy of {_position(spec, side, rows, i)} for topic {topic!r}")
 
 

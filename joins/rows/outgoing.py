@@ -4,8 +4,7 @@ Records are described, not built: by rows, and templates for the parts of a reco
 Keys, values and headers become Python objects only for the few that are too large.
 
 Side topics get copies: dead letters, late and unjoined records, as they were read. Headers say where a record was
-(`teacup.topic`, `teacup.left` or `teacup.right`), why it is here (`teacup.outcome`, `teacup.reason`, `teacup.late`) and
-who put it there (`teacup.batch`).
+(`teacup.topic`) and who put it here (`teacup`), and why (`teacup.outcome`, `teacup.reason`, `teacup.late`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ import numpy as np
 import polars as pl
 
 from joins.rows.frames import I64, column_bytes
-from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT, TIME, TOPIC
+from joins.spec import OTHER
+from teacup.kafka.delivery.provenance import BatchTag, provenance
+from teacup.kafka.headers import LATE, OUTCOME, REASON, TIME, TOPIC
 from teacup.kafka.records.limits import FIRST_STAMP_MS, Headers, TopicLimits, shortened
 from teacup.kafka.write.templates import (
     Form,
@@ -32,7 +33,6 @@ from teacup.kafka.write.templates import (
     columns_of,
     listed,
     most_bytes,
-    position,
 )
 
 OURS_ABOUT = 100
@@ -146,26 +146,25 @@ class Outgoing:
         return np.asarray(sum(own, sizes[self.key] + value))
 
 
-_POSITION = {"left": LEFT, "right": RIGHT}
-
-
 def copies_of(
-    topic: str, side: str, rows: pl.DataFrame, *, batch: str | None = None, more: Sequence[Headers] | None = None
+    topic: str, side: str, rows: pl.DataFrame, *, batch: BatchTag | None = None, more: Sequence[Headers] | None = None
 ) -> Outgoing:
     """Returns copies of one side's records in rows (`frames.ROW`), which were read from `topic`.
 
     batch   the one that writes them, if batches have names
-    more    additional headers of each, after the others
+    more    additional headers of each, for copies that stand for whole rows: these name the other record, too
     """
-    rows = rows.with_columns(has_reason=pl.col("reason").fill_null("") != "")
+    other = OTHER[side]
+    rows = rows.with_columns(
+        has_reason=pl.col("reason").fill_null("") != "", has_other=pl.col(f"{other}_offset").is_not_null()
+    )
     plan = (
         ListedHeaders(f"{side}_headers"),
         TextHeader(TOPIC, (TextPiece(topic),)),
-        TextHeader(_POSITION[side], position(side)),
+        provenance(batch, **{side: "", other: None if more is None else "has_other"}),
         TextHeader(OUTCOME, (TextPiece(column="outcome", form=Form.RAW),)),
         TextHeader(REASON, (TextPiece(column="reason", form=Form.RAW),), where="has_reason"),
         TextHeader(LATE, (TextPiece("true"),), where="late"),
-        *(() if batch is None else (TextHeader(BATCH, (TextPiece(batch),)),)),
     )
     if more is None:
         return Outgoing(rows, f"{side}_key", f"{side}_value", plan, f"{side}_time")

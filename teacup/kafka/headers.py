@@ -6,17 +6,11 @@ to, then when it is given. Rows name the same reasons in `reason`.
 
 from __future__ import annotations
 
-PREFIX = "teacup."
+PROVENANCE = "teacup"
+"""Where the row or copy comes from, `1 LEFT RIGHT BATCH`: the positions of its records, and the batch that wrote it."""
+
+PREFIX = PROVENANCE
 """Names of headers that begin so are ours; those of users must not."""
-
-LEFT = "teacup.left"
-"""Position of the left record: `partition:offset`."""
-
-RIGHT = "teacup.right"
-"""Position of the right record: `partition:offset`; missing if there is none."""
-
-BATCH = "teacup.batch"
-"""Which batch of which job wrote it: `origin:number`; the origin is made of the job's name and its generation."""
 
 ID = "teacup.id"
 """Identifies a result: the value of `output.deduplicate.expression`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from teacup.kafka.log.topic_log import Ends
 from tests.crash.reader import Seen
+from tests.support.provenance import batch_of, left_of, right_of
 
 FILES_A_BUCKET = 18
 """Slices and marks of the two or three chunks that a window of a second can hold, and the facts of three batches, twice
@@ -32,8 +33,8 @@ def rows_of(seen: Iterable[Seen]) -> list[Row]:
         Row(
             record.partition,
             record.offset,
-            record.headers["teacup.left"],
-            record.headers.get("teacup.right"),
+            left_of(record.headers),
+            right_of(record.headers),
             "teacup.late" in record.headers,
             origin_of(record),
         )
@@ -43,7 +44,7 @@ def rows_of(seen: Iterable[Seen]) -> list[Row]:
 
 def origin_of(record: Seen) -> str:
     """Which generation of a job has written it."""
-    return record.headers.get("teacup.batch", "").partition(":")[0]
+    return (batch_of(record.headers) or "").partition(":")[0]
 
 
 def wrong_rows(rows: Iterable[Row], expected: Mapping[tuple[str, str | None], int]) -> str | None:

@@ -18,6 +18,7 @@ from teacup.kafka.write.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.reader import CommittedReader
 from tests.crash.traffic import BEFORE_MS, CHUNK, PARTITIONS, START_MS, Traffic
+from tests.support.provenance import left_of, right_of
 
 TRANSACTION_TIMEOUT_MS = 8_000  # a transaction that is open when a pause begins is aborted within it
 READABLE_WITHIN_MS = 8_000  # of a record that is written with the time of the clock
@@ -83,13 +84,13 @@ class _Join(_Alone):
         self.traffic.feed()
 
     def missing(self, reader: CommittedReader) -> int:
-        found = {record.headers["teacup.left"] for role in ("out", "dead") for record in reader.of(self.topics[role])}
+        found = {left_of(record.headers) for role in ("out", "dead") for record in reader.of(self.topics[role])}
         return len(self.traffic.left) - len(found)
 
     def faults(self, reader: CommittedReader) -> Iterator[str | None]:
         """A row and its copies in the side topics are in one transaction: all are there, or none."""
         rows = checks.rows_of(reader.of(self.topics["out"]))
-        side = {role: [record.headers["teacup.left"] for record in reader.of(self.topics[role])] for role in SIDES[:3]}
+        side = {role: [left_of(record.headers) for record in reader.of(self.topics[role])] for role in SIDES[:3]}
         yield checks.other_copies("unmatched", [row.left for row in rows if row.right is None], side["unmatched"])
         yield checks.other_copies("late", [row.left for row in rows if row.late], side["late"])
         yield checks.other_copies("dead letters", self._times(self.traffic.dead), side["dead"])
@@ -159,7 +160,7 @@ class WindowJob(_Join):
 
     def _wrong_unjoined(self, reader: CommittedReader) -> Iterator[str | None]:
         joined = {row.right for row in checks.rows_of(reader.of(self.topics["out"])) if row.right is not None}
-        unjoined = [record.headers["teacup.right"] for record in reader.of(self.topics["unjoined"])]
+        unjoined = [right_of(record.headers) for record in reader.of(self.topics["unjoined"])]
         yield checks.wrong_unjoined(unjoined, self.traffic.rights() - joined, self.traffic.settled_rights() - joined)
 
 

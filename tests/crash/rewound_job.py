@@ -20,6 +20,7 @@ from tests.crash import checks
 from tests.crash.jobs import ShuffledJob, WindowJob
 from tests.crash.reader import CommittedReader
 from tests.crash.traffic import Traffic, by_position
+from tests.support.provenance import left_of, right_of
 
 BATCH = 2_000
 CHUNKS = 17
@@ -66,7 +67,7 @@ class RewoundJob(WindowJob):
         ours = (self.topics["out"], self.topics["dead"])
         for record in (new := reader.seen[self._seen :]):
             if record.topic in ours:
-                left = record.headers["teacup.left"]
+                left = left_of(record.headers)
                 self._missing -= self._found[left] < self._wanted[left]
                 self._found[left] += 1
         self._seen += len(new)
@@ -108,7 +109,7 @@ class RewoundJob(WindowJob):
     def _wrong_unjoined(self, reader: CommittedReader) -> Iterator[str | None]:
         rows = checks.rows_of(reader.of(self.topics["out"]))
         joined = {(row.origin, row.right) for row in rows if row.right is not None}
-        found = [(checks.origin_of(r), r.headers["teacup.right"]) for r in reader.of(self.topics["unjoined"])]
+        found = [(checks.origin_of(r), right_of(r.headers)) for r in reader.of(self.topics["unjoined"])]
         wrong = [one for one, count in Counter(found).items() if count > 1 or one in joined]
         yield f"unjoined twice in a generation, or joined there: {wrong[:5]}" if wrong else None
         times, may = Counter(right for _, right in found), self._may_be_unjoined()

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from teacup.kafka.log.broker_log import BrokerLog
 from tests.crash.reader import CommittedReader
 from tests.crash.traffic import PARTITIONS
+from tests.support.provenance import header, left_of
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def commit(kafka, topic, lefts, *, abort=False):
     producer.init_transactions(30)
     producer.begin_transaction()
     for left in lefts:
-        producer.produce(topic, b"v", partition=0, headers={"teacup.left": left})
+        producer.produce(topic, b"v", partition=0, headers=[header(left)])
     producer.flush(30)
     if abort:
         producer.abort_transaction(30)
@@ -62,7 +63,7 @@ def test_the_reader_has_read_the_output_when_it_is_past_the_last_marker(kafka, r
 
     wait_until_read(read, topic, ends)
 
-    assert [record.headers["teacup.left"] for record in read.of(topic)] == ["0:0", "0:1", "0:1"]
+    assert [left_of(record.headers) for record in read.of(topic)] == ["0:0", "0:1", "0:1"]
     assert ends[0].stable == 7
 
 

@@ -34,9 +34,7 @@ class Written:
         for left in sorted(lefts, key=lambda one: [*map(int, one.split(":"))]):
             topic = "dead" if left in self.job.traffic.dead else "out"
             right = right_of.get(left)
-            headers = {"teacup.left": left, "teacup.batch": f"{generation}:1"}
-            if right is not None:
-                headers["teacup.right"] = right
+            headers = {"teacup": f"1 {left} {right or '-'} {generation}:1"}
             if topic == "out" and left in self.job.traffic.late:
                 headers["teacup.late"] = "true"
             self.seen.append(Seen(topic, int(left.partition(":")[0]), len(self.seen), headers))

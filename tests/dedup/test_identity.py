@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.identity import BatchTag, Identity, Within
+from dedup.identity import Identity, Within
 from dedup.replay_range import DedupConfig, Loaded, LoadLimits, ReplayRange
 from dedup.restart.deduplicator import Attempt, Deduplicator
-from teacup.kafka.headers import BATCH, LEFT, RIGHT
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.read.fetch import HEADERS
 from teacup.kafka.records.record import KeyOf
+from tests.support.provenance import header
 
 TAG = BatchTag.of("job", "generation", 7)
 
@@ -26,38 +27,7 @@ def records_with(headers):
 
 
 def result(tag, left, right=None):
-    tagged = [] if tag is None else [(BATCH, str(tag).encode())]
-    return [(LEFT, left.encode()), *([(RIGHT, right.encode())] if right else []), *tagged]
-
-
-@given(st.text(), st.text(), st.integers(0, 2**63))
-def test_a_tag_survives_its_header(job, generation, number):
-    """Whatever the names."""
-    tag = BatchTag.of(job, generation, number)
-
-    assert BatchTag.parse(str(tag).encode()) == tag
-    assert tag.covers(tag)
-
-
-@given(st.one_of(st.none(), st.binary(max_size=30)))
-def test_a_foreign_header_is_not_a_tag_or_is_written_like_one(value):
-    """Never an error: other writers may put anything into the topic."""
-    tag = BatchTag.parse(value)
-
-    assert tag is None or value.split(b":")[0] == tag.origin.encode()
-
-
-def test_tags_distinguish_jobs_generations_and_batches():
-    """Later batches of the same generation are covered, because a checkpoint may have gone back."""
-    others = [
-        BatchTag.of("other", "generation", 7),
-        BatchTag.of("job", "later", 7),
-        BatchTag.of("job", "generation", 6),
-    ]
-
-    assert [TAG.covers(other) for other in (*others, None)] == [False] * 4
-    assert TAG.covers(BatchTag.of("job", "generation", 8))
-    assert BatchTag.of("ab", "c", 1) != BatchTag.of("a", "bc", 1)
+    return [header(left, right or "-", tag or "-")]
 
 
 def test_the_id_of_a_row_to_be_written_is_that_of_its_record():
@@ -66,8 +36,8 @@ def test_the_id_of_a_row_to_be_written_is_that_of_its_record():
         {"left_partition": [0, 3], "left_offset": [5, 6], "right_partition": [1, None], "right_offset": [9, None]}
     )
     written = [result(TAG, "0:5", "1:9"), result(TAG, "3:6")]
-    for header in (None, LEFT):
-        identity = Identity(header, within=Within.BATCH)
+    for left in (False, True):
+        identity = Identity(left=left, within=Within.BATCH)
         ids = identity.in_batch(identity.of_positions(rows), TAG).to_list()
         assert ids == identity.of_records(records_with(written)).to_list()
         assert len({*ids}) == 2
@@ -82,7 +52,7 @@ def test_the_id_of_a_row_to_be_written_is_that_of_its_record():
 
 def test_records_of_other_batches_have_no_id():
     """Nor have those without a tag, and those whose positions are not text."""
-    identity = Identity(LEFT, within=Within.BATCH)
+    identity = Identity(left=True, within=Within.BATCH)
     tags = [
         TAG,
         BatchTag.of("job", "generation", 6),
@@ -90,12 +60,12 @@ def test_records_of_other_batches_have_no_id():
         BatchTag.of("b", "g", 7),
         None,
     ]
-    headers = [*(result(tag, "0:1") for tag in tags), None, [(LEFT, b"\xff"), (BATCH, str(TAG).encode())]]
+    headers = [*(result(tag, "0:1") for tag in tags), None, [("teacup", b"1 \xff - %b" % str(TAG).encode())]]
 
     ids = identity.of_records(records_with(headers), since=TAG).to_list()
     both = Identity(within=Within.BATCH).of_records(records_with(headers), since=TAG).to_list()
 
-    assert [row_id is not None for row_id in ids] == [True, False, True, False, False, False, True]
+    assert [row_id is not None for row_id in ids] == [True, False, True, False, False, False, False]
     assert [row_id is not None for row_id in both] == [True, False, True, False, False, False, False]
 
 
@@ -131,7 +101,7 @@ def test_positions_within_a_generation():
 class Job:
     """A job with a name: its checkpoint's generation, what it has committed, one deduplicator per start."""
 
-    identity = Identity(LEFT, within=Within.BATCH)
+    identity = Identity(left=True, within=Within.BATCH)
 
     def __init__(self, name, output):
         self.name, self.output, self.expected = name, output, Counter()
@@ -183,7 +153,7 @@ def test_no_row_is_taken_for_one_of_another_job_or_generation(steps):
 
 def test_canary_without_batches_in_the_ids_rows_of_another_job_are_lost(monkeypatch):
     """Positions alone are equal, and rows of any batch count."""
-    monkeypatch.setattr(Job, "identity", Identity(LEFT))
+    monkeypatch.setattr(Job, "identity", Identity(left=True))
     monkeypatch.setattr(BatchTag, "covers", lambda self, other: True)
 
     with pytest.raises(AssertionError):
@@ -222,3 +192,19 @@ def test_an_id_may_be_in_the_value_or_of_several_parts():
 
     assert Identity(key=KeyOf.of("$.id")).of_records(batch).to_list() == [b"7", None, None, b"7"]
     assert Identity(key=KeyOf.of(["kafka", "$.id"])).of_records(batch).to_list() == [b"a|7", None, None, None]
+
+
+def test_the_left_position_alone_is_the_same_id_whichever_checkpoint_wrote_the_row():
+    """It recognises what a new checkpoint has written again, with whatever right record."""
+    other = BatchTag.of("job", "new checkpoint", 1)
+
+    ids = Identity(left=True).of_records(records_with([result(TAG, "0:5", "1:9"), result(other, "0:5")])).to_list()
+
+    assert ids == [b"0:5", b"0:5"]
+
+
+def test_a_copy_of_a_right_record_is_identified_by_its_position():
+    """As in a topic of unjoined records."""
+    headers = [result(TAG, "-", "1:9"), result(TAG, "-", "1:8"), result(TAG, "-")]
+
+    assert Identity().of_records(records_with(headers)).to_list() == [b"|1:9", b"|1:8", None]

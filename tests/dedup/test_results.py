@@ -7,12 +7,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from dedup.identity import BatchTag, Identity, Within
+from dedup.identity import Identity, Within
 from dedup.replay_range import LoadLimits
 from dedup.results import KafkaResults
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.errors import KafkaUnavailable
-from teacup.kafka.headers import BATCH, LEFT
 from teacup.kafka.read.fetch import HEADERS
+from tests.support.provenance import header
 from tests.support.putting import put_records
 
 EVERYTHING = LoadLimits(None, 1_000_000)
@@ -26,7 +27,7 @@ def put(kafka, topic, headers, partition=0, start_ms=1_000, step_ms=1):
 
 
 def result(left, right=None):
-    return [("teacup.left", left.encode()), *([("teacup.right", right.encode())] if right else [])]
+    return [header(left, right or "-")]
 
 
 def ids_of(results, bounds=EVERYTHING):
@@ -131,8 +132,8 @@ def test_an_aborted_record_and_late_ones_hide_no_results(kafka, topic_factory, r
 def test_only_results_of_the_batch_that_is_asked_for_count(kafka, topic_factory, results):
     """The others belong to other batches, whatever positions they have."""
     topic, tags = topic_factory(), [BatchTag.of("job", generation, 3) for generation in ("g", "h")]
-    put(kafka, topic, [[*result("0:1"), (BATCH, str(tag).encode())] for tag in tags])
-    identity = Identity(LEFT, within=Within.BATCH)
+    put(kafka, topic, [[header("0:1", batch=tag)] for tag in tags])
+    identity = Identity(left=True, within=Within.BATCH)
 
     (piece,) = results(topic, identity).load(LoadLimits(None, 100, tags[1]))
 
@@ -186,7 +187,7 @@ def test_positions_in_columns_and_in_headers_are_the_same_ids():
     )
     headers = pa.array([None, [("x", b"y"), *result("0:5", "1:9")], result("3:6")], HEADERS)
 
-    both, left = (identity.of_headers(headers.slice(1)).to_list() for identity in (Identity(), Identity(LEFT)))
+    both, left = (identity.of_headers(headers.slice(1)).to_list() for identity in (Identity(), Identity(left=True)))
 
     assert both == Identity().of_positions(rows).to_list() == [b"0:5|1:9", b"3:6|"]
-    assert left == Identity(LEFT).of_positions(rows).to_list() == [b"0:5", b"3:6"]
+    assert left == Identity(left=True).of_positions(rows).to_list() == [b"0:5", b"3:6"]

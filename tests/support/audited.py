@@ -12,7 +12,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dedup.identity import BatchTag
 from deploy.inspect.audit.judging.compare import Judgement, compare
 from deploy.inspect.audit.judging.database import AuditTables
 from deploy.inspect.audit.judging.scope import SIDE_TOPICS, AuditScope, LeftSpan, RightSpan
@@ -28,6 +27,7 @@ from joins.rows.outgoing import Outgoing
 from joins.spec import JoinPath, JoinSpec, Policy
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.read.fetch import SCHEMA
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import Simulated

@@ -15,12 +15,13 @@ from typing import Any
 
 import yaml
 
-from dedup.identity import BatchTag
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
 from teacup.kafka.read.range_reader import RangeReader
 from tests.support.leftovers import kill_session, kill_session_with_us
+from tests.support.provenance import batch_of
 
 DEADLINE_S = 480.0
 MARKERS_S = 20.0
@@ -131,7 +132,7 @@ def rows_of_last_plan(kafka: Mapping[str, str], topic: str, checkpoint: Path) ->
     """How many rows the last planned batch of a join has written."""
     plan = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     number = json.loads(plan.read_text().splitlines()[-1])["number"]
-    tags = [BatchTag.parse(record["headers"]["teacup.batch"].encode()) for record in records(kafka, topic)]
+    tags = [BatchTag.parse(batch_of(record["headers"])) for record in records(kafka, topic)]
     return sum(tag is not None and tag.number == number for tag in tags)
 
 

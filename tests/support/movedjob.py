@@ -8,6 +8,7 @@ from collections import Counter
 import yaml
 
 from tests.support.jobprocess import records
+from tests.support.provenance import left_of
 from tests.support.sparkjoin import Put, produce
 
 START_MS = 1_700_000_000_000
@@ -29,7 +30,7 @@ def file_of(folder, job):
 def rows(kafka, job):
     """(left position, outcome) of each row."""
     found = records(kafka, job["output"]["topic"])
-    return Counter((record["headers"]["teacup.left"], json.loads(record["value"])["outcome"]) for record in found)
+    return Counter((left_of(record["headers"]), json.loads(record["value"])["outcome"]) for record in found)
 
 
 def expected(begin, end, outcome):

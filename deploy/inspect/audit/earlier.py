@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dedup.identity import BatchTag
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.place import newest_folder
 from deploy.errors import DeployError
@@ -21,6 +20,7 @@ from joins.batch.state import BatchPlan
 from joins.errors import JoinError
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
+from teacup.kafka.delivery.provenance import BatchTag
 
 MATCHING = ("before_ms", "after_ms", "policy", "outliers", "left.disorder_ms", "right.disorder_ms")
 """What may differ between two joins that read records alike."""

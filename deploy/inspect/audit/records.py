@@ -30,19 +30,18 @@ from deploy.inspect.audit.digests import of_column
 from deploy.inspect.audit.plan_history import OffsetSpans
 from deploy.inspect.audit.shown_late import ShownLate
 from deploy.inspect.audit.texts import json_string, json_strings, value_texts
-from deploy.output.ours import added_to_copies, positions_in, rows_before, rows_by, tags_in, texts_in
+from deploy.output.ours import added_to_copies, rows_before, rows_by, texts_in
 from joins.read.parse import RAW, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
+from teacup.kafka.delivery.provenance import positions_in, provenance_of, tags_in
 from teacup.kafka.headers import (
     FUTURE_TIME,
     INVALID_KEY,
     LATE,
-    LEFT,
     NO_TIME,
     OMITTED,
     REASON,
-    RIGHT,
     TIME,
     TOMBSTONE,
 )
@@ -295,11 +294,12 @@ def rows_of(
     headers = batch.column("headers")
     digests = of_column(batch.column("value")) if texts else None
     count = batch.num_rows
-    lefts = _position(headers, LEFT)
+    written = provenance_of(headers)
+    lefts = _position(written["left"])
     columns = {
         "spot": _positions(batch),
         "lpos": lefts,
-        "rpos": _position(headers, RIGHT),
+        "rpos": _position(written["right"]),
         "ts": _times(batch),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
         "late": (texts_in(headers, LATE) == "true").fill_null(value=False),
@@ -314,7 +314,8 @@ def rows_of(
 def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ()) -> pa.Table:
     """Returns the columns of what is in the side topic of this role: `late`, `unmatched`, `unjoined`, `dead_letter`."""
     headers = added_to_copies(batch.column("headers"))
-    left, right = _position(headers, LEFT), _position(headers, RIGHT)
+    written = provenance_of(headers)
+    left, right = _position(written["left"]), _position(written["right"])
     values = pl.Series(batch.column("value")).cast(pl.Binary)
     text = of_column(batch.column("value")) if role == "unmatched" else None
     about_left = left.is_not_null().to_numpy()
@@ -332,7 +333,7 @@ def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ())
         "vh": _hashed(values),
         "h": np.zeros(batch.num_rows, np.uint64) if text is None else text.value,
         "len": np.zeros(batch.num_rows, np.int64) if text is None else text.size,
-        "origin": _hashed(tags_in(headers)["origin"]),
+        "origin": _hashed(tags_in(written["batch"])["origin"]),
         "pass": passes(batch, left, again),
     }
     return _table(columns, COPIES)
@@ -352,9 +353,9 @@ def _positions(batch: pa.RecordBatch) -> I64:
     return found
 
 
-def _position(headers: pa.Array, name: str) -> pl.Series:
-    """Reads a position as one number; null for anything else."""
-    partition, offset = positions_in(headers, name).get_columns()
+def _position(texts: pl.Series) -> pl.Series:
+    """Returns each position as one number; null where there is none."""
+    partition, offset = positions_in(texts).get_columns()
     in_range = partition.is_between(0, MOST_PARTITIONS - 1) & offset.is_between(0, (1 << SHIFT) - 1)
     return pl.select(pl.when(in_range).then(partition * (1 << SHIFT) + offset)).to_series()
 

@@ -21,7 +21,6 @@ from pathlib import Path
 import duckdb
 import pyarrow.parquet as pq
 
-from dedup.identity import BatchTag
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.past import last_written
 from deploy.errors import CheckpointUnusable
@@ -43,6 +42,7 @@ from joins.read.parse import find
 from teacup.base.now import wall_ms
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.client import committed_only
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.read.range_reader import open_reader
 
 MEMORY = "800MB"

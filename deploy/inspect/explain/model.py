@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dedup.identity import BatchTag
 from joins.batch.rules import Limit, left_limit
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.explain import BatchSpan, Candidate, Position, SideRecord
 from joins.plan.wait_reasons import LeftWaits
 from joins.spec import JoinSpec, Side
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.headers import TOMBSTONE
 

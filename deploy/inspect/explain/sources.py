@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from dedup.identity import BatchTag
 from deploy.inspect.explain.inputs import Budget, Input
 from deploy.inspect.explain.model import BatchRead, Written
 from deploy.inspect.explain.plans import Plans
@@ -15,6 +14,7 @@ from deploy.output.ours import origins_of
 from joins.explain import SideRecord
 from joins.lookup.spec import LookupSpec
 from teacup.base.times import LATEST_MS
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.errors import AccessRefused, KafkaIOError
 
 

@@ -1,8 +1,8 @@
 """What a join has written about a record: its rows in the output, copies in side topics, and the receipt.
 
-The headers of a row name the positions of both records, so it is found by them, in whichever form its value is. A row's
-time is that of its left record; the search begins where the output's time index says that this time begins, and ends
-behind the rows of the record's batch: the header `teacup.batch` numbers them. Copies are found the same way.
+The header `teacup` of a row names the positions of both records, so it is found by them, in whichever form its value
+is. A row's time is that of its left record; the search begins where the output's time index says that this time
+begins, and ends behind the rows of the record's batch: the header numbers it. Copies are found the same way.
 """
 
 from __future__ import annotations
@@ -12,24 +12,20 @@ from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-import numpy as np
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from dedup.identity import BatchTag
 from deploy.inspect.explain.inputs import CHUNK, Budget
 from deploy.inspect.explain.model import RowsFound, Written
 from deploy.jobfile.job import JoinJob
-from deploy.output.ours import copies_of_others, positions_in, rows_of_others, tags_in, texts_in
+from deploy.output.ours import copies_of_others, rows_of_others, texts_in
 from joins.explain import Position
 from teacup.kafka.client import committed_only
-from teacup.kafka.headers import BATCH, LATE, LEFT, OUTCOME, REASON, RIGHT
+from teacup.kafka.delivery.provenance import BatchTag, positions_in, provenance_of, tags_in
+from teacup.kafka.headers import LATE, OUTCOME, REASON
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import begins_of
 from teacup.kafka.read.range_reader import RangeReader
-from teacup.kafka.records.record import last_header
-
-SIDES = {"left": LEFT, "right": RIGHT}
 
 
 class WrittenTopic:
@@ -92,25 +88,25 @@ class WrittenTopic:
         ends: Ended | None,
     ) -> tuple[list[Written], int, bool]:
         """Returns what is found, how many offsets were read, and whether nothing about the record can follow."""
-        wanted = pa.scalar(f"{position[0]}:{position[1]}".encode(), pa.binary())
+        wanted = f"{position[0]}:{position[1]}"
         found: list[Written] = []
         start, end = span
         with closing(self._reader.read(partition, start, end, CHUNK)) as batches:
             for batch in batches:
                 self._budget.spent(batch.num_rows, self.topic)
-                headers = batch.column("headers")
-                here = pc.fill_null(pc.equal(last_header(headers, SIDES[side]), wanted), False)
+                provenance = provenance_of(batch.column("headers"))
+                here = (provenance[side] == wanted).fill_null(value=False)
                 others = (
                     rows_of_others(batch, self._origins or (), self._left_topic)
                     if source is None
                     else copies_of_others(batch, self._origins, (source,))
                 )
                 if others is not None:
-                    here = pc.and_(here, pc.invert(others))
-                for row in np.flatnonzero(here.to_numpy(zero_copy_only=False)).tolist():
+                    here &= ~pl.Series(others)
+                for row in here.arg_true().to_list():
                     found.append(_written(self.topic, batch.slice(row, 1)))
                 last = batch.column("offset")[-1].as_py() + 1
-                if (found and (ends is None or ends.number is None)) or (ends is not None and ends.behind(headers)):
+                if (found and (ends is None or ends.number is None)) or (ends is not None and ends.behind(provenance)):
                     return found, last - start, True
         return found, end - start, end >= self.ends[partition].stable
 
@@ -128,9 +124,9 @@ class Ended:
     position: Position
     direct: bool
 
-    def behind(self, headers: pa.Array) -> bool:
-        """Returns whether such a row is among these (list<struct<key, value>>)."""
-        tags, lefts = tags_in(headers), positions_in(headers, LEFT)
+    def behind(self, provenance: pl.DataFrame) -> bool:
+        """Returns whether such a row is among those whose headers say this (`provenance_of`)."""
+        tags, lefts = tags_in(provenance["batch"]), positions_in(provenance["left"])
         ours = (tags["origin"] == self.origin).fill_null(value=False)
         if self.number is not None and (ours & (tags["number"] > self.number)).any():
             return True
@@ -143,7 +139,9 @@ class Ended:
 
 def _written(topic: str, row: pa.RecordBatch) -> Written:
     outcome, reason = _header(row, OUTCOME), _header(row, REASON)
-    right = _position(row, RIGHT)
+    provenance = provenance_of(row.column("headers"))
+    left, right = (_position(provenance[side]) for side in ("left", "right"))
+    batch = provenance["batch"][0]
     if outcome is None:
         outcome = "unmatched" if right is None else "matched"
         reason = _reason(row.column("value")[0].as_py())
@@ -151,9 +149,9 @@ def _written(topic: str, row: pa.RecordBatch) -> Written:
         topic=topic,
         partition=row.column("partition")[0].as_py(),
         offset=row.column("offset")[0].as_py(),
-        left=_position(row, LEFT),
+        left=left,
         right=right,
-        batch=BatchTag.parse((_header(row, BATCH) or "").encode()),
+        batch=None if batch is None else BatchTag.parse(batch),
         late=_header(row, LATE) == "true",
         outcome=outcome,
         reason=reason,
@@ -174,6 +172,6 @@ def _header(row: pa.RecordBatch, name: str) -> str | None:
     return found
 
 
-def _position(row: pa.RecordBatch, name: str) -> Position | None:
-    partition, offset = positions_in(row.column("headers"), name).row(0)
-    return None if partition is None or offset is None else (partition, offset)
+def _position(texts: pl.Series) -> Position | None:
+    partition, offset = positions_in(texts).row(0)
+    return None if partition is None else (partition, offset)

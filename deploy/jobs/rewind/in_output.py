@@ -1,4 +1,4 @@
-"""Which left records have a row in the output, by the headers that each row carries (`teacup.kafka.headers`).
+"""Which left records have a row in the output, by the header of each row (`teacup.kafka.delivery.provenance`).
 
 A position identifies a left record only together with the job that wrote the row, as another job may write rows about
 another left topic. So rows must be of known generations; a row of an unknown one about an offset that will be read
@@ -19,18 +19,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from dedup.identity import BatchTag
 from deploy.errors import ForeignRow
 from deploy.jobfile.job import JoinJob
 from deploy.output.kept import Offsets, RowsToKeep
-from deploy.output.ours import positions_in, tags_in
 from joins.errors import DataLoss
 from teacup.kafka.client import committed_only
-from teacup.kafka.headers import LEFT
+from teacup.kafka.delivery.provenance import BatchTag, positions_in, provenance_of, tags_in
+from teacup.kafka.headers import PROVENANCE
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.losses import CONTINUE
 from teacup.kafka.log.point_reader import wait_until_readable
 from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.records.record import last_header
 
 OPEN_TRANSACTION_S = 120.0
 _REMEDY = "write them again (`--written again`), or to another topic (`--into`)"
@@ -55,7 +55,7 @@ def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence
             )
         ends = wait_until_readable(log, log.ends(), OPEN_TRANSACTION_S)
         for q, end in ends.items():
-            for rows in _rows(reader, q, end.start, end.stable):
+            for rows in _rows(topic, reader, q, end.start, end.stable):
                 found.take(q, rows)
     cut = [q for q, end in ends.items() if end.start > 0]
     if job.spec.on_data_loss != CONTINUE:
@@ -101,7 +101,7 @@ class _Found:
         foreign = again.filter(pl.col("generation").is_null())
         if len(foreign):
             p, offset, origin = foreign.select("partition", "offset", "origin").row(0)
-            whose = "names no batch: an earlier version wrote it" if origin is None else f"is of origin {origin}"
+            whose = "names no batch" if origin is None else f"is of origin {origin}"
             raise ForeignRow(
                 f"a row of output topic {self.topic!r} about left record {p}:{offset} {whose}. It is not known to be "
                 f"of this checkpoint, so which rows are missing is not known either: {_REMEDY}"
@@ -119,11 +119,24 @@ class _Found:
             )
 
 
-def _rows(reader: RangeReader, partition: int, start: int, end: int) -> Iterator[pl.DataFrame]:
-    """Yields the left position of each row (`partition`, `offset`), and its batch (`origin`, `number`)."""
+def _rows(topic: str, reader: RangeReader, partition: int, start: int, end: int) -> Iterator[pl.DataFrame]:
+    """Yields the left position of each row (`partition`, `offset`), and its batch (`origin`, `number`).
+
+    A record without the header is another program's, and about no left record. Raises `ForeignRow` for one that has it,
+    but of another form: it may be a row of another version.
+    """
     for batch in reader.read(partition, start, end):
         headers = batch.column("headers")
-        yield pl.concat([positions_in(headers, LEFT), tags_in(headers)], how="horizontal")
+        written = provenance_of(headers)
+        unreadable = pl.Series(last_header(headers, PROVENANCE).is_valid()) & written["left"].is_null()
+        if unreadable.any():
+            offset = batch.column("offset")[unreadable.arg_max() or 0]
+            raise ForeignRow(
+                f"the record at {topic}-{partition} offset {offset} has a header {PROVENANCE!r} that this version "
+                "does not write to an output: which left record it is about is not known, so which rows are missing is "
+                f"not known either: {_REMEDY}"
+            )
+        yield pl.concat([positions_in(written["left"]), tags_in(written["batch"])], how="horizontal")
 
 
 def _int(partition: object) -> int:

@@ -23,7 +23,6 @@ from deploy.errors import ForeignRow
 from deploy.jobfile.job import JoinJob
 from deploy.jobs.query import summaries_of
 from deploy.output.accounts import DeliveredBatch
-from deploy.output.ours import positions_in
 from deploy.output.stage import deliver_stage
 from joins.errors import NO_RETRY_HELPS
 from joins.items import Batches, Begin, End, Item, Rows
@@ -32,10 +31,10 @@ from joins.lookup.unjoined.verdicts import JoinedOffsets, PartitionVerdicts, Sli
 from joins.read.deserialize import SideReader
 from joins.spec import JoinSpec
 from teacup.kafka.client import committed_only
+from teacup.kafka.delivery.provenance import positions_in, provenance_of
 from teacup.kafka.delivery.receipt import digest_of
-from teacup.kafka.headers import LEFT, RIGHT
+from teacup.kafka.headers import PROVENANCE
 from teacup.kafka.read.range_reader import open_reader
-from teacup.kafka.records.record import last_header
 from teacup.spark.jvm_errors import SUMMARY_SCHEMA, summary_rows
 
 if TYPE_CHECKING:
@@ -116,19 +115,16 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
 
 def right_positions(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
     """Returns right positions in headers of output rows. Raises `ForeignRow` if another program wrote a row."""
-    headers = batch.column("headers")
-    left, right = (pl.Series(last_header(headers, name)) for name in (LEFT, RIGHT))
-    found = positions_in(headers, RIGHT)
-    unreadable = found["partition"].is_null() | found["offset"].is_null()
-    foreign = left.is_null() | (right.is_not_null() & unreadable)
+    written = provenance_of(batch.column("headers"))
+    foreign = written["left"].is_null()
     if foreign.any():
         row = int(foreign.arg_max() or 0)
         raise ForeignRow(
             f"the record at {topic}-{batch.column('partition')[row]} offset {batch.column('offset')[row]} lacks the "
-            f"headers {LEFT!r} and {RIGHT!r} of a row of this join: another program writes to the output, so it is "
-            "not known which records were joined. Give the join an output topic of its own"
+            f"header {PROVENANCE!r} of a row of this join: another program writes to the output, so it is not known "
+            "which records were joined. Give the join an output topic of its own"
         )
-    return found.drop_nulls()
+    return positions_in(written["right"]).drop_nulls()
 
 
 def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[DeliveredBatch[SliceSummary]]:

@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from dedup.errors import RecordsGone, RowsLost
-from dedup.identity import BatchTag, Identity, Within
+from dedup.identity import Identity, Within
 from dedup.replay_range import DedupConfig, ReplayRange
 from dedup.restart.deduplicator import Attempt
 from dedup.restart.seen_ids import hashes_of
@@ -23,10 +23,12 @@ from dedup.topic.source import BatchPart
 from dedup.topic.stage import TopicSummary, topic_stage
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.records.record import KeyOf
 from teacup.kafka.write.writer import TopicWriter
 from teacup.spark.jvm_errors import TaskEnded, summaries_in
 from tests.support.jobprocess import records
+from tests.support.provenance import header
 from tests.support.putting import put_records
 from tests.support.waiting import wait_until
 
@@ -291,11 +293,7 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
     each result is written once, and none is dropped because of another. Records without a tag go through."""
     source, out = topic_factory(), topic_factory()
     tags = [BatchTag.of(*whose) for whose in (("a", "g", 1), ("a", "g", 2), ("a", "recreated", 1), ("b", "g", 1))]
-    headers = [
-        [("teacup.left", b"0:%d" % i), ("teacup.right", b"0:1"), ("teacup.batch", str(tag).encode())]
-        for tag in tags
-        for i in (1, 2)
-    ]
+    headers = [[header(f"0:{i}", "0:1", tag)] for tag in tags for i in (1, 2)]
     put_records(kafka, source, 20, headers=[*headers, *headers, *(h[:2] for h in headers[:4])])
     identity = Identity(within=Within.GENERATION)
     job = TopicJob(out, source, out, kafka, {}, identity, WINDOW_MS, DedupConfig(), ReplayRange())

@@ -24,6 +24,7 @@ from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import Fenced
 from teacup.spark.checkpoint import ends_in
 from tests.support.jobprocess import JobProcess, records
+from tests.support.provenance import left_of
 from tests.support.sparkjoin import Put, produce
 
 START_MS = 1_700_000_000_000
@@ -45,7 +46,7 @@ def fill(kafka, job, begin, end):
 
 def lefts(kafka, job):
     """How often each left record appears in the output."""
-    return Counter(r["headers"]["teacup.left"] for r in records(kafka, job["output"]["topic"]))
+    return Counter(left_of(r["headers"]) for r in records(kafka, job["output"]["topic"]))
 
 
 def each_once(count):

@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 import yaml
 
-from dedup.identity import BatchTag
 from dedup.replay_range import ReplayRange
 from dedup.restart.deduplicator import Attempt
 from deploy.jobfile.load import load_job
@@ -17,7 +16,9 @@ from deploy.jobs.join import deduplication
 from deploy.output import deliveries
 from deploy.output.stage import deliver_stage
 from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.kafka.delivery.provenance import BatchTag
 from tests.support.jobprocess import JobProcess, forget_last_commit, records, rows_of_last_plan, uncommitted
+from tests.support.provenance import batch_of, left_of, right_of
 from tests.support.recreating import recreate
 from tests.support.sparkjoin import Put, produce
 from tests.support.tickets import rows_about, ticket_with
@@ -64,7 +65,7 @@ def test_a_killed_driver_leaves_no_duplicates(kafka, job, here, tmp_path, capsys
     second = here.run({**content, "trigger": "available_now"})
 
     assert second.code == ExitCode.DONE
-    seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
+    seen = Counter(left_of(record["headers"]) for record in records(kafka, content["output"]["topic"]))
     assert set(seen) == {f"{p}:{i}" for p in (0, 1) for i in range(1_000)}
     assert set(seen.values()) == {1}
     logged = [line for line in capsys.readouterr().err.splitlines() if '"event": "deduplicator"' in line]
@@ -100,8 +101,8 @@ def test_recreated_source_topics_lose_no_rows(kafka, job, tmp_path):
 
     assert code == ExitCode.DONE, last.logged()
     rows = [record["headers"] for record in records(kafka, content["output"]["topic"])]
-    origins = [BatchTag.parse(row["teacup.batch"].encode()).origin for row in rows]
-    counts = Counter((origin, row["teacup.left"]) for origin, row in zip(origins, rows, strict=True))
+    origins = [BatchTag.parse(batch_of(row)).origin for row in rows]
+    counts = Counter((origin, left_of(row)) for origin, row in zip(origins, rows, strict=True))
     assert set(counts.values()) == {1}
     assert sorted(Counter(origins).values()) == [400, 2_000]
     assert sum(line["deduplicator"].get("dropped", 0) for line in last.lines) == written
@@ -126,7 +127,7 @@ def test_a_batch_that_was_written_whole_is_dropped_whole(kafka, job, tmp_path):
 
     assert code == ExitCode.DONE, again.logged()
     assert sum(line["deduplicator"].get("dropped", 0) for line in again.lines) == 400
-    seen = Counter(record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"]))
+    seen = Counter(left_of(record["headers"]) for record in records(kafka, content["output"]["topic"]))
     assert len(seen) == 400
     assert set(seen.values()) == {1}
 
@@ -155,8 +156,8 @@ def test_a_replay_that_finds_another_right_record(kafka, job, tmp_path, monkeypa
         list(deliver_stage(made.spec, made.output, setup)(ticket_with(rows, 1, 1)))
 
     found = [record["headers"] for record in records(kafka, content["output"]["topic"])]
-    assert [headers["teacup.left"] for headers in found] == ["0:5"] * len(rights)
-    assert [headers.get("teacup.right") for headers in found] == rights
+    assert [left_of(headers) for headers in found] == ["0:5"] * len(rights)
+    assert [right_of(headers) for headers in found] == rights
 
 
 @pytest.mark.parametrize("other", [{"name": "other"}, {"generation": "other"}, {"number": 1}])
@@ -180,7 +181,7 @@ def test_only_rows_of_the_batch_itself_are_duplicates(kafka, job, tmp_path, monk
     report = deduplicated(rows, **mine, last_batch=2)
 
     assert (report.loaded, report.foreign, report.dropped) == (4, 10, 4)
-    tags = Counter(record["headers"]["teacup.batch"] for record in records(kafka, content["output"]["topic"]))
+    tags = Counter(batch_of(record["headers"]) for record in records(kafka, content["output"]["topic"]))
     assert list(tags.values()) == [10, 10]
 
 
@@ -215,8 +216,8 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
         ({"deduplicate": {"header": "id"}}, "output.deduplicate: 'id' is not one of select.headers"),
         ({"deduplicate": {"expression": "key"}}, "output.deduplicate: an expression needs select"),
         (
-            {"select": {"key": "key", "value": "key", "headers": {"teacup.left": "key"}}},
-            "names that begin with 'teacup.'",
+            {"select": {"key": "key", "value": "key", "headers": {"teacup": "key"}}},
+            "names that begin with 'teacup'",
         ),
         ({"deduplicate": {"limit": 0}}, "output.deduplicate.limit: 0 is not allowed"),
     ],

@@ -18,6 +18,7 @@ from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from tests.support.jobprocess import JobProcess, records
+from tests.support.provenance import left_of
 from tests.support.recreating import recreate
 from tests.support.smalldisk import on_small_disk
 from tests.support.sparkjoin import Put, produce
@@ -42,7 +43,7 @@ def fill(kafka, content, begin, end):
 
 def rows(kafka, content):
     """How often the output has the row of each left record, by partition and offset."""
-    return Counter(row["headers"]["teacup.left"] for row in records(kafka, content["output"]["topic"]))
+    return Counter(left_of(row["headers"]) for row in records(kafka, content["output"]["topic"]))
 
 
 def positions(begin, end, times=1):
@@ -137,7 +138,7 @@ def test_a_job_goes_on_from_a_time_on_topics_that_were_mirrored_with_other_offse
 
     written = records(kafka, content["output"]["topic"])
     assert Counter(map(left_number, written)) == Counter(range(missing, 140)) + Counter(range(90, 100))
-    of_new = Counter(row["headers"]["teacup.left"] for row in written if row["headers"])
+    of_new = Counter(left_of(row["headers"]) for row in written if row["headers"])
     assert of_new == positions(90 - missing, 140 - missing), "positions are those of the mirrored topics"
 
 

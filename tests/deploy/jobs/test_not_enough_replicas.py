@@ -15,6 +15,7 @@ from deploy.cli.app import app
 from teacup.base.errors import ExitCode
 from tests.support.cluster import Cluster
 from tests.support.jobprocess import JobProcess, records
+from tests.support.provenance import left_of
 from tests.support.sparkjoin import Put, produce
 
 pytestmark = pytest.mark.slow
@@ -81,5 +82,5 @@ def test_a_job_whose_output_lacks_replicas_says_so_and_goes_on_once_they_are_bac
         cluster.brokers[1].start()
 
         assert running.ended() == ExitCode.DONE, running.logged()
-        written = Counter(row["headers"]["teacup.left"] for row in records(kafka, "out"))
+        written = Counter(left_of(row["headers"]) for row in records(kafka, "out"))
         assert written == Counter(f"{i % 2}:{i // 2}" for i in range(ROWS))

@@ -25,6 +25,7 @@ from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.log.broker_log import BrokerLog
 from tests.support.jobprocess import JobProcess, records
+from tests.support.provenance import left_of
 from tests.support.sparkjoin import Put, produce
 
 START_MS = 1_700_000_000_000
@@ -42,7 +43,7 @@ def fill(kafka, job, begin, end):
 
 
 def lefts(kafka, job):
-    return Counter(row["headers"]["teacup.left"] for row in records(kafka, job["output"]["topic"]))
+    return Counter(left_of(row["headers"]) for row in records(kafka, job["output"]["topic"]))
 
 
 def killed(kafka, content, tmp_path, admin):

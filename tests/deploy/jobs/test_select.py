@@ -11,6 +11,7 @@ import pytest
 from teacup.base.errors import ExitCode
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import JobProcess, forget_last_commit, records
+from tests.support.provenance import left_of
 
 
 def test_select_writes_what_its_expressions_say(kafka, job, here):
@@ -29,7 +30,7 @@ def test_select_writes_what_its_expressions_say(kafka, job, here):
     assert code == ExitCode.DONE
     assert len(out) == len(left)
     assert {r["headers"]["what's"] for r in out} <= {"matched", "unmatched"}
-    assert all(r["key"].startswith(b"k") and "teacup.left" in r["headers"] for r in out)
+    assert all(r["key"].startswith(b"k") and "teacup" in r["headers"] for r in out)
     assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
 
 
@@ -57,11 +58,11 @@ def test_a_row_on_which_an_expression_fails_is_a_dead_letter(kafka, job, tmp_pat
     assert f"the row about {content['left']['topic']}-0 offset 0 and" in logged
     assert "(select_failed): `output.select.value`" in logged
     assert "Lost task" not in logged
-    assert not any(row["headers"]["teacup.left"].startswith("0:") for row in before)
+    assert not any(left_of(row["headers"]).startswith("0:") for row in before)
     assert then.ended() == ExitCode.DONE, then.logged()
     out = records(kafka, content["output"]["topic"])
-    assert sorted(row["headers"]["teacup.left"] for row in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
-    assert next(row["value"] for row in out if row["headers"]["teacup.left"] == "0:2") == b"2.5 2.5"
+    assert sorted(left_of(row["headers"]) for row in out) == sorted(f"{i % 2}:{i // 2}" for i in range(1, 200))
+    assert next(row["value"] for row in out if left_of(row["headers"]) == "0:2") == b"2.5 2.5"
     (dead,) = records(kafka, dead_letters)
     assert (dead["value"], dead["headers"]["teacup.reason"]) == (b'{"n": 0}', "select_failed")
     assert dead["headers"]["teacup.expression"] == "value"

@@ -20,6 +20,7 @@ from teacup.base.errors import ExitCode
 from tests.deploy.jobs.filling import fill
 from tests.support.jobprocess import records
 from tests.support.leftovers import kill_session, kill_session_with_us, of_session
+from tests.support.provenance import left_of
 from tests.support.signals import catches, ignores
 from tests.support.waiting import wait_until
 
@@ -112,7 +113,7 @@ def test_a_stop_before_anything_is_planned_is_no_dead_end(here, window_job, kafk
 
     assert here.run(content).code == ExitCode.DONE
 
-    rows = [record["headers"]["teacup.left"] for record in records(kafka, content["output"]["topic"])]
+    rows = [left_of(record["headers"]) for record in records(kafka, content["output"]["topic"])]
     assert len(rows) == len(set(rows)) == len(left)
     assert (tmp_path / "checkpoint" / "commits" / "0").exists()
 

@@ -15,6 +15,7 @@ from teacup.kafka.log.groups import GroupOffsets
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.framed import avro
 from tests.support.jobprocess import JobProcess, records, uncommitted
+from tests.support.provenance import left_of, right_of
 from tests.support.registry import registry_server
 from tests.support.sparkjoin import Put, produce
 from tests.support.standalone import Standalone
@@ -39,13 +40,13 @@ def test_every_record_ends_where_the_documents_say(kafka, job, here):
     assert envelope["left"]["value"].keys() == {"n"}
     assert envelope["right"]["value"] == f"r{envelope['left']['value']['n']}"
     position = envelope["right"]["position"]
-    assert matched["headers"]["teacup.right"] == f"{position['partition']}:{position['offset']}"
+    assert right_of(matched["headers"]) == f"{position['partition']}:{position['offset']}"
     copies = records(kafka, content["topics"]["unmatched"])
     assert sorted(r["value"] for r in copies) == sorted(r["value"] for r in out if b'"unmatched"' in r["value"])
     (dead,) = records(kafka, content["topics"]["dead_letter"])
     assert dead["value"] == b"no json"
     assert dead["headers"]["teacup.reason"] == "invalid_json"
-    assert dead["headers"]["teacup.left"] == "0:100"
+    assert left_of(dead["headers"]) == "0:100"
     (unjoined,) = records(kafka, content["topics"]["unjoined"])
     assert unjoined["value"] == b"nobody's"
     group = GroupOffsets(content["name"], kafka)
@@ -200,7 +201,7 @@ def test_a_million_records_equal_a_join_by_polars(kafka, topic_factory, tmp_path
     for line in process.lines:
         total.update(line["rows"])
     assert (total["matched"], total["unmatched"]) == (expected.matched, expected.unmatched)
-    positions = {r["headers"]["teacup.left"] for r in records(work.kafka, content["output"]["topic"])}
+    positions = {left_of(r["headers"]) for r in records(work.kafka, content["output"]["topic"])}
     assert len(positions) == work.left
 
 

@@ -4,10 +4,11 @@ import json
 
 import pyarrow as pa
 
-from dedup.identity import BatchTag
 from deploy.output.ours import copies_of_others, origins_of, rows_of_others
 from joins.batch.handover import Handover
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.read.fetch import SCHEMA
+from tests.support.provenance import header
 
 OURS = str(BatchTag.of("job", "g2", 7))
 OLDER = str(BatchTag.of("job", "lost", 7))
@@ -24,7 +25,7 @@ def row(tag, topic="left", of="1:2"):
     partition, offset = of.split(":")
     position = {"topic": topic, "partition": int(partition), "offset": int(offset)}
     envelope = {"key": "k", "left": {"key": "k", "time": 1, "value": "v", "position": position}, "right": None}
-    headers = [("teacup.left", of.encode()), *([("teacup.batch", tag.encode())] if tag else [])]
+    headers = [header(of, batch=tag or "-")]
     return json.dumps(envelope, separators=(",", ":")).encode(), headers
 
 
@@ -44,7 +45,8 @@ def test_a_topic_in_a_value_is_not_that_of_the_left_record():
     (envelope, headers), trap = row(OLDER, "other"), b'"position":{\\"topic\\":\\"left\\",\\"partition\\":1'
 
     assert others((envelope.replace(b'"v"', b'"' + trap + b'"'), headers)) == [True]
-    assert others((None, headers), (b"", [("teacup.batch", OLDER.encode()), ("teacup.left", b"\xff")])) == [True, True]
+    assert others((None, headers), (b"", [header(batch=OLDER)])) == [True, True]
+    assert others((b"", [header("\xff", batch=OLDER)])) is None
 
 
 def test_rows_of_a_select_say_nothing_but_their_batch():
@@ -52,7 +54,7 @@ def test_rows_of_a_select_say_nothing_but_their_batch():
 
 
 def copy(topic, tag=None):
-    return b"v", [("teacup.topic", topic), *([("teacup.batch", tag.encode())] if tag else [])]
+    return b"v", [("teacup.topic", topic), header("0:1", batch=tag or "-")]
 
 
 def test_copies_of_records_of_other_topics_are_another_job_s():

@@ -30,6 +30,7 @@ from teacup.kafka.delivery.transactional import TransactionalWriter
 from teacup.kafka.errors import KafkaIOError, ReceiptRefused
 from tests.conftest import TopicFactory
 from tests.support.jobprocess import records
+from tests.support.provenance import batch_of, left_of
 from tests.support.simulatedlookup import lookup_spec
 from tests.support.tickets import rows_about, ticket_with
 
@@ -194,7 +195,7 @@ def test_a_batch_that_was_written_in_part_continues_behind_it(
     done = delivered(kafka, topic, ticket_with(pl.concat(whole), 5, 5))
 
     assert done.delivered_before == 3
-    assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
+    assert [left_of(record["headers"]) for record in committed(kafka, topic)] == [f"0:{i}" for i in range(5)]
 
 
 def test_a_batch_that_has_become_shorter_than_what_is_in_is_refused(
@@ -224,7 +225,7 @@ def test_a_dead_letter_before_the_first_result_does_not_wait_for_it(
     done = delivered(kafka, topic, ticket_with(pl.concat([dead, rows_about([1, 2])]), 3, 3), dead_letter=side)
 
     assert (in_then, done.delivered_before) == (1, 1)
-    assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == ["0:1", "0:2"]
+    assert [left_of(record["headers"]) for record in committed(kafka, topic)] == ["0:1", "0:2"]
 
 
 @pytest.mark.parametrize("looks_up", [False, True])
@@ -309,7 +310,7 @@ def test_a_late_record_has_one_copy_however_many_rows_it_has(
     done = delivered(kafka, topic, in_frames(3, rows[:3], rows[3:]), late=side)
 
     assert done.delivered_before == 2
-    assert [copy["headers"]["teacup.left"] for copy in committed(kafka, side, topic)] == ["0:1", "0:2"]
+    assert [left_of(copy["headers"]) for copy in committed(kafka, side, topic)] == ["0:1", "0:2"]
     assert len(committed(kafka, topic)) == 5
 
 
@@ -333,14 +334,13 @@ def test_a_row_too_large_for_its_topic_is_a_dead_letter(kafka: dict[str, str], t
     headers = dead["headers"]
     assert (again.delivered_before, again.refused) == (3, done.refused)
     assert (done.sent, done.refused) == ({topic: 2, side: 1}, (Refused("unmatched", "", "too_large"),))
-    assert [record["headers"]["teacup.left"] for record in committed(kafka, topic)] == ["0:0", "0:2"]
+    assert [left_of(record["headers"]) for record in committed(kafka, topic)] == ["0:0", "0:2"]
     assert dead["value"] == b"x" * LARGE
     assert int(headers.pop("teacup.size")) > 4 * LARGE // 3
-    assert headers.pop("teacup.batch") == committed(kafka, topic)[0]["headers"]["teacup.batch"]
+    tag = batch_of(committed(kafka, topic)[0]["headers"])
     assert headers == {
         "teacup.topic": "l",
-        "teacup.left": "0:1",
-        "teacup.right": "0:7",
+        "teacup": f"1 0:1 0:7 {tag}",
         "teacup.outcome": "dead_letter",
         "teacup.reason": "too_large",
         "teacup.limit": f"20000 (max.message.bytes of topic {topic!r})",
@@ -358,7 +358,7 @@ def test_a_dead_letter_too_large_for_its_own_topic_comes_without_its_value(
 
     (dead,) = committed(kafka, side, topic)
     assert (dead["key"], dead["value"]) == (b"k", None)
-    assert (dead["headers"]["teacup.omitted"], dead["headers"]["teacup.left"]) == ("value", "0:0")
+    assert (dead["headers"]["teacup.omitted"], left_of(dead["headers"])) == ("value", "0:0")
 
 
 def test_a_row_too_large_without_a_dead_letter_topic_ends_the_job(
@@ -394,7 +394,7 @@ def test_a_batch_with_refused_rows_that_was_written_in_part_continues_behind_it(
     done = delivered(kafka, topic, ticket_with(pl.concat(parts), 5, 5), dead_letter=side)
 
     assert done.delivered_before == 3
-    found = [[record["headers"]["teacup.left"] for record in committed(kafka, name, topic)] for name in (topic, side)]
+    found = [[left_of(record["headers"]) for record in committed(kafka, name, topic)] for name in (topic, side)]
     assert found == [["0:0", "0:2", "0:4"], ["0:1", "0:3"]]
 
 

@@ -6,6 +6,7 @@ import polars as pl
 
 from joins.rows.frames import OWN_KEY, RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
+from teacup.kafka.delivery.provenance import BatchTag
 
 OWN = [{"key": "trace", "value": b"1"}]
 RECORDS = pl.DataFrame(
@@ -29,13 +30,13 @@ def test_a_copy_is_the_record_as_it_was_read_and_says_where_it_was_and_why_it_is
         [
             ("trace", b"1"),
             ("teacup.topic", "bids"),
-            ("teacup.right", "3:7"),
+            ("teacup", "1 - 3:7 -"),
             ("teacup.outcome", "dead_letter"),
             ("teacup.reason", "rejected: too old"),
         ],
         [
             ("teacup.topic", "bids"),
-            ("teacup.right", "3:9"),
+            ("teacup", "1 - 3:9 -"),
             ("teacup.outcome", "dead_letter"),
             ("teacup.reason", "no_time"),
         ],
@@ -47,17 +48,16 @@ def test_a_copy_has_the_records_own_key_and_what_is_added_for_it_comes_last() ->
     keyed = RECORDS.with_columns(pl.Series(OWN_KEY, [b"own", None]))
     rows = rows_about("left", keyed, "late", None, late=True)
 
-    copies = copies_of("clicks", "left", rows, batch="origin:3", more=[[("teacup.size", "9")], []])
+    copies = copies_of("clicks", "left", rows, batch=BatchTag("origin", 3), more=[[("teacup.size", "9")], []])
 
     assert copies.keys.to_list() == [b"own", None]
     first, second = copies.headers.to_list()
-    assert first[-3:] == [("teacup.late", "true"), ("teacup.batch", "origin:3"), ("teacup.size", b"9")]
+    assert first[-2:] == [("teacup.late", "true"), ("teacup.size", b"9")]
     assert second == [
         ("teacup.topic", "clicks"),
-        ("teacup.left", "3:9"),
+        ("teacup", "1 3:9 - origin:3"),
         ("teacup.outcome", "late"),
         ("teacup.late", "true"),
-        ("teacup.batch", "origin:3"),
     ]
 
 

@@ -21,7 +21,7 @@ def outgoing(times: list[int | None], values: list[str]) -> Outgoing:
         schema={"key": pl.Binary, "text": pl.String, "at": pl.Int64},
     ).with_columns(own=listed([[("own", b"h")]] * len(times)))
     value = (TextPiece("<"), TextPiece(column="text", form=Form.STRING), TextPiece(">"))
-    return Outgoing(rows, "key", value, (ListedHeaders("own"), TextHeader("teacup.left", (TextPiece("0:1"),))), "at")
+    return Outgoing(rows, "key", value, (ListedHeaders("own"), TextHeader("teacup", (TextPiece("1 0:1 - -"),))), "at")
 
 
 def limits(size: int = 1_000_000, before_ms: int | None = 100_000) -> TopicLimits:

@@ -8,6 +8,7 @@ import yaml
 from confluent_kafka import Producer
 
 from tests.support.jobprocess import records
+from tests.support.provenance import left_of
 
 
 def written(folder, content):
@@ -39,5 +40,5 @@ class _Producer:
 
 
 def position(record):
-    partition, offset = record["headers"]["teacup.left"].split(":")
+    partition, offset = left_of(record["headers"]).split(":")
     return int(partition), int(offset)

@@ -12,6 +12,7 @@ from deploy.inspect.audit.findings import ALTERED, DOUBLED, MISSING, WRONG_RIGHT
 from deploy.inspect.audit.judging.scope import RightSpan
 from deploy.inspect.audit.plan_history import BEFORE, UNREAD, plan_history_of
 from tests.support.audited import Audited, joined
+from tests.support.provenance import header
 
 
 class WithoutRight(Audited):
@@ -32,8 +33,12 @@ def _offsets(table, first):
 
 def matched_with(rows, gone):
     """The numbers of the rows whose right record is gone, or is not."""
-    rights = [dict(row["headers"]).get("teacup.right", b"").decode() for row in rows]
-    return [at for at, right in enumerate(rights) if right and (int(right.split(":")[1]) < WithoutRight.first) == gone]
+    rights = [dict(row["headers"])["teacup"].decode().split()[2] for row in rows]
+    return [
+        at
+        for at, right in enumerate(rights)
+        if right != "-" and (int(right.split(":")[1]) < WithoutRight.first) == gone
+    ]
 
 
 def test_a_row_whose_right_record_is_gone_counts_as_allowed():
@@ -52,10 +57,8 @@ def test_faults_beside_what_is_gone_are_found():
     rows = simulation.written.topics["rows"]
     rows.append(dict(rows[matched_with(rows, gone=True)[0]]))
     at = matched_with(rows, gone=False)[0]
-    rows[at] = {
-        **rows[at],
-        "headers": [("teacup.right", b"0:23") if n == "teacup.right" else (n, v) for n, v in rows[at]["headers"]],
-    }
+    _, left, _, batch = dict(rows[at]["headers"])["teacup"].decode().split()
+    rows[at] = {**rows[at], "headers": [header(left, "0:23", batch), *rows[at]["headers"][1:]]}
 
     found = WithoutRight([simulation]).verdicts()
 

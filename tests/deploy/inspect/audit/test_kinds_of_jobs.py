@@ -23,6 +23,7 @@ from tests.deploy.jobs.filling import START_MS, fill
 from tests.joins.lookup.conftest import RETENTION_MS, world
 from tests.support import movedjob
 from tests.support.jobprocess import forget_last_commit, records
+from tests.support.provenance import batch_of, header, left_of
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN
 
@@ -65,7 +66,8 @@ def other_right(at, right):
     """Another right record is in one row, which says so in its headers only."""
 
     def change(number, record):
-        return [{**record, "headers": {**record["headers"], "teacup.right": right}} if number == at else record]
+        told = header(left_of(record["headers"]), right, batch_of(record["headers"]))
+        return [{**record, "headers": {**record["headers"], **dict([told])}} if number == at else record]
 
     return change
 

@@ -7,6 +7,7 @@ from deploy.inspect.audit.plan_history import PlanHistory
 from deploy.inspect.audit.records import SHIFT, SideTable, rows_of
 from joins.spec import Format, Side
 from teacup.kafka.read.fetch import SCHEMA
+from tests.support.provenance import header
 
 NO_TEXT = b"\xff\xfe, longer than what polars keeps beside its length"
 
@@ -47,9 +48,9 @@ def test_tombstones_take_no_part_where_their_side_has_them(what):
 )
 def test_a_header_that_names_no_position_is_read_as_none(text):
     """A number too large for a partition would be another one, once it is put together with its offset."""
-    headers = [("teacup.left", text), ("teacup.time", NO_TEXT), ("teacup.late", NO_TEXT)]
+    headers = [("teacup", text and b"1 " + text + b" - ab:1"), ("teacup.time", NO_TEXT), ("teacup.late", NO_TEXT)]
 
     found = rows_of(fetched([b"v"], headers=headers)).to_pydict()
 
     assert (found["lpos"], found["ts"]) == ([None], [1_000])
-    assert rows_of(fetched([b"v"], headers=[("teacup.left", b"3:4")]))["lpos"].to_pylist() == [(3 << SHIFT) + 4]
+    assert rows_of(fetched([b"v"], headers=[header("3:4")]))["lpos"].to_pylist() == [(3 << SHIFT) + 4]

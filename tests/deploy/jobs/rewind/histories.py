@@ -32,6 +32,7 @@ from tests.crash.run import environment
 from tests.crash.traffic import BEFORE_MS, PARTITIONS, START_MS, Traffic
 from tests.support.jobhere import JobsHere
 from tests.support.jobprocess import JobProcess, forget_last_commit, records
+from tests.support.provenance import left_of, right_of
 from tests.support.sparkjoin import history
 from tests.support.waiting import wait_until
 
@@ -392,8 +393,8 @@ def offset(position: Position) -> int:
 def pairs(kafka: Mapping[str, str], topic: str) -> Counter[Pair]:
     """The rows of a topic, by the positions of their records."""
     found = (record["headers"] for record in records(kafka, topic))
-    return Counter((headers["teacup.left"], headers.get("teacup.right")) for headers in found)
+    return Counter((left_of(headers), right_of(headers)) for headers in found)
 
 
 def lefts(kafka: Mapping[str, str], topic: str) -> list[Position]:
-    return [record["headers"]["teacup.left"] for record in records(kafka, topic)]
+    return [left_of(record["headers"]) for record in records(kafka, topic)]

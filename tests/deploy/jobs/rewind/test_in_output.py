@@ -10,14 +10,14 @@ import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from dedup.identity import BatchTag
 from deploy.errors import ForeignRow
 from deploy.jobfile.load import load_job
 from deploy.jobs.rewind import in_output
 from deploy.jobs.rewind.in_output import rows_in_output
 from joins.errors import DataLoss
-from teacup.kafka.headers import BATCH, LEFT
+from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.write.writer import TopicWriter
+from tests.support.provenance import header
 
 GENERATIONS = ("first", "second")
 DEADLINE_S = 30.0
@@ -34,9 +34,14 @@ def job(window_job, tmp_path):
 def put(job, *rows):
     """Rows, each of (generation, batch, left offset)."""
     tags = [BatchTag.of(job.spec.name, generation, batch) for generation, batch, _ in rows]
-    headers = [[(LEFT, b"0:%d" % row[2]), (BATCH, str(tag).encode())] for row, tag in zip(rows, tags, strict=True)]
+    headers = [[header(f"0:{row[2]}", batch=tag)] for row, tag in zip(rows, tags, strict=True)]
+    put_headers(job, *headers)
+
+
+def put_headers(job, *headers):
+    """Records with these headers."""
     with closing(TopicWriter(dict(job.spec.kafka))) as writer:
-        writer.write(job.output.topic, [b"k"] * len(rows), [b"v"] * len(rows), headers=headers)
+        writer.write(job.output.topic, [b"k"] * len(headers), [b"v"] * len(headers), headers=list(headers))
         writer.flush()
 
 
@@ -59,6 +64,17 @@ def test_rows_of_others_are_refused_if_they_are_about_these_records(job):
     assert kept(job, 3) == [3]
     with pytest.raises(ForeignRow, match="about left record 0:2 is of origin"):
         kept(job, 2)
+
+
+def test_a_header_that_cannot_be_read_is_refused(job):
+    """The row may be one of these, by another version; a record without the header is another program's."""
+    put(job, ("first", 1, 3))
+    put_headers(job, [("other", b"1")])
+    assert kept(job, 3) == [3]
+    put_headers(job, [("teacup", b"2 0:4 - ab:1")])
+
+    with pytest.raises(ForeignRow, match=r"-0 offset \d+ has a header 'teacup' that this version does not write"):
+        kept(job, 3)
 
 
 def test_without_a_look_at_whose_rows_they_are_a_row_would_be_missing(job, monkeypatch):

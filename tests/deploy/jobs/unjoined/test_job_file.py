@@ -42,8 +42,8 @@ def test_a_start_that_is_not_a_time_is_refused() -> None:
 def test_a_select_cannot_remove_the_headers(tmp_path: Path) -> None:
     """They are always written; names like theirs are refused."""
     content = yaml.safe_load((EXAMPLES / "lookup.yaml").read_text(encoding="utf-8"))
-    content["output"]["select"] = {"key": "key", "value": "left_value", "headers": {"teacup.right": "'0:0'"}}
+    content["output"]["select"] = {"key": "key", "value": "left_value", "headers": {"teacup": "'0:0'"}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(content))
 
-    with pytest.raises(SettingsInvalid, match=r"output.select.headers.teacup.right"):
+    with pytest.raises(SettingsInvalid, match=r"output.select.headers.teacup"):
         load_job(tmp_path / "job.yaml")

@@ -34,6 +34,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.write.writer import TopicWriter
 from tests.support import delay_server
 from tests.support.jobprocess import JobProcess, records
+from tests.support.provenance import batch_of, header, right_of
 from tests.support.sparkjoin import Put, history, produce
 from tests.support.storage_process import TOKEN, client, server_process
 
@@ -109,7 +110,7 @@ def publish(delays, topic):
 
 def reported(kafka, topic):
     """The right positions in the topic of unjoined records, as often as they occur."""
-    found = (record["headers"]["teacup.right"].partition(":") for record in records(kafka, topic))
+    found = (right_of(record["headers"]).partition(":") for record in records(kafka, topic))
     return sorted((int(p), int(offset)) for p, _, offset in found)
 
 
@@ -152,7 +153,7 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
 
     assert [run.code for run in (joined, first, again)] == [ExitCode.DONE] * 3
     assert [line["event"] for line in again.lines] == ["nothing"]
-    rows = {r["headers"].get("teacup.right") for r in records(kafka, out)}
+    rows = {right_of(r["headers"]) for r in records(kafka, out)}
     missing = [
         (event.partition, event.offset)
         for event in history(load_job(tmp_path / "job.yaml").spec, left, right).right.records()
@@ -161,14 +162,15 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
     assert 50 < len(missing) < 300
     assert reported(kafka, unjoined) == missing
     assert sum(line["unjoined"] for line in first.lines) == len(missing)
-    row = next(r for r in records(kafka, unjoined) if r["headers"]["teacup.right"] == "0:0")
+    row = next(r for r in records(kafka, unjoined) if right_of(r["headers"]) == "0:0")
     assert (row["key"], row["value"]) == (None, b"r0")
-    assert row["headers"].pop("teacup.batch").partition(":")[0] not in {
-        joined["headers"]["teacup.batch"].partition(":")[0] for joined in records(kafka, out)
+    provenance = row["headers"].pop("teacup")
+    assert provenance.startswith("1 - 0:0 ")
+    assert batch_of({"teacup": provenance}).partition(":")[0] not in {
+        batch_of(joined["headers"]).partition(":")[0] for joined in records(kafka, out)
     }
     assert row["headers"] == {
         "teacup.topic": content["right"]["topic"],
-        "teacup.right": "0:0",
         "teacup.outcome": "unjoined",
         "teacup.reason": "null_key",
     }
@@ -198,10 +200,7 @@ def by_hand(kafka, job, tmp_path):
 
 def put_rows(kafka, job, rights, headers=None):
     """Output rows about these right positions."""
-    made = [
-        headers if headers is not None else [("teacup.left", f"0:{i}"), *([("teacup.right", at)] if at else [])]
-        for i, at in enumerate(rights)
-    ]
+    made = [headers if headers is not None else [header(f"0:{i}", at or "-")] for i, at in enumerate(rights)]
     writer = TopicWriter(kafka)
     writer.write(job.output.topic, [b"k"] * len(made), [b"v"] * len(made), made)
     writer.flush()

@@ -26,6 +26,7 @@ from teacup.spark.stream_reader import ReaderControl
 from tests.support.feeding import Feeding, stored
 from tests.support.jobprocess import records
 from tests.support.morepartitions import add_partitions
+from tests.support.provenance import right_of
 from tests.support.queries import run_to_its_end
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_here
@@ -113,7 +114,7 @@ def test_what_cannot_be_stored_is_a_dead_letter_with_the_reason(spec: FeedSpec, 
     assert (summary.read, summary.stored, summary.null_key) == (6, 2, 1)
     assert summary.dead == {"future_time": 1, "rejected": 2}
     dead = records(spec.kafka, spec.dead_letter or "")
-    assert {(record["key"], record["headers"]["teacup.right"][:2]) for record in dead} == {
+    assert {(record["key"], right_of(record["headers"])[:2]) for record in dead} == {
         (b"future", "0:"),
         (b"large", "0:"),
         (b"same", "0:"),

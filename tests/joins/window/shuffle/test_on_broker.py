@@ -22,6 +22,7 @@ from teacup.base.now import wall_ms
 from tests.support.driving import Driven
 from tests.support.jobprocess import JobProcess, records
 from tests.support.morepartitions import add_partitions
+from tests.support.provenance import left_of, right_of
 from tests.support.sparkjoin import Put, history, produce, run_of_all, running
 from tests.support.waiting import wait_until
 
@@ -192,11 +193,11 @@ def test_a_job_delivers_every_row_once(
     positions = (
         (f"{r.left_partition}:{r.left_offset}", r.right and f"{r.right_partition}:{r.right_offset}") for r in expected
     )
-    assert Counter((headers["teacup.left"], headers.get("teacup.right")) for headers in rows) == Counter(positions)
+    assert Counter((left_of(headers), right_of(headers)) for headers in rows) == Counter(positions)
     (refused,) = records(kafka, dead)
     assert refused["headers"]["teacup.reason"] == "future_time"
-    joined = {headers.get("teacup.right") for headers in rows}
-    assert not joined & {record["headers"]["teacup.right"] for record in records(kafka, unjoined)}
+    joined = {right_of(headers) for headers in rows}
+    assert not joined & {right_of(record["headers"]) for record in records(kafka, unjoined)}
     assert json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])["parts"] == LEFT
 
 

@@ -191,7 +191,7 @@ def test_a_copy_that_was_shortened_fits_and_says_what_is_missing(record: Any, li
     """Or is unchanged; our own headers always stay."""
     key, value, own = record
     found = limits(topic_bytes=limit)
-    headers = [*own, ("teacup.left", "0:1")]
+    headers = [*own, ("teacup", "1 0:1 - -")]
 
     short_key, short_value, short = shortened(key, value, headers, found, "the copy")
 
@@ -209,7 +209,7 @@ def test_a_copy_that_was_shortened_fits_and_says_what_is_missing(record: Any, li
 def test_a_topic_too_small_for_our_own_headers_is_named() -> None:
     """Then nothing is left to omit."""
     with pytest.raises(RecordTooLarge, match=r"copy of l-0 .* 100 of max"):
-        shortened(b"k", b"v", [("teacup.left", "0" * 60)], limits(topic_bytes=100), "the copy of l-0")
+        shortened(b"k", b"v", [("teacup", "0" * 60)], limits(topic_bytes=100), "the copy of l-0")
 
 
 @given(st.lists(records, min_size=1, max_size=8), st.integers(0, 3), st.integers(0, 3))
