@@ -294,7 +294,8 @@ def test_positions_of_another_generation_are_other_results(kafka, topic_factory,
     source, out = topic_factory(), topic_factory()
     tags = [BatchTag.of(*whose) for whose in (("a", "g", 1), ("a", "g", 2), ("a", "recreated", 1), ("b", "g", 1))]
     headers = [[header(f"0:{i}", "0:1", tag)] for tag in tags for i in (1, 2)]
-    put_records(kafka, source, 20, headers=[*headers, *headers, *(h[:2] for h in headers[:4])])
+    untagged = [[header(f"0:{i}", "0:1")] for i in (1, 2, 1, 2)]
+    put_records(kafka, source, 20, headers=[*headers, *headers, *untagged])
     identity = Identity(within=Within.GENERATION)
     job = TopicJob(out, source, out, kafka, {}, identity, WINDOW_MS, DedupConfig(), ReplayRange())
 
