@@ -81,4 +81,4 @@ def test_only_a_join_has_a_preview_and_only_with_a_broker(
     assert CliRunner().invoke(app, ["check", str(path), "--preview"]).exit_code == ExitCode.BAD_JOB_FILE
     ended = CliRunner().invoke(app, ["check", str(path), "--connect", "--preview"])
     assert ended.exit_code == ExitCode.BAD_JOB_FILE
-    assert "only a join has one" in ended.output
+    assert "--preview is for joins only" in ended.output
