@@ -31,6 +31,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from benchmarks.commandline import machine
@@ -191,7 +192,7 @@ class Planning:
 
     def tickets(self, start: str, end: str) -> list[str]:
         json.loads(start)
-        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(BatchPlan.from_json(json.loads(end)))]
+        return [msgspec.json.encode(ticket).decode() for ticket in Ticket.all_of(BatchPlan.from_json(json.loads(end)))]
 
     def carry_out(self, planned: Planned) -> int:
         """Leaves the facts of a batch where the driver leaves them; returns the size of their file."""
@@ -217,9 +218,10 @@ class Planning:
     def _found(log: FormulaLog, expected: Mapping[int, RangeFacts]) -> Iterator[tuple[int, RangeFacts]]:
         block = block_size(log.outliers)
         for p, facts in expected.items():
-            tail = tuple(log.time_ms(p, n) for n in range(facts.end // block * block, facts.end))
+            times = [log.time_ms(p, n) for n in range(facts.end // block * block, facts.end)]
+            tail = tuple(np.diff(times, prepend=0).tolist())
             below_ms = log.time_ms(p, facts.end) + DISORDER_MS
-            yield p, replace(facts, tail=tail, below_ms=below_ms)
+            yield p, msgspec.structs.replace(facts, tail=tail, below_ms=below_ms)
 
 
 def measure(case: str, partitions: int, batches: int, path: JoinPath) -> Cost:

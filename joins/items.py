@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+import msgspec
 import polars as pl
 import pyarrow as pa
-from pydantic import TypeAdapter
-from pydantic_core import to_json
 
 from joins.batch.ticket import Ticket
 from joins.read.summary import BucketSummary
@@ -80,7 +79,7 @@ class Begin:
     @classmethod
     def of(cls, ticket: Ticket, spec: JoinSpec, ahead: Iterable[Ticket] = ()) -> Begin:
         """Returns the `Begin` of a ticket of this join."""
-        digest = digest_of({"join": spec.identity(), "ticket": ticket.to_json()})
+        digest = digest_of({"join": spec.identity(), "ticket": ticket})
         return cls(
             *(ticket.number_of_part, ticket.number, ticket.generation, digest, ticket.left_since_ms),
             *(ticket.bucket.since, tuple(later.number_of_part for later in ahead)),
@@ -133,7 +132,15 @@ ARROW_TYPES: Mapping[pl.DataType, pa.DataType] = {
 
 _ROW = pa.schema([(name, ARROW_TYPES[dtype]) for name, dtype in ROW.items()])
 _ITEM = _ROW.append(pa.field(ITEM, pa.string()))
-_CONTROL: TypeAdapter[Any] = TypeAdapter(Begin | End[BucketSummary] | Failure)
+
+
+class _Control(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """What a row that is no row of the join stands for."""
+
+    begin: Begin | None = None
+    end: End[BucketSummary] | None = None
+    failure: Failure | None = None
+
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -156,9 +163,9 @@ def item_rows(items: Iterable[Item[BucketSummary]], *final: type[Exception]) -> 
                 for batch in _batches(item.frame):
                     yield batch.append_column(_ITEM.field(ITEM), pa.nulls(len(batch), pa.string()))
             else:
-                yield _control(item)
+                yield _row(_Control(begin=item) if isinstance(item, Begin) else _Control(end=item))
     except final as error:
-        yield _control(Failure.of_ours(error))
+        yield _row(_Control(failure=Failure.of_ours(error)))
 
 
 def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]:
@@ -170,18 +177,18 @@ def items_in(batches: Iterable[pa.RecordBatch]) -> Iterator[Item[BucketSummary]]
         for at in controls.is_not_null().arg_true().to_list():
             if at > start:
                 yield Rows(rows[start:at])
-            control = _CONTROL.validate_json(controls[at])
-            if isinstance(control, Failure):
-                raise TaskEnded(control)
-            yield control
+            control = msgspec.json.decode(controls[at], type=_Control)
+            if control.failure is not None:
+                raise TaskEnded(control.failure)
+            yield from (item for item in (control.begin, control.end) if item is not None)
             start = at + 1
         if start < len(rows):
             yield Rows(rows[start:])
 
 
-def _control(item: Begin | End[BucketSummary] | Failure) -> pa.RecordBatch:
+def _row(control: _Control) -> pa.RecordBatch:
     nulls = [pa.nulls(1, kind) for kind in _ROW.types]
-    return pa.record_batch([*nulls, [to_json(item).decode()]], schema=_ITEM)
+    return pa.record_batch([*nulls, [msgspec.json.encode(control).decode()]], schema=_ITEM)
 
 
 def _batches(frame: pl.DataFrame) -> Batches:

@@ -2,8 +2,9 @@
 
 The query's id is the generation. The batch planned last may be above the one committed last; its offsets are not
 positions. Two formats of an end are read: that of Spark's Kafka source, `{"topic": {"0": 123}}`, and that of our own
-jobs, whose `buckets` list the partitions of each side as `[partition, start, end, ...]`. If several sources of a query
-read the topic, or several buckets read a partition, the smallest position counts: everything below it was read.
+jobs: a join's `buckets` have `[start, end, ...]` for each partition of a side, a feeder's `spans` an object for each.
+If several sources of a query read the topic, or several buckets a partition, the smallest position counts: everything
+below it was read.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _of_source(end: Any, topic: str) -> dict[int, int] | None:
     """Returns the positions in one source's end; None if it does not read the topic."""
     if not isinstance(end, dict):
         return None
-    if "buckets" in end and "identity" in end:
+    if "identity" in end and ("buckets" in end or "spans" in end):
         return _of_plan(end, topic)
     positions = end.get(topic)
     if positions is None:
@@ -91,12 +92,14 @@ def _of_plan(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
     sides = [side for side in ("left", "right") if end["identity"].get(f"{side}.topic") == topic]
     if not sides:
         return None
+    if "spans" in end:  # a feeder's batch stores its whole range
+        return {int(p): _offset(span["end"]) for p, span in end["spans"].items()}
+    if not isinstance(end["buckets"], dict):
+        raise ValueError("its batch plans are of another version")
     found: dict[int, int] = {}
-    for bucket in end["buckets"]:
-        for partition, start, planned_end, *_ in bucket[sides[0]]:
-            # A join's batch may leave records of both sides to the next one; a feeder's batch stores its whole range.
-            sure = start if "left" in bucket else planned_end
-            found[partition] = min(_offset(sure), found.get(partition, sure))
+    for bucket in end["buckets"].values():
+        for name, (start, *_) in bucket[sides[0]].items():  # a join's may leave records of both sides to the next one
+            found[int(name)] = min(_offset(start), found.get(int(name), start))
     return found
 
 

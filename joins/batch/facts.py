@@ -26,8 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -36,13 +36,12 @@ from joins.spec import BothSides
 from teacup.base.times import EARLIEST_MS, LATEST_MS
 
 
-@dataclass(frozen=True, slots=True)
-class RangeFacts:
-    """One partition after a batch.
+class RangeFacts(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One partition after a batch. A list in JSON: a batch may have thousands of partitions.
 
     end           the next offset to read; for left at most the planned one
     watermark_ms  every record from `end` on has at least this time
-    tail          the times before `end` that do not fill a block yet
+    tail          the times before `end` that do not fill a block yet: the first, then how much later each next one is
     below_ms      the records of the batch that took part have times below it
     future_ms     the records that were rejected as from the future have at least this time
     held_ms       left only: the time of the record at `end`, if it was held back
@@ -70,16 +69,6 @@ class BucketFacts(BothSides[Mapping[int, RangeFacts]]):
     expiry_ms: int = UNKNOWN
     oldest_ms: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the facts as summaries and files hold them."""
-        return {
-            "expiry": self.expiry_ms,
-            "watermark": self.watermark_ms,
-            "left": _rows(self.left),
-            "oldest": self.oldest_ms,
-            "right": _rows(self.right),
-        }
-
     @classmethod
     def of_parts(cls, parts: Iterable[BucketFacts]) -> BucketFacts:
         """Merges the parts of a bucket.
@@ -90,51 +79,20 @@ class BucketFacts(BothSides[Mapping[int, RangeFacts]]):
         oldest = [part.oldest_ms for part in (first, *others) if part.oldest_ms is not None]
         return replace(first, oldest_ms=min(oldest, default=None))
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> BucketFacts:
-        """Reads what `to_json` wrote."""
-
-        def partitions(rows: list[list[Any]]) -> dict[int, RangeFacts]:
-            return {
-                p: RangeFacts(end, watermark_ms, tuple(tail), below, future, held, late, pairs(schemas))
-                for p, end, watermark_ms, tail, below, future, held, late, schemas in rows
-            }
-
-        return cls(
-            partitions(data["left"]), partitions(data["right"]), data["watermark"], data["expiry"], data["oldest"]
-        )
-
-
-def pairs(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, int], ...]:
-    """Reads schemas and their first offsets from JSON."""
-    return tuple((number, first) for number, first in rows)
-
-
-def _rows(partitions: Mapping[int, RangeFacts]) -> list[list[Any]]:
-    """Returns for each partition its number and the fields of its facts, in their order.
-
-    `asdict` takes ten times as long, and a batch may have thousands of partitions.
-    """
-    return [
-        [p, f.end, f.watermark_ms, list(f.tail), f.below_ms, f.future_ms, f.held_ms, f.late, list(map(list, f.schemas))]
-        for p, f in sorted(partitions.items())
-    ]
-
 
 MOST_SEGMENTS = 100
 
 
-class Bound(NamedTuple):
-    """The end of a segment; the fields are in the module's docstring."""
+_SHORT = {"offset": "o", "below_ms": "b", "future_ms": "f", "expiry_ms": "e"}
+
+
+class Bound(msgspec.Struct, frozen=True, omit_defaults=True, rename=_SHORT, forbid_unknown_fields=True):
+    """The end of a segment; the fields are in the module's docstring. In JSON their names are short: there are many."""
 
     offset: int
     below_ms: int = EARLIEST_MS
     future_ms: int = LATEST_MS
     expiry_ms: int = EARLIEST_MS
-
-    def short(self) -> list[int]:
-        """Returns the arguments of `Bound`, without the last two if nothing was rejected or late."""
-        return list(self[:2] if self[2:] == (LATEST_MS, EARLIEST_MS) else self)
 
 
 Bounds = tuple[Bound, ...]

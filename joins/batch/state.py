@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, Bounds, BucketFacts, RangeFacts, thinned
@@ -22,20 +24,20 @@ from joins.batch.rules import earliest_left, earliest_right, right_watermark
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY_IF_SET, BothSides, JoinPath, JoinSpec
 from joins.spec_base import Wording, check_identity, in_python
+from teacup.base.files import of_plain, plain
 from teacup.kafka.log.losses import Epochs
 
-FORMAT = 8
+FORMAT = 9
 IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` for left")
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRange:
-    """One partition's part of a batch: the records in [start, end) are read.
+class PartitionRange(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One partition's part of a batch: the records in [start, end) are read. A list in JSON, as `RangeFacts` are.
 
     claim_ms      by the clock, no record after `end` has a smaller time. Unknown if the end is not that of the log, a
                   transaction is open, or times do not follow the clock
     watermark_ms  the partition watermark before the batch: records from `start` on with a smaller time are late
-    tail          the times before `start` that do not fill a block yet (`joins.read.range_gate`)
+    tail          the times before `start` that do not fill a block yet, as in `RangeFacts`
     held_ms       left only: the time of the record at `start`, if it was held back; None: not examined yet
     schemas       the schemas that decoded records before `start`, each with its first offset
     """
@@ -78,9 +80,9 @@ class PartitionRange:
         )
 
     @classmethod
-    def starting_at(cls, offset: int) -> PartitionRange:
-        """Returns the range of a partition of which nothing is read or known yet."""
-        return cls(offset, offset, bounds=(Bound(offset),))
+    def starting_at(cls, offset: int, watermark_ms: int = UNKNOWN) -> PartitionRange:
+        """Returns the range of a partition of which nothing is read yet."""
+        return cls(offset, offset, watermark_ms=watermark_ms, bounds=(Bound(offset),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,46 +112,13 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
     since: int = 1
     before_start: Mapping[str, int] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the bucket as a batch plan and a ticket hold it."""
-        return {
-            **({"since": self.since} if self.since > 1 else {}),
-            **({"before_start": dict(sorted(self.before_start.items()))} if self.before_start else {}),
-            "bucket": self.number,
-            "expiry": self.expiry_ms,
-            "watermark": self.watermark_ms,
-            "give_up": self.give_up_ms,
-            "left": ranges_json(self.left),
-            "moved": self.moved_ms,
-            "oldest": self.oldest_ms,
-            "outside": self.outside_ms,
-            "right": ranges_json(self.right),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Bucket:
-        """Reads what `to_json` wrote."""
-        return cls(
-            number=data["bucket"],
-            left=ranges_from(data["left"]),
-            right=ranges_from(data["right"]),
-            watermark_ms=data["watermark"],
-            expiry_ms=data["expiry"],
-            oldest_ms=data["oldest"],
-            moved_ms=data["moved"],
-            outside_ms=data["outside"],
-            give_up_ms=data["give_up"],
-            since=data.get("since", 1),
-            before_start=data.get("before_start", {}),
-        )
-
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
         """Returns the bucket after the batch with these facts: empty ranges, and only the bounds still needed."""
         spacing = max(spec.span_ms // 4, 1)
 
         def carried(ranges: Mapping[int, PartitionRange], side: Mapping[int, RangeFacts], since_ms: int) -> Any:
             after = {p: r.after(side[p], self.expiry_ms) for p, r in ranges.items()}
-            return {p: replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
+            return {p: structs.replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
 
         left_from, right_from = rebuild_from(spec, facts.expiry_ms)
         return Bucket(
@@ -232,20 +201,7 @@ class BatchPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Returns JSON; equal batch plans give equal texts, as Spark starts a batch when the text differs."""
-        return {
-            "buckets": [bucket.to_json() for _, bucket in sorted(self.buckets.items())],
-            "epochs": {side: list(epochs) for side, epochs in sorted(self.epochs.items())},
-            "format": FORMAT,
-            "generation": self.generation,
-            "identity": dict(sorted(self.identity.items())),
-            "listed_ms": self.listed_ms,
-            "number": self.number,
-            "parts": self.parts,
-            "right_bytes": self.right_bytes,
-            "skew_ms": self.skew_ms,
-            "skipped": dict(sorted(self.skipped.items())),
-            "topics": {side: list(topic) for side, topic in sorted(self.topics.items())},
-        }
+        return {"format": FORMAT, **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
@@ -256,19 +212,7 @@ class BatchPlan:
                 "continue with the version that wrote it, or start a new checkpoint at a time (`start: TIME`) with "
                 "`teacup run --take-over`"
             )
-        return cls(
-            generation=data["generation"],
-            number=data["number"],
-            listed_ms=data["listed_ms"],
-            skew_ms=data["skew_ms"],
-            right_bytes=data["right_bytes"],
-            identity=data["identity"],
-            topics={side: (topic[0], topic[1]) for side, topic in data["topics"].items()},
-            buckets={b["bucket"]: Bucket.from_json(b) for b in data["buckets"]},
-            skipped=data["skipped"],
-            parts=data["parts"],
-            epochs={side: tuple(epochs) for side, epochs in data["epochs"].items()},
-        )
+        return of_plain(cls, data)
 
     def check_belongs_to(self, spec: JoinSpec, wording: Wording = IN_PYTHON) -> None:
         """Raises `SpecChanged`, naming every value that differs from the join that wrote this batch plan."""
@@ -279,43 +223,3 @@ class BatchPlan:
                 f"`{wording.named('path', spec.path)[0]}` is {spec.path}: set it to {was_path}, or {wording.remedy}"
             )
         check_identity("join", spec.name, self.identity, spec.identity(), wording, IDENTITY_IF_SET)
-
-
-def ranges_json(ranges: Mapping[int, PartitionRange]) -> list[list[Any]]:
-    """Returns a row for each partition.
-
-    It is [partition, start, end, watermark, claim, held, tail, bounds, schema 1, its first offset, schema 2, …]. The
-    tail is written as differences; a bound omits last fields that have their defaults.
-    """
-    return [
-        [
-            *(p, r.start, r.end, r.watermark_ms, r.claim_ms, r.held_ms, _differences(r.tail)),
-            [b.short() for b in r.bounds],
-            *chain.from_iterable(r.schemas),
-        ]
-        for p, r in sorted(ranges.items())
-    ]
-
-
-def ranges_from(rows: list[list[Any]]) -> dict[int, PartitionRange]:
-    """Reads what `ranges_json` wrote."""
-    return {
-        p: PartitionRange(
-            *(start, end, claim, watermark_ms, _sums(tail), held),
-            bounds=tuple(Bound(*b) for b in bounds),
-            schemas=tuple(zip(schemas[::2], schemas[1::2], strict=True)),
-        )
-        for p, start, end, watermark_ms, claim, held, tail, bounds, *schemas in rows
-    }
-
-
-def _differences(times: tuple[int, ...]) -> list[int]:
-    """Returns the first time, then the difference of each from the previous one: small numbers."""
-    return [time - before for time, before in zip(times, (0, *times), strict=False)]
-
-
-def _sums(differences: list[int]) -> tuple[int, ...]:
-    times: list[int] = []
-    for difference in differences:
-        times.append(difference + (times[-1] if times else 0))
-    return tuple(times)

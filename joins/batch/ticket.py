@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.state import BatchPlan, Bucket
@@ -49,7 +48,7 @@ class Ticket:
                 bucket=bucket,
                 parts=batch_plan.parts,
             )
-            for bucket in batch_plan.buckets.values()
+            for _, bucket in sorted(batch_plan.buckets.items())
         ]
 
     def divided(self) -> list[Ticket]:
@@ -69,38 +68,7 @@ class Ticket:
     @property
     def digest(self) -> str:
         """Covers everything but the part: a batch planned again under the same number has another digest."""
-        return digest_of({**self.to_json(), "part": None})
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what a task gets; equal tickets give equal JSON."""
-        return {
-            "bucket": self.bucket.to_json(),
-            "buckets": self.buckets,
-            "generation": self.generation,
-            "left_since_ms": self.left_since_ms,
-            "listed_ms": self.listed_ms,
-            "number": self.number,
-            "part": self.part,
-            "parts": self.parts,
-            "right_bytes": self.right_bytes,
-            "skew_ms": self.skew_ms,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Ticket:
-        """Reads what `to_json` wrote."""
-        return cls(
-            generation=data["generation"],
-            number=data["number"],
-            buckets=data["buckets"],
-            listed_ms=data["listed_ms"],
-            skew_ms=data["skew_ms"],
-            right_bytes=data["right_bytes"],
-            left_since_ms=data["left_since_ms"],
-            bucket=Bucket.from_json(data["bucket"]),
-            parts=data["parts"],
-            part=data["part"],
-        )
+        return digest_of(self if self.part is None else replace(self, part=None))
 
 
 def _left_since_ms(batch_plan: BatchPlan) -> int | None:

@@ -10,10 +10,11 @@ Left starts where it is configured to; right needs no start, as it is stored.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from joins.batch.state import BatchPlan
 from joins.errors import ClockBehind
@@ -52,7 +53,7 @@ class LookupReader(JoinReader):
     def tasks(self, end: dict[str, Any]) -> list[str]:
         """Adds to each ticket the store that its batch plan relies on."""
         store = end["identity"][STORE]
-        return [json.dumps({**json.loads(ticket), "store": store}) for ticket in super().tasks(end)]
+        return [msgspec.json.encode((store, msgspec.Raw(ticket))).decode() for ticket in super().tasks(end)]
 
     def disconnect(self) -> None:
         for connection in (self._left, self._outside):

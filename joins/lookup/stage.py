@@ -10,7 +10,6 @@ Both match by the policies of the in-memory join (`joins.lookup.batch`).
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -18,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 
@@ -53,7 +53,7 @@ def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketS
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
         for ticket in tickets:
-            yield from _items(spec, windows, json.loads(ticket))
+            yield from _items(spec, windows, *msgspec.json.decode(ticket, type=tuple[str, Ticket]))
 
     return items
 
@@ -63,12 +63,11 @@ def store_of(spec: LookupSpec) -> RightStore:
     return _stores.get((spec.name, spec.storage), lambda: RightStore(spec, lookup_client(spec)))
 
 
-def _items(spec: LookupSpec, windows: Path | None, given: dict[str, Any]) -> Iterator[Item[BucketSummary]]:
-    ticket = Ticket.from_json(given)
+def _items(spec: LookupSpec, windows: Path | None, store: str, ticket: Ticket) -> Iterator[Item[BucketSummary]]:
     reader = SideReader(spec.left, spec.kafka, spec.registry)
     reader.prepare({p: of_partition.start for p, of_partition in ticket.bucket.left.items() if of_partition.records})
     yield Begin.of(ticket, spec)
-    generations = (given["store"], *spec.accepted_generations)
+    generations = (store, *spec.accepted_generations)
 
     def look_up(keys: pl.Series) -> StoredRight:
         return store_of(spec).look_up(keys, generations)

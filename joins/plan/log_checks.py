@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, low_end, starting_at
 from joins.batch.rules import left_watermark
@@ -59,7 +61,7 @@ def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, t
     if all(len(bucket.side(side)) == count for side, (_, count) in topics.items()):
         return state
     added = {
-        side: replace(PartitionRange.starting_at(0), watermark_ms=watermark_ms)
+        side: PartitionRange.starting_at(0, watermark_ms)
         for side, watermark_ms in (("left", left_watermark(spec, bucket.expiry_ms)), ("right", bucket.watermark_ms))
     }
     sides = {
@@ -78,7 +80,7 @@ def _with_new_buckets(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tup
     begun = {
         p: Bucket(
             number=p,
-            left={p: replace(PartitionRange.starting_at(0), watermark_ms=left_watermark(spec, expiry_ms))},
+            left={p: PartitionRange.starting_at(0, left_watermark(spec, expiry_ms))},
             right={},
             expiry_ms=expiry_ms,
             moved_ms=state.listed_ms,
@@ -217,4 +219,4 @@ def _moved_to(side: str, partition_range: PartitionRange, start: int) -> Partiti
         if side == "right"
         else (*partition_range.bounds, Bound(end, future_ms=EARLIEST_MS))
     )
-    return replace(partition_range, start=end, end=end, held_ms=held_ms, bounds=bounds)
+    return structs.replace(partition_range, start=end, end=end, held_ms=held_ms, bounds=bounds)

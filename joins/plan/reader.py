@@ -14,7 +14,6 @@ plan starts from (`state_after`), and how far was read (`positions_of`).
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from abc import abstractmethod
@@ -23,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from joins.batch.facts import BucketFacts
@@ -153,7 +153,7 @@ class JoinReader(StreamReader):
     def tasks(self, end: dict[str, Any]) -> list[str]:
         batch_plan = BatchPlan.from_json(end)
         batch_plan.check_belongs_to(self._spec)
-        return [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(batch_plan)]
+        return [msgspec.json.encode(ticket).decode() for ticket in Ticket.all_of(batch_plan)]
 
     def together(self, end: dict[str, Any]) -> int:
         return TOGETHER if self._shares and BatchPlan.from_json(end).records < SMALL else 1

@@ -29,6 +29,7 @@ from teacup.base.logs import sparse
 
 log = sparse("teacup.joins.read.facts_files")
 
+ByBucket = dict[int, tuple[str, BucketFacts]]
 KEPT = 3
 """How many batches' facts are kept: the last one's, and those of batches that may run at the same time."""
 _NOT_KEPT = "%s: the facts of batch %d are not kept (%s); they are read again"
@@ -62,7 +63,7 @@ class FactsFolder:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(number, digest)
             temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            temporary.write_text(checked_text(facts.to_json()))
+            temporary.write_text(checked_text(facts))
             temporary.replace(path)
             for name in os.listdir(self._folder):
                 match = NAME.fullmatch(name)
@@ -74,10 +75,11 @@ class FactsFolder:
     def load(self, number: int, digest: str) -> BucketFacts | None:
         """Returns the facts of a batch; None if they are lost, or the file is damaged."""
         try:
-            return BucketFacts.from_json(from_checked_text(self._path(number, digest).read_text()))
+            found: BucketFacts = from_checked_text(self._path(number, digest).read_text(), BucketFacts)
+            return found
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             log.warning("%s: the facts of batch %d cannot be read: %s", self._folder, number, error)
             return None
 
@@ -100,12 +102,12 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary
             log.warning(_NOT_KEPT, folder, number, with_disk(error, folder))
 
 
-def _by_bucket(summaries: Sequence[BucketSummary]) -> dict[str, list[object]]:
+def _by_bucket(summaries: Sequence[BucketSummary]) -> ByBucket:
     """Returns the digest and the facts of each ticket, with the parts of a divided one merged."""
     if not any(summary.is_part for summary in summaries):
-        return {str(summary.bucket): [summary.ticket, summary.facts.to_json()] for summary in summaries}
+        return {summary.bucket: (summary.ticket, summary.facts) for summary in summaries}
     parts = sorted(summaries, key=lambda summary: summary.bucket)
-    return {"0": [parts[0].ticket, BucketFacts.of_parts(part.facts for part in parts).to_json()]}
+    return {0: (parts[0].ticket, BucketFacts.of_parts(part.facts for part in parts))}
 
 
 def known_facts(job: str, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
@@ -141,10 +143,10 @@ def _of_all(folder: Path, number: int) -> Path:
 def _loaded(path: Path) -> dict[tuple[int, str], BucketFacts]:
     """Loads facts by bucket and digest; nothing if the file is lost or damaged."""
     try:
-        content = from_checked_text(path.read_text())
-        return {(int(bucket), digest): BucketFacts.from_json(facts) for bucket, (digest, facts) in content.items()}
+        content = from_checked_text(path.read_text(), ByBucket)
+        return {(bucket, digest): facts for bucket, (digest, facts) in content.items()}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError) as error:
         log.warning("%s cannot be read: %s", path, error)
         return {}

@@ -99,7 +99,7 @@ class RangeGate:
         return RangeFacts(
             end=partition_range.end if self._end is None else self._end,
             watermark_ms=max(partition_range.watermark_ms, unread_ms),
-            tail=tuple(self._gone.tail.tolist()),
+            tail=self._gone.carries,
             below_ms=self._below_ms,
             future_ms=self._future_ms,
             held_ms=self._held_ms,
@@ -139,8 +139,13 @@ class WatermarkTracker:
 
     @classmethod
     def carried(cls, outliers: int, tail: Sequence[int]) -> WatermarkTracker:
-        """Continues after the times left over from an earlier batch."""
-        return cls(outliers, np.array(tail, dtype=np.int64))
+        """Continues after the times left over from an earlier batch (`carries`)."""
+        return cls(outliers, np.cumsum(np.array(tail, dtype=np.int64)))
+
+    @property
+    def carries(self) -> tuple[int, ...]:
+        """Returns the tail as a batch plan has it: the first time, then how much later each next one is."""
+        return tuple(np.diff(self.tail, prepend=0).tolist())
 
     def see(self, times: I64) -> None:
         """Takes in the times of the next valid records, in offset order."""

@@ -12,7 +12,9 @@ import json
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 
@@ -41,9 +43,16 @@ from joins.window.slices import Covers, Slice
 from teacup.base.clock import WallClock
 from teacup.base.times import LATEST_MS
 
+T = TypeVar("T")
+
 
 class Stalled(AssertionError):
     """Records are unread, and nothing may be read: the deadlock that a join must never reach."""
+
+
+def through_json(value: T) -> T:
+    """Returns what a task or the next start reads of what was written."""
+    return msgspec.json.decode(msgspec.json.encode(value), type=type(value))
 
 
 class MemoryStore:
@@ -82,7 +91,7 @@ class MemoryStore:
         self._marks = [known for known in self._marks if known.left != joined.left] + [joined]
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
-        self._facts[ticket.digest] = BucketFacts.from_json(json.loads(json.dumps(facts.to_json())))
+        self._facts[ticket.digest] = through_json(facts)
 
     def facts(self, ticket: Ticket) -> BucketFacts | None:
         return self._facts.get(ticket.digest)
@@ -244,7 +253,7 @@ class Simulation(BothSides[SimulatedLog]):
         return find_facts(self.spec, ticket, self._read) if known is None else known
 
     def _tickets(self, state: BatchPlan) -> dict[int, Ticket]:
-        return {t.bucket.number: Ticket.from_json(json.loads(json.dumps(t.to_json()))) for t in Ticket.all_of(state)}
+        return {t.bucket.number: through_json(t) for t in Ticket.all_of(state)}
 
     def restart(self, *, lose_files: bool = False) -> None:
         """Loses the workers and, with `lose_files`, their disks."""
@@ -323,7 +332,7 @@ class Simulation(BothSides[SimulatedLog]):
             return
         pieces = [*ticket_pieces(whole)]
         for fetch in Fetch.all_of(self.spec, whole):
-            pieces += Fetch.from_json(json.loads(json.dumps(fetch.to_json()))).pieces(self.spec, self._read)
+            pieces += through_json(fetch).pieces(self.spec, self._read)
         for part in parts_of(reversed(pieces)):
             assert part.ticket is not None
             yield part.ticket, part.opened(self.spec)

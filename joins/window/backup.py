@@ -219,13 +219,14 @@ class CheckpointedStore:
 
     def _write_copied(self, copied: Copied) -> None:
         temporary = self._files.folder / f".{COPIED}.{uuid.uuid4().hex}"
-        temporary.write_text(checked_text(copied.to_json()))
+        temporary.write_text(checked_text(copied))
         temporary.replace(self._files.folder / COPIED)
 
 
 @lru_cache(maxsize=256)
 def _copied_in(path: Path, changed_ns: int) -> Copied:
-    return Copied.from_json(from_checked_text(path.read_text()))
+    found: Copied = from_checked_text(path.read_text(), Copied)
+    return found
 
 
 def forget_other_copies(location: str, join: str, generation: str | None, parts: Iterable[int | None]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from joins.window.slices import Covers, Slice, Span
 from teacup.base.times import EARLIEST_MS
@@ -132,21 +132,6 @@ class Copied:
         gone = {entry.name for entry in over}
         known = {entry.name: entry for entry in (*self.entries, *added) if entry.name not in gone}
         return Copied(now_ms, tuple(known.values()))
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what a machine keeps beside its files."""
-        entries = [
-            [entry.name, entry.side, sorted((p, *span) for p, span in entry.covers.items())] for entry in self.entries
-        ]
-        return {"at_ms": self.at_ms, "entries": entries}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Copied:
-        """Reads what `to_json` wrote."""
-        entries = (
-            Entry(name, side, {p: (start, end) for p, start, end in covers}) for name, side, covers in data["entries"]
-        )
-        return cls(data["at_ms"], tuple(entries))
 
 
 def is_below(covers: Covers, below: Mapping[int, int]) -> bool:

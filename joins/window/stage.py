@@ -7,13 +7,12 @@ shuffled   there is a task for each partition with something to read, and one fo
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from joins.batch.ticket import Ticket
@@ -27,7 +26,16 @@ from joins.spec import JoinSpec
 from joins.window.backup import CheckpointedStore
 from joins.window.bolt import JoinBolt
 from joins.window.restore import SliceStore
-from joins.window.shuffle.pieces import Content, Fetch, Piece, ShuffledPart, failure_pieces, parts_of, ticket_pieces
+from joins.window.shuffle.pieces import (
+    Content,
+    Fetch,
+    FetchTask,
+    Piece,
+    ShuffledPart,
+    failure_pieces,
+    parts_of,
+    ticket_pieces,
+)
 from joins.window.slice_files import FileStore, forget_other_generations
 from teacup.base.process import PerProcess
 from teacup.kafka.read.range_reader import open_reader
@@ -52,7 +60,7 @@ def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None =
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
-        read = [Ticket.from_json(json.loads(text)) for text in tickets]
+        read = [msgspec.json.decode(text, type=Ticket) for text in tickets]
         _prefetch(spec, read)
         for at, ticket in enumerate(read):
             ahead = read[1:] if at == 0 else ()
@@ -124,10 +132,12 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
     """Returns the stage that turns the tasks of `FetchReader` into pieces, in batches of `PIECE`."""
     read = _reading(_readers(spec))
 
-    def pieces(task: Mapping[str, Any]) -> Iterator[Piece]:
-        if "ticket" in task:
-            return ticket_pieces(Ticket.from_json(task["ticket"]))
-        return fetched(Fetch.from_json(task["fetch"]))
+    def pieces(text: str) -> Iterator[Piece]:
+        task = msgspec.json.decode(text, type=FetchTask)
+        if task.ticket is not None:
+            yield from ticket_pieces(task.ticket)
+        if task.fetch is not None:
+            yield from fetched(task.fetch)
 
     def fetched(fetch: Fetch) -> Iterator[Piece]:
         try:
@@ -139,7 +149,7 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
             yield from failure_pieces(error, fetch.parts)
 
     def rows(tasks: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        for piece in chain.from_iterable(pieces(json.loads(task)) for task in tasks):
+        for piece in chain.from_iterable(map(pieces, tasks)):
             yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
 
     return rows

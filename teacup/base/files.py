@@ -19,28 +19,41 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from teacup.base.fields import local_folder
 
 CHECKSUM = "crc"
+T = TypeVar("T")
 
 
-def checked_text(value: Any) -> str:
-    """Returns one line, in ASCII."""
-    text = json.dumps(value)
+def plain(value: object) -> Any:
+    """Returns a dataclass or Struct as dicts, lists, texts and numbers; equal ones in equal order."""
+    return msgspec.to_builtins(value, str_keys=True, order="deterministic")
+
+
+def of_plain(kind: type[T], value: Any) -> T:
+    """Returns what `plain` was given. Raises ValueError, with the path, if it is not of this kind."""
+    return msgspec.convert(value, kind, str_keys=True)
+
+
+def checked_text(value: object) -> str:
+    """Returns one line that holds plain values, a dataclass, or a Struct."""
+    text = msgspec.json.encode(value).decode()
     return f"{_checksum(text)} {text}"
 
 
-def from_checked_text(line: str) -> Any:
+def from_checked_text(line: str, kind: Any = Any) -> Any:
     """Returns what `checked_text` was given.
 
-    Raises ValueError if the line was changed or cut off, or has no checksum.
+    Raises ValueError if the line was changed or cut off, has no checksum, or holds anything that is not of this kind.
     """
     checksum, _, text = line.partition(" ")
     if checksum != _checksum(text):
         raise ValueError("its checksum is another one")
-    return json.loads(text)
+    return msgspec.json.decode(text, type=kind)
 
 
 def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,18 +17,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from teacup.base.errors import ExitCode
-
-if TYPE_CHECKING:  # processes that ask only for a schema need no pydantic
-    from pydantic import TypeAdapter
 
 MARK = "teacup-error: "
 
@@ -199,11 +197,9 @@ def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterat
 
     final   errors of ours that no further attempt could avoid: instead of being raised they are reported
     """
-    from pydantic_core import to_json
-
     try:
         for summary in summaries:
-            yield _row(to_json(summary).decode(), None)
+            yield _row(msgspec.json.encode(summary).decode(), None)
     except final as error:
         yield _row(None, Failure.of_ours(error).to_json())
 
@@ -211,19 +207,11 @@ def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterat
 def summaries_in(rows: Iterable[tuple[str | None, str | None]], kind: type[S]) -> list[S]:
     """Reads the summaries that these rows hold. Raises `TaskEnded` if a task reports why the job must end."""
     summaries = []
-    adapter = _adapter(cast("Hashable", kind))
     for summary, failure in rows:
         if failure is not None:
             raise TaskEnded(Failure.from_json(failure))
-        summaries.append(adapter.validate_json(summary or ""))
+        summaries.append(msgspec.json.decode(summary or "", type=kind))
     return summaries
-
-
-@cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(cast("Any", kind))
 
 
 def _row(summary: str | None, failure: str | None) -> pa.RecordBatch:

@@ -21,12 +21,14 @@ from joins.batch.handover import FORMAT as MOVED_FORMAT
 from joins.batch.handover import Handover
 from joins.batch.state import FORMAT as PLAN_FORMAT
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
+from joins.batch.ticket import Ticket
 from joins.errors import SpecChanged
 from joins.lookup.feed.spec import FORMAT as FED_FORMAT
 from joins.lookup.feed.spec import Fed, FedRange
 from joins.lookup.unjoined.expired import FORMAT as VERDICTS_FORMAT
 from joins.lookup.unjoined.expired import RightSlice, Share, Snapshot, Verdicts
 from joins.spec import JoinSpec, Side
+from teacup.base.files import of_plain, plain
 from teacup.kafka.delivery.receipt import FORMAT as RECEIPT_FORMAT
 from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.errors import ReceiptRefused
@@ -44,17 +46,19 @@ class Format:
     of       the number of today's format
     example  it, as plain values
     again    reads plain values, and writes them again
-    refusal  the error that refuses another format, and what its message says; None: it is a cache, and read again
+    refusal  the error that refuses another format, and what its message says
+    numbered whether what is written says its format; a cache that does not is refused by its shape
     """
 
     of: int
     example: Mapping[str, Any]
     again: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    refusal: tuple[type[Exception], str] | None
+    refusal: tuple[type[Exception], str]
+    numbered: bool = True
 
 
 def _range(start: int, end: int) -> PartitionRange:
-    return PartitionRange(start, end, 500, 450, (460, 470), 480, (Bound(start), Bound(start + 2, 300)))
+    return PartitionRange(start, end, 500, 450, (460, 10), 480, (Bound(start), Bound(start + 2, 300)))
 
 
 def _plan(parts: int) -> BatchPlan:
@@ -87,12 +91,18 @@ _MOVED = Handover(
     **{"topic": "clicks", "topic_id": "id-of-left", "left": {0: 20, 1: 30}},
 )
 _FACTS = BucketFacts({0: RangeFacts(20, 450, (460,), 470, 900, 440)}, {0: RangeFacts(45, 450)}, 450, 300, 310)
+(_TICKET,) = Ticket.all_of(_plan(2))
 _LEASE = Lease(3, "a-start", 17, "node-3", 5, 1_000)
 
 
 def _receipt_again(data: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(Receipt.from_text(json.dumps(data)).to_text())
     return found
+
+
+def _digested(ticket: Ticket) -> Mapping[str, Any]:
+    """With what a receipt says of it: another digest would be another batch."""
+    return {**plain(ticket), "digest": ticket.digest}
 
 
 _PLANS = (SpecChanged, "continue with the version that wrote it, or start a new checkpoint")
@@ -123,7 +133,12 @@ FORMATS: Mapping[str, Format] = {
     "lease": Format(
         LEASE_FORMAT, _LEASE.to_json(), lambda x: Lease.from_json(x).to_json(), (ValueError, "this version reads")
     ),
-    "facts": Format(1, _FACTS.to_json(), lambda x: BucketFacts.from_json(x).to_json(), None),
+    "facts": Format(
+        *(2, plain(_FACTS), lambda x: plain(of_plain(BucketFacts, x))),
+        (ValueError, "Expected `object`"),
+        numbered=False,
+    ),
+    "ticket": Format(1, _digested(_TICKET), lambda x: _digested(of_plain(Ticket, x)), (ValueError, ""), numbered=False),
 }
 
 

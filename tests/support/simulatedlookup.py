@@ -28,6 +28,7 @@ from joins.rows.frames import RECORD
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Result
+from joins.testing.simulation import through_json
 
 GENERATIONS = {CONSUMER: "feeder-1", STORE: "store-1"}
 
@@ -167,7 +168,7 @@ class Simulated:
         return self.state.after(self.facts, self.spec)
 
     def _tickets(self):
-        return [Ticket.from_json(json.loads(json.dumps(ticket.to_json()))) for ticket in Ticket.all_of(self.state)]
+        return list(map(through_json, Ticket.all_of(self.state)))
 
     def _read(self, side, p, start, end):
         assert side == "left", "right is somebody else's"

@@ -11,14 +11,14 @@ behind the records: it would turn them into dead letters.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 from pyspark.sql.datasource import DataSource
 
 from datadelay.positions.group import note_of_store
@@ -56,7 +56,7 @@ class FeedReader(StreamReader):
     """Plans batches of right records for the pinned store."""
 
     def __init__(self, spec: FeedSpec, control: ReaderControl) -> None:
-        super().__init__(spec.name, control, pickled(lambda tickets: feed(spec, map(json.loads, tickets))))
+        super().__init__(spec.name, control, pickled(lambda tickets: feed(spec, tickets)))
         self._spec = spec
         self._clock = PlanClock(spec.name, control.anchor)
         self._log: BrokerLog | None = None
@@ -102,7 +102,7 @@ class FeedReader(StreamReader):
             )
             for p, span in spans.items()
         ]
-        return [json.dumps(asdict(ticket)) for ticket in tickets]
+        return [msgspec.json.encode(ticket).decode() for ticket in tickets]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publishes positions for the collector. A failure is only logged: the checkpoint is the source of truth."""

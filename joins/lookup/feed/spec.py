@@ -36,11 +36,12 @@ from joins.spec import (
 )
 from joins.spec_base import DurationArgs, check_identity, identity_of, in_python
 from teacup.base.fields import Count, coerce_fields
+from teacup.base.files import of_plain, plain
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 from teacup.kafka.records.record import OUTLIERS, typical
 
-FORMAT = 2
+FORMAT = 3
 REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
 WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` plans it again from what is left. Otherwise {REMEDY}"
 
@@ -131,20 +132,7 @@ class Fed:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the batch as Spark's offset log holds it."""
-        return {
-            "buckets": [
-                {"bucket": p, "right": [[p, span.start, span.end, span.newest_ms]]}
-                for p, span in sorted(self.spans.items())
-            ],
-            "epochs": list(self.epochs),
-            "format": FORMAT,
-            "identity": dict(sorted(self.identity.items())),
-            "listed_ms": self.listed_ms,
-            "number": self.number,
-            "skipped": self.skipped,
-            "store_generation": self.store_generation,
-            "topic_id": self.topic_id,
-        }
+        return {"format": FORMAT, **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fed:
@@ -154,17 +142,7 @@ class Fed:
                 f"this is not a feeder's checkpoint in format {FORMAT} (it has {data.get('format')!r}): continue with "
                 f"the version that wrote it, or {REMEDY}"
             )
-        rows = [row for bucket in data["buckets"] for row in bucket["right"]]
-        return cls(
-            number=data["number"],
-            listed_ms=data["listed_ms"],
-            identity=data["identity"],
-            topic_id=data["topic_id"],
-            store_generation=data["store_generation"],
-            spans={p: FedRange(start, end, newest) for p, start, end, newest in rows},
-            skipped=data["skipped"],
-            epochs=tuple(data["epochs"]),
-        )
+        return of_plain(cls, data)
 
     def check_belongs_to(self, spec: FeedSpec) -> None:
         """Raises `SpecChanged`, naming every value that differs from the feeder that wrote this."""

@@ -12,12 +12,12 @@ is counted and sent like any other, because the store's clock decides.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+import msgspec
 import polars as pl
 import pyarrow as pa
 
@@ -267,7 +267,7 @@ def store_of(spec: FeedSpec) -> FeedStore:
     return _stores.get((spec.name, spec.storage), lambda: FeedStore(spec))
 
 
-def feed(spec: FeedSpec, tickets: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
+def feed(spec: FeedSpec, tickets: Iterable[str]) -> Iterator[pa.RecordBatch]:
     """Feeds what the tickets (JSON objects) say; yields a row per ticket, its `FeedSummary`."""
-    summaries = (FeedTask(spec, FeedTicket(**ticket)).run() for ticket in tickets)
+    summaries = (FeedTask(spec, msgspec.json.decode(ticket, type=FeedTicket)).run() for ticket in tickets)
     return summary_rows(summaries, *NO_RETRY_HELPS)

@@ -13,19 +13,18 @@ The part of a key is its bucket (`joins.rows.buckets`) among the parts.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from joins.batch.facts import RangeFacts, pairs
+from joins.batch.facts import RangeFacts
 from joins.batch.rules import left_limit
-from joins.batch.state import PartitionRange, ranges_from, ranges_json
+from joins.batch.state import PartitionRange
 from joins.batch.ticket import Ticket
 from joins.read.batch_reader import Opened, OpenRange, Range, Read, ranges_of
 from joins.read.parse import ParsedBatch
@@ -70,14 +69,14 @@ class Piece:
 def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:
     """Yields the ticket of each part."""
     for part in ticket.divided():
-        yield Piece(part.number_of_part, Content.TICKET, "", 0, 0, json.dumps(part.to_json()).encode())
+        yield Piece(part.number_of_part, Content.TICKET, "", 0, 0, msgspec.json.encode(part))
 
 
 def facts_pieces(side: str, partition: int, facts: RangeFacts, parts: int) -> Iterator[Piece]:
     """Yields the facts for every part; only the first one, which reports them, gets the tail."""
+    whole, others = (msgspec.json.encode(each) for each in (facts, msgspec.structs.replace(facts, tail=())))
     for part in range(parts):
-        values = asdict(facts) if part == 0 else {**asdict(facts), "tail": ()}
-        yield Piece(part, Content.FACTS, side, partition, 0, json.dumps(values).encode())
+        yield Piece(part, Content.FACTS, side, partition, 0, others if part else whole)
 
 
 def failure_pieces(error: Exception, parts: int) -> Iterator[Piece]:
@@ -113,11 +112,9 @@ class ShuffledPart:
         if piece.content is Content.FAILURE:
             raise TaskEnded(Failure.from_json(piece.data.decode()))
         if piece.content is Content.TICKET:
-            self.ticket = Ticket.from_json(json.loads(piece.data))
+            self.ticket = msgspec.json.decode(piece.data, type=Ticket)
         elif piece.content is Content.FACTS:
-            values = json.loads(piece.data)
-            values |= {"tail": tuple(values["tail"]), "schemas": pairs(values["schemas"])}
-            self.facts[piece.side, piece.partition] = RangeFacts(**values)
+            self.facts[piece.side, piece.partition] = msgspec.json.decode(piece.data, type=RangeFacts)
         else:
             self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
 
@@ -191,25 +188,12 @@ class Fetch:
         yield from dividing.rest()
         yield from facts_pieces(self.side, self.range.partition, facts(), self.parts)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns what a task gets."""
-        range_ = self.range
-        return {
-            "side": self.side,
-            "range": ranges_json({range_.partition: range_.partition_range}),
-            "listed_ms": range_.listed_ms,
-            "skew_ms": range_.skew_ms,
-            "room_bytes": range_.room_bytes,
-            "limit_ms": self.limit_ms,
-            "parts": self.parts,
-        }
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Fetch:
-        """Reads what `to_json` wrote."""
-        ((partition, partition_range),) = ranges_from(data["range"]).items()
-        range_ = Range(partition, partition_range, data["listed_ms"], data["skew_ms"], data["room_bytes"])
-        return cls(data["side"], range_, data["limit_ms"], data["parts"])
+class FetchTask(msgspec.Struct, omit_defaults=True):
+    """What a task does: either divides a ticket, or fetches a range."""
+
+    ticket: Ticket | None = None
+    fetch: Fetch | None = None
 
 
 @dataclass(slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from joins.batch.state import BatchPlan
@@ -13,7 +13,7 @@ from joins.batch.ticket import Ticket
 from joins.plan.reader import JoinControl
 from joins.plan.source import TicketReader, ticket_source
 from joins.spec import JoinSpec
-from joins.window.shuffle.pieces import Fetch
+from joins.window.shuffle.pieces import Fetch, FetchTask
 from joins.window.stage import fetch_stage
 from teacup.spark.stream_reader import StreamReader, rows_of
 
@@ -27,8 +27,8 @@ class FetchReader(TicketReader):
         batch_plan = BatchPlan.from_json(end)
         batch_plan.check_belongs_to(self._spec)
         (ticket,) = Ticket.all_of(batch_plan)
-        fetches = [{"fetch": fetch.to_json()} for fetch in Fetch.all_of(self._spec, ticket)]
-        return [json.dumps(task) for task in ({"ticket": ticket.to_json()}, *fetches)]
+        fetches = (FetchTask(fetch=fetch) for fetch in Fetch.all_of(self._spec, ticket))
+        return [msgspec.json.encode(task).decode() for task in (FetchTask(ticket=ticket), *fetches)]
 
 
 def shuffled(

@@ -36,8 +36,10 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
+import msgspec
+
+from teacup.base.files import plain
 from teacup.kafka.errors import BatchDiffers, OutputTaken, ReceiptRefused, TakenOver
 
 RENEW_AFTER_MS = 24 * 3_600_000
@@ -72,10 +74,9 @@ class Batch:
         return self.generation, self.number - 1
 
 
-def digest_of(work: Mapping[str, Any]) -> str:
-    """Returns the digest of a batch's plan, given as plain values."""
-    text = json.dumps(work, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
+def digest_of(work: object) -> str:
+    """Returns the digest of a batch's plan, or of any value that can be written as JSON."""
+    return hashlib.sha256(msgspec.json.encode(plain(work))).hexdigest()[:DIGEST_CHARACTERS]
 
 
 OVER_ROWS = "after rows of another one, "

@@ -6,9 +6,11 @@ import json
 import math
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, BucketFacts, RangeFacts, low_end
@@ -116,7 +118,7 @@ def test_any_difference_shows_in_the_text(batch_plan):
     planned = bucket.left[partition]
 
     def partition_range(**changes):
-        return with_bucket(left={**bucket.left, partition: replace(planned, **changes)})
+        return with_bucket(left={**bucket.left, partition: structs.replace(planned, **changes)})
 
     def with_bucket(**changes):
         return replace(batch_plan, buckets={**batch_plan.buckets, number: replace(bucket, **changes)})
@@ -267,12 +269,15 @@ def test_a_batch_plan_stays_small_however_many_batches_there_were(batches):
 def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(batch_plan, more, share):
     """A batch of fewer than `SMALL` records has fewer tasks; every ticket is in one of them, whatever the size."""
     number, bucket = min(batch_plan.buckets.items())
-    left = {p: replace(partition_range, end=partition_range.end + more) for p, partition_range in bucket.left.items()}
+    left = {
+        p: structs.replace(partition_range, end=partition_range.end + more)
+        for p, partition_range in bucket.left.items()
+    }
     batch_plan = replace(batch_plan, buckets={**batch_plan.buckets, number: replace(bucket, left=left)})
     reader = TicketReader(join_spec(), JoinControl(share_tasks=share))
     end, every = (
         batch_plan.to_json(),
-        [json.dumps(ticket.to_json()) for ticket in Ticket.all_of(BatchPlan.from_json(batch_plan.to_json()))],
+        [msgspec.json.encode(ticket).decode() for ticket in Ticket.all_of(BatchPlan.from_json(batch_plan.to_json()))],
     )
 
     partitions = reader.partitions({}, end)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.batch.ticket import Ticket
+from joins.testing.simulation import through_json
 from tests.support.making import join_spec
 
 
@@ -30,4 +29,4 @@ def test_each_ticket_says_below_which_time_no_left_record_of_the_batch_lies(befo
     assert {(ticket.number, ticket.buckets, ticket.listed_ms, ticket.skew_ms) for ticket in tickets} == {
         (1, len(before_ms), 1_000, 70)
     }
-    assert [Ticket.from_json(json.loads(json.dumps(ticket.to_json()))) for ticket in tickets] == tickets
+    assert list(map(through_json, tickets)) == tickets

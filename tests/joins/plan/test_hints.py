@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from datadelay.watermark import Idle
 from joins.plan.readable import BLOCKS_AHEAD, list_ends
@@ -55,7 +56,7 @@ def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
 
     facts = run.facts(0)
     assert facts.right[0].watermark_ms == 1_016  # the median of its last full block
-    assert facts.left[0] == replace(facts.left[0], end=16, held_ms=1_016)
+    assert facts.left[0] == structs.replace(facts.left[0], end=16, held_ms=1_016)
     assert rows == list(range(16))
 
 
@@ -76,7 +77,7 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
     )
     for side in SIDES:
         now, known = bucket.side(side)[0], state.side(side)[0]
-        assert now == replace(known, end=max(hint.side(side)[0].end, known.start), claim_ms=now.claim_ms)
+        assert now == structs.replace(known, end=max(hint.side(side)[0].end, known.start), claim_ms=now.claim_ms)
     assert (bucket.watermark_ms, bucket.expiry_ms, bucket.oldest_ms) == (
         state.watermark_ms,
         state.expiry_ms,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 import teacup.kafka.records.registry
 from datadelay.watermark import UNKNOWN
@@ -98,7 +99,11 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
     )
     fetch = Fetch("left", Range(0, PartitionRange(0, 7), START_MS, 60_000), LATEST_MS, 2)
 
-    rows = [row for found in fetch_stage(spec)([json.dumps({"fetch": fetch.to_json()})]) for row in found.to_pylist()]
+    rows = [
+        row
+        for found in fetch_stage(spec)([msgspec.json.encode({"fetch": fetch}).decode()])
+        for row in found.to_pylist()
+    ]
 
     records = [one for row in rows if row["content"] == "records" for one in frame_from(row["data"]).to_dicts()]
     assert sorted((one["key"], one["time"]) for one in records) == [(b"i%d" % i, START_MS + i) for i in range(6)]
@@ -152,7 +157,7 @@ def test_a_schema_that_another_task_has_met_is_asked_for_at_once(registry: Regis
     assert entered(before) == []
     assert registry.register("clicks", CLICK) == later
     assert entered(before) == []
-    assert entered(replace(before, schemas=((later, 1),))) == [0, 1, 2]
+    assert entered(structs.replace(before, schemas=((later, 1),))) == [0, 1, 2]
 
 
 def test_what_was_decoded_can_be_given_back_as_it_was_read(registry: RegistryServer) -> None:

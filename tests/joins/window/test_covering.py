@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joins.testing.simulation import through_json
 from joins.window.covering import EVERY_MS, Copied, Entry, is_below, runs
 from joins.window.slices import Covers
 
@@ -97,7 +96,7 @@ def test_copies_are_known_again(at_ms, known):
     """As they were noted on the machine."""
     copied = Copied(at_ms).after(at_ms, [entry(side, its) for side, its in known])
 
-    assert Copied.from_json(json.loads(json.dumps(copied.to_json()))) == copied
+    assert through_json(copied) == copied
 
 
 def test_it_is_time_again_after_a_while_or_if_the_clock_was_set_back():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from datadelay.watermark import UNKNOWN
 from joins.batch import rules
@@ -180,7 +181,7 @@ def test_canary_with_reports_that_are_forgotten_a_watermark_goes_back(monkeypatc
     facts, watermark = range_gate.RangeGate.facts, rules.watermark
 
     def of_this_batch(self):
-        self.partition_range = replace(self.partition_range, watermark_ms=UNKNOWN)
+        self.partition_range = structs.replace(self.partition_range, watermark_ms=UNKNOWN)
         return facts(self)
 
     monkeypatch.setattr(range_gate.RangeGate, "facts", of_this_batch)

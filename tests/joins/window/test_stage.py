@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+import msgspec
 
 from joins.batch.state import Bucket
 from joins.batch.ticket import Ticket
@@ -24,7 +25,7 @@ SPEC = JoinSpec(
 def test_the_first_ticket_names_the_buckets_that_follow(tmp_path: Path) -> None:
     tickets = [Ticket("g", 1, 3, 0, 60_000, 1 << 20, None, Bucket(number, {}, {})) for number in (2, 0, 1)]
 
-    items = list(join_stage(SPEC, tmp_path)(json.dumps(ticket.to_json()) for ticket in tickets))
+    items = list(join_stage(SPEC, tmp_path)(msgspec.json.encode(ticket).decode() for ticket in tickets))
 
     begins = [item for item in items if isinstance(item, Begin)]
     assert [(begin.bucket, begin.ahead) for begin in begins] == [(2, (0, 1)), (0, ()), (1, ())]

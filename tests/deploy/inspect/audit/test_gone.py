@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from deploy.inspect.audit.findings import ALTERED, DOUBLED, MISSING, WRONG_RIGHT
 from deploy.inspect.audit.judging.scope import RightSpan
@@ -76,7 +77,9 @@ def test_left_records_of_before_a_move_are_of_no_known_batch():
 
 
 def _from(buckets, offset):
-    return {n: replace(b, left={p: replace(r, start=offset) for p, r in b.left.items()}) for n, b in buckets.items()}
+    return {
+        n: replace(b, left={p: structs.replace(r, start=offset) for p, r in b.left.items()}) for n, b in buckets.items()
+    }
 
 
 @pytest.mark.parametrize("complete", [True, False])

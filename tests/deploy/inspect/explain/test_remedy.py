@@ -26,7 +26,7 @@ def followed(spec: JoinSpec, batches: list[tuple[int, list[int], bool]]) -> list
     tracker, watermark_ms, at, looks = WatermarkTracker(spec.outliers, np.array([], dtype=np.int64)), UNKNOWN, 0, []
     for listed_ms, times, to_the_end in batches:
         claim_ms = listed_ms - spec.producer_delay_ms if to_the_end else UNKNOWN
-        tail = tuple(tracker.tail.tolist())
+        tail = tracker.carries
         read = np.array(times, dtype=np.int64)
         looks.append(Look(listed_ms, PartitionRange(at, at + len(times), claim_ms, watermark_ms, tail), [read]))
         tracker.see(read)

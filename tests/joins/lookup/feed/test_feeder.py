@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.errors import StoreWiped
 from joins.lookup.feed.source import FeedReader, feed_source
-from joins.lookup.feed.spec import FeedSpec, FeedStorage
+from joins.lookup.feed.spec import Fed, FeedSpec, FeedStorage
 from joins.lookup.feed.stage import FeedSummary
 from joins.spec import Side
 from teacup.base.clock import ClockReading, Trust, WallClock
@@ -247,7 +247,8 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spe
     following.stop()
 
     assert within == begun
-    assert [bucket["right"][0][:3] for bucket in after["buckets"]] == [[0, 0, 1], [1, 0, 0], [2, 0, 1]]
+    spans = Fed.from_json(after).spans
+    assert [(p, span.start, span.end) for p, span in spans.items()] == [(0, 0, 1), (1, 0, 0), (2, 0, 1)]
 
 
 def test_without_a_dead_letter_topic_a_bad_record_stops_the_feeder(spec: FeedSpec) -> None:

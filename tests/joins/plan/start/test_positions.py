@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
-from joins.batch.state import Bucket
 from joins.batch.ticket import Ticket
 from joins.errors import DataLoss, NotCoPartitioned
 from joins.plan.readable import list_ends
@@ -17,6 +16,7 @@ from joins.plan.start.positions import begin
 from joins.read.summary import BucketSummary
 from joins.spec import Format, JoinPath, Side
 from joins.testing.log import Clock, SimulatedLog
+from joins.testing.simulation import through_json
 from joins.testing.strategies import histories, specs
 from teacup.kafka.log import time_search
 from tests.support.making import join_spec, topic
@@ -204,7 +204,7 @@ def test_what_lies_before_the_start_is_counted(path, start, before):
     assert [bucket.before_start for bucket in state.buckets.values()] == before
     for ticket in Ticket.all_of(state):
         first, *others = (BucketSummary.of(part).before_start for part in ticket.divided())
-        assert first == ticket.bucket.before_start == Bucket.from_json(ticket.bucket.to_json()).before_start
+        assert first == ticket.bucket.before_start == through_json(ticket.bucket).before_start
         assert not any(others)
 
 

@@ -37,7 +37,7 @@ def event(partition: int, offset: int, after_ms: int, key: bytes) -> Event:
 
 def test_a_partition_that_cannot_be_fetched_ends_every_part() -> None:
     """Also those that have its first records: no part may join only some."""
-    others = [Piece(part, Content.FACTS, "left", 0, 0, b'{"tail": [], "schemas": []}') for part in range(3)]
+    others = [Piece(part, Content.FACTS, "left", 0, 0, b"[0, 0]") for part in range(3)]
     failures = list(failure_pieces(DataLoss("it is gone"), 3))
 
     for part in range(3):
