@@ -12,7 +12,7 @@ from importlib import import_module
 from teacup.base.errors import ExitCode
 from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours, modules, parts_of, pure, tree
 
-PURE_LIBRARIES = {"numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
+PURE_LIBRARIES = {"msgspec", "numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
     "teacup.kafka.records.json_text": {"duckdb", "os", "threading"},
     "deploy.inspect.audit.judging.database": {"duckdb"},

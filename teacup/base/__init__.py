@@ -9,6 +9,7 @@ fields.py       the fields of a description, coerced or refused by their declare
 files.py        small files that a job reads again later: JSON with a checksum, durable after a power failure
 logs.py         log lines, in the driver and in the processes that Spark starts; each at most once a minute
 now.py          the two clocks of this machine in milliseconds, and what is due once in a period
+plain.py        a value as plain values, such as JSON has, and back (pure)
 process.py      what a process must be careful with: calls that may hang, clients and forks, imports, garbage
 scratch.py      temporary folders, which a killed process does not leave behind for ever
 stage_times.py  how long the stages of a piece of work take, where they call each other (pure)

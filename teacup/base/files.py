@@ -19,24 +19,13 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from teacup.base.fields import local_folder
 
 CHECKSUM = "crc"
-T = TypeVar("T")
-
-
-def plain(value: object) -> Any:
-    """Returns a dataclass or Struct as dicts, lists, texts and numbers; equal ones in equal order."""
-    return msgspec.to_builtins(value, str_keys=True, order="deterministic")
-
-
-def of_plain(kind: type[T], value: Any) -> T:
-    """Returns what `plain` was given. Raises ValueError, with the path, if it is not of this kind."""
-    return msgspec.convert(value, kind, str_keys=True)
 
 
 def checked_text(value: object) -> str:

@@ -36,7 +36,7 @@ from joins.spec import (
 )
 from joins.spec_base import DurationArgs, check_identity, identity_of, in_python
 from teacup.base.fields import Count, coerce_fields
-from teacup.base.files import of_plain, plain
+from teacup.base.plain import of_plain, plain
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 from teacup.kafka.records.record import OUTLIERS, typical

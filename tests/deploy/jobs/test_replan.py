@@ -170,7 +170,7 @@ def test_a_feeders_batch_that_retention_has_overtaken_is_forgotten_if_it_is_to_c
         deleted.result(30)
     assert not forget_lost_feed(stops)
     assert forget_lost_feed(continues)
-    assert Checkpoint(stops.checkpoint).newest_end() == fed.to_json()
+    assert Fed.from_json(Checkpoint(stops.checkpoint).newest_end()) == fed
 
     plan(1, replace(planned, spans={0: FedRange(0, 21), 1: FedRange(6, 15)}), committed=False)
     for job in (stops, continues):
