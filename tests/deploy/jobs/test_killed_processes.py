@@ -109,7 +109,7 @@ def test_a_planner_that_is_there_too_late_is_started_again(window_job: Job, tmp_
         wait_until(lambda: processes(job, PLANNER))
         late = first(job, PLANNER)
         os.kill(late, signal.SIGSTOP)
-        job.until(lambda: "it is started again" in job.logged(), "the warning")
+        job.until(lambda: "starting it again" in job.logged(), "the warning")
         os.kill(late, signal.SIGCONT)  # it finds nobody who waits for it
 
         assert job.ended() == ExitCode.DONE
@@ -117,4 +117,4 @@ def test_a_planner_that_is_there_too_late_is_started_again(window_job: Job, tmp_
     finally:
         job.kill()
     (warning,) = logged(job)
-    assert "it is started again" in warning
+    assert "starting it again" in warning
