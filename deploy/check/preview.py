@@ -168,8 +168,8 @@ def _readable(apart: pl.Series, *, appended: bool) -> str:
     """Says how long after left's time right could be read: of records that came long ago only a broker's time tells."""
     if not appended:
         return (
-            "  how long after left's time right becomes readable, nobody noted: right's times are not the broker's. A "
-            "job with `metrics` draws that wait curve while it runs"
+            "  how long after left's time right becomes readable: unknown, as times come from the payload. A job with "
+            "`metrics` draws that wait curve while it runs"
         )
     lags = quantiles(apart.to_numpy(), np.ones(len(apart), np.int64))
     shares = [f"{written(ms)} ({100 * float(share):g} %)" for share, ms in lags.items() if ms is not None]
