@@ -40,10 +40,9 @@ from deploy.broker.broker import Broker
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.client import committed_only
-from teacup.kafka.headers import RIGHT
+from teacup.kafka.delivery.provenance import provenance_of
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read.range_reader import RangeReader
-from teacup.kafka.records.record import last_header
 from teacup.kafka.write.writer import TopicWriter
 from tests.support.jobprocess import JobProcess
 
@@ -139,7 +138,7 @@ class Rows:
         for p, ends in self._log.ends().items():
             for batch in self._reader.read(p, self._next[p], ends.stable):
                 numbers = pl.Series(batch.column("key")).cast(pl.String).cast(pl.Int64).to_numpy()
-                matched = last_header(batch.column("headers"), RIGHT).is_valid().to_numpy(zero_copy_only=False)
+                matched = provenance_of(batch.column("headers"))["right"].is_not_null().to_numpy()
                 self._seen.take(numbers, matched)
             self._next[p] = ends.stable
 
