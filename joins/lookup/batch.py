@@ -1,13 +1,13 @@
-"""One batch of one bucket of left: its keys are looked up, then it is matched. Pure except for its reader and look-up.
+"""Looks up and matches one batch of one bucket of left. Pure except for its reader and look-up.
 
-What was found becomes a slice, so that the same policies as in the in-memory join choose from it. Two kinds of left
-records may have lost their right record: those whose window starts before what the store still keeps, and those whose
-right record may have been replaced by a newer one of the same key. They are identified *after* the answers came, so
-nothing can have expired in between. Rows leave in left's order.
+The records found become a slice, so the policies of the in-memory join apply to them. A left record may have lost its
+right record in two ways: its window starts before what the store still keeps, or a newer record of the same key may
+have replaced it. Such left records are identified *after* the answers came, so nothing can have expired in between.
+Rows leave in left's order.
 
-A late left record finds whatever is stored. But if unjoined right records are reported
-(`joins.lookup.unjoined.expired`), it finds nothing below the expiry before its batch, as in the in-memory join, so that
-no verdict becomes wrong.
+A late left record matches whatever is stored. But if unjoined right records are reported
+(`joins.lookup.unjoined.expired`), it matches nothing below the expiry before its batch, as in the in-memory join, so
+that no verdict becomes wrong.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from teacup.kafka.headers import NO_LONGER_STORED
 RECORDS_AT_ONCE = 40_000
 BYTES_AT_ONCE = 32 << 20
 AHEAD = 1
-"""How many look-ups are in flight while rows are written."""
+"""Look-ups in flight while rows are written."""
 
 ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 """(partition, start, end) -> the readable records of the range, in the schema of `teacup.kafka.read.fetch`."""
@@ -47,10 +47,10 @@ ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
 
 @dataclass(frozen=True, slots=True)
 class StoredRight:
-    """What is stored of the requested keys.
+    """What the store holds for the requested keys.
 
-    right             the live records (`frames.RECORD`); below `retained_from_ms` some may be gone
-    latest_only       only the newest record of each key is kept
+    right         the live records (`frames.RECORD`); some below `retained_from_ms` may be gone
+    latest_only   the store keeps only the newest record of each key
     """
 
     right: pl.DataFrame
@@ -59,7 +59,7 @@ class StoredRight:
 
 
 LookUp = Callable[[pl.Series], StoredRight]
-"""Unique keys, none of them null -> what is stored for them."""
+"""(unique keys, without null) -> what is stored for them."""
 
 StartLookUp = Callable[[Callable[[], StoredRight]], Callable[[], StoredRight]]
 """Starts a look-up; the returned function waits for the result."""
@@ -75,8 +75,8 @@ def at_once(look_up: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
 class LookupBatch:
     """Carries out one bucket's part of a batch plan.
 
-    begin   starts a look-up, so that the next one is in flight while rows are written
-    clock   for how long each stage takes
+    begin   starts a look-up; the next one is in flight while rows are written
+    clock   measures how long each stage takes
     """
 
     spec: LookupSpec
@@ -97,7 +97,7 @@ class LookupBatch:
         self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
-        """Yields the rows to write (`frames.ROW`), left's in the order of its partition."""
+        """Yields the rows to write (`frames.ROW`). Left records keep the order of their partition."""
         yield from self._times.over("match", self._rows())
         self.summary.seconds = self._times.seconds
 
@@ -123,7 +123,7 @@ class LookupBatch:
         self.summary.watermark_ms["right"] = reader.watermark_ms
 
     def _parts(self, reader: BatchReader) -> Iterator[list[ParsedBatch] | pl.DataFrame]:
-        """Yields left in parts that are looked up together, with rows of dead letters in between."""
+        """Yields lists of left records to look up together, and rows of dead letters in between."""
         waiting: list[ParsedBatch] = []
         for p, taken in reader.take_left():
             self.summary.saw(taken, p, self.newest, self.ticket.bucket.left[p].watermark_ms, self.spec.left.disorder_ms)
@@ -159,7 +159,7 @@ class LookupBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Left records, and a function that waits for their look-up."""
+    """Left records and a function that waits for their look-up."""
 
     records: pl.DataFrame
     late: pl.Series
@@ -167,7 +167,7 @@ class _Part:
 
 
 def unique_keys(left: pl.DataFrame) -> pl.Series:
-    """Returns the keys to look up, each once, without null."""
+    """Returns the keys to look up: unique, without null."""
     return left["key"].drop_nulls().unique(maintain_order=True)
 
 
@@ -179,7 +179,7 @@ def match(
     stalled_from_ms: int | None,
     expiry_ms: int = EARLIEST_MS,
 ) -> Iterator[pl.DataFrame]:
-    """Yields rows (`frames.ROW`) for each left record, in left's order. Raises `DataLoss` if too little is stored.
+    """Yields rows (`frames.ROW`) for each left record, in left's order. Raises `DataLoss` if right ones may be gone.
 
     expiry_ms   right records below it can no longer match
     """
@@ -193,7 +193,7 @@ def match(
         if not expired.any():
             raise DataLoss(_only_latest(spec, left.filter(replaced)))
         raise DataLoss(_too_late(spec, left.filter(expired), stored.retained_from_ms))
-    # Without keys they match nothing, yet leave in order; the keys are restored afterwards.
+    # Without keys these records match nothing but keep their order; the keys are restored afterwards.
     keyless = left.with_columns(key=pl.when(gone).then(None).otherwise(left["key"]))
     for rows in _join(spec, keyless, late, stored.right, stalled_from_ms, expiry_ms):
         row = np.searchsorted(left["offset"].to_numpy(), rows["left_offset"].to_numpy())
@@ -205,7 +205,7 @@ def match(
 
 
 def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
-    """Returns per left record whether a right record too new to match may have replaced one that it would match."""
+    """Returns for each left record whether a right record too new for it may have replaced one that it would match."""
     if not stored.latest_only:
         return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     newest = stored.right.group_by("key").agg(newest=pl.col("time").max())

@@ -1,15 +1,15 @@
 """Looks up keys: parallel pooled requests, with retries while the store fails. The edge to both APIs.
 
-`Outside` asks them how far right is stored, and in which store.
+`Outside` asks both APIs how far right is stored, and in which store.
 
-`RightStore` lives in a worker process. An attempt looks up all keys, then reads from when on the namespace keeps
-records; in this order, so that nothing from that time on can have expired before the answers came. Each look-up names
-the generation that it relies on: several servers may answer, and one of them from a store that has lost something. If
-any part of an attempt fails, or the API's clock is ahead, the whole attempt is repeated, with growing pauses, until
-`unreachable_for_s`; each pause logs why.
+`RightStore` lives in a worker process. An attempt looks up all keys first, and then reads from which time on the
+namespace keeps records. In this order, nothing from that time on can have expired before the answers came. Each look-up
+names the generation that it relies on, because several servers may answer, one of them from a store that has lost data.
+If any part of an attempt fails, or the API's clock is ahead, the whole attempt is repeated with growing pauses, until
+`unreachable_for_s`. Each pause logs why.
 
-Where waiting does not help, because an API refuses the job, the error says what to correct (`refused`,
-`delay_refused`); feeders use the same clients and errors.
+If an API refuses the job, waiting does not help: the error says what to correct (`refused`, `delay_refused`). Feeders
+use the same clients and errors.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ CLOCK_TOLERANCE_MS = 60_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid, WrongServer)
-"""Errors of the storage API that waiting does not help against."""
+"""Errors of the storage API that no retry can fix."""
 
 DELAY_REFUSED = (DelayAccessDenied, DelayWrongServer)
-"""The same of the Data Delay API."""
+"""Errors of the Data Delay API that no retry can fix."""
 
 _REMEDY = (
     "the store was wiped or replaced, or may have lost something. If the storage API was merely started with another "
@@ -66,7 +66,7 @@ _REMEDY = (
 
 
 class RightStore:
-    """The namespace of one join, for any number of batches."""
+    """The namespace of one join, used for many batches."""
 
     def __init__(self, spec: LookupSpec, client: StorageClient) -> None:
         self._spec, self._client = spec, client
@@ -74,12 +74,12 @@ class RightStore:
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
 
     def close(self) -> None:
-        """Cancels requests in progress, and closes the client."""
+        """Cancels pending requests and closes the client."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
     def look_up(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
-        """Returns what is stored for the keys (binary), in a store of one of these generations; waits while it fails.
+        """Returns what a store of one of these generations holds for the keys (binary). Retries while the store fails.
 
         Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `NoRetention`.
         """
@@ -139,7 +139,7 @@ def _remedy(error: Exception) -> str:
 
 
 def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
-    """Returns the live right records (`frames.RECORD`) of the keys (binary), in a store of this generation.
+    """Returns the live right records (`frames.RECORD`) of the keys (binary) from a store of this generation.
 
     Raises `StorageError`, `RightRowUnreadable`.
     """
@@ -150,7 +150,7 @@ def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generat
 
 
 def store_ahead(namespace: NamespaceBody, now_ms: int) -> str | None:
-    """Says why the API's clock, or ours, must be wrong: it would take live items for expired. None: it may be right."""
+    """Says why the API's clock or ours must be wrong: live items would count as expired. None if it may be right."""
     ahead_ms = 0 if namespace.now_ms is None else namespace.now_ms - now_ms
     if ahead_ms <= CLOCK_TOLERANCE_MS:
         return None
@@ -161,7 +161,7 @@ def store_ahead(namespace: NamespaceBody, now_ms: int) -> str | None:
 
 
 def retained_from(namespace: NamespaceBody) -> int:
-    """Returns the time from which right records are kept; raises `NoRetention` for a namespace that promises none."""
+    """Returns the time from which right records are kept. Raises `NoRetention` if the namespace promises none."""
     if namespace.retained_from is None:
         raise NoRetention(
             f"namespace {namespace.name!r} promises no retention: a missing right record could have expired unseen; "
@@ -171,7 +171,7 @@ def retained_from(namespace: NamespaceBody) -> int:
 
 
 def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, **more: Any) -> StorageClient:
-    """Returns a client that makes `attempts` at most, for `give_up_after_s` at most. more: as `StorageClient` takes."""
+    """Returns a client with at most `attempts` in `give_up_after_s`; `more` is passed to `StorageClient`."""
     return StorageClient(
         at.url,
         at.token,
@@ -185,7 +185,7 @@ def storage_client(at: StoreAddress, *, attempts: int, give_up_after_s: float, *
 
 
 def delay_client(at: DelayApi) -> DelayClient:
-    """Returns a client with one retry: whoever waits for the delay asks again anyway."""
+    """Returns a client with one retry: callers that wait for the delay ask again anyway."""
     return DelayClient(
         at.url,
         at.token,
@@ -197,7 +197,7 @@ def delay_client(at: DelayApi) -> DelayClient:
 
 
 def refused(name: str, error: StorageError) -> CallRefused:
-    """Returns the error for the storage API's answer to the job `name`, with what to do about it."""
+    """Returns the error for a job that the storage API refused. It says what to correct."""
     if isinstance(error, WrongServer):
         return CallRefused(f"no storage API for {name!r}: {error}; correct `storage.url`")
     return CallRefused(
@@ -207,7 +207,7 @@ def refused(name: str, error: StorageError) -> CallRefused:
 
 
 def delay_refused(name: str, error: DelayError) -> CallRefused:
-    """Returns the error for the Data Delay API's answer to the job `name`, with what to do about it."""
+    """Returns the error for a job that the Data Delay API refused. It says what to correct."""
     if isinstance(error, DelayWrongServer):
         return CallRefused(f"no Data Delay API for {name!r}: {error}; correct `delay.url`")
     return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")
@@ -217,7 +217,7 @@ STORE_LOOK_EVERY_S = 1.0
 
 
 class NotKnown(Exception):
-    """It is not known how far right is stored; the message says why. Handled within `joins.lookup`."""
+    """How far right is stored is unknown; the message says why. Handled within `joins.lookup`."""
 
 
 Known = tuple[Delay, str] | NotKnown
@@ -226,24 +226,24 @@ Known = tuple[Delay, str] | NotKnown
 
 @dataclass(slots=True)
 class Outside:
-    """The two APIs, as one process sees them."""
+    """One process's connections to both APIs."""
 
     spec: LookupSpec
     delays: DelayClient
     storage: StorageClient
-    store_ms: int | None = None  # the storage API's clock, when it was last looked at
+    store_ms: int | None = None  # the storage API's clock at the last request
     _store: str = ""
     _looked_at_s: float = 0.0
 
     @classmethod
     def connected(cls, spec: LookupSpec) -> Outside:
-        """Makes a client of each API; neither is called yet."""
+        """Creates a client for each API, without calling either."""
         return cls(spec, delay_client(spec.delay), lookup_client(spec))
 
     def ask(self) -> tuple[Delay, str]:
-        """Returns the delay, and the store's generation; raises `NotKnown` if either is unavailable.
+        """Returns the delay and the store's generation; raises `NotKnown` if either is unavailable.
 
-        Raises `CallRefused`, and `NoRetention` for a namespace that promises none.
+        Raises `CallRefused`, and `NoRetention` if the namespace promises no retention.
         """
         delay = self.spec.delay
         try:
@@ -264,7 +264,7 @@ class Outside:
     def _store_generation(self) -> str:
         if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
             namespace = self.storage.namespace(self.spec.storage.namespace)
-            retained_from(namespace)  # fails now rather than when the first batch is looked up
+            retained_from(namespace)  # fail now rather than at the first look-up
             self._store, self.store_ms = namespace.generation, namespace.now_ms
             self._looked_at_s = time.monotonic()
         return self._store
@@ -276,6 +276,6 @@ class Outside:
 
 
 def lookup_client(spec: LookupSpec) -> StorageClient:
-    """Returns a client with few attempts: the caller logs what it waits for, and retries."""
+    """Returns a client with few attempts, because the caller itself retries and logs what it waits for."""
     at = spec.storage
     return storage_client(at, attempts=3, give_up_after_s=5.0, items_per_request=at.keys_per_request)

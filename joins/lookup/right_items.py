@@ -1,17 +1,17 @@
-"""Right records as items of the storage API, and back, whole columns at a time. Pure.
+"""Converts right records to items of the storage API and back, whole columns at a time. Pure.
 
     key      the record's join key
     version  its event time in milliseconds
     tag      partition uint32, offset uint64, big-endian: order by (version, tag) is (time, partition, offset)
     expires  event time + the namespace's retention
-    value    format uint8 = 1, flags uint8, [length uint32, entries of headers], [own key], the record's value
+    value    format uint8 = 1, flags uint8, [length uint32, header entries], [own key], the record's value
 
     flags    1 the value is null   2 headers follow   4 the record came later than its disorder allows
-             8 the record's own key follows, because the join key is another
+             8 the record's own key follows, because the join key is a different one
     own key  length int32 (-1: null), key
     entry    length of name uint32, name, length of value int32 (-1: null), value      integers little-endian
 
-A value of another format is an error, never guessed at: a store outlives the programs that wrote to it.
+A value of another format is an error, never guessed at, because a store outlives the programs that wrote to it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TAG = np.dtype([("partition", ">u4"), ("offset", ">u8")])
 _EMPTY = pa.scalar(b"", pa.large_binary())
 
 RIGHT_ROW = pl.Schema({**RECORD, "late": pl.Boolean()})
-"""A right record from the store; with `OWN_KEY` before `late` where its join key is not Kafka's key."""
+"""A right record from the store. `OWN_KEY` precedes `late` if the join key is not Kafka's key."""
 
 ITEMS = pa.schema(
     [
@@ -48,11 +48,11 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Table:
-    """Makes items (`ITEMS`) of records (`frames.RECORD`, and `OWN_KEY` if they have it), in the same order.
+    """Converts records (`frames.RECORD`, with `OWN_KEY` if they have it) to items (`ITEMS`), in the same order.
 
-    late   a flag per record
+    late   one flag per record
 
-    Raises ValueError if a key or a time is null: such a record cannot be stored.
+    Raises ValueError if a key or a time is null, because such a record cannot be stored.
     """
     for name in ("key", "time"):
         if records[name].null_count():
@@ -76,7 +76,7 @@ def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Ta
 def from_items(
     keys: pl.Series, version: pl.Series, tag: pl.Series, value: pl.Series, *, keyed: bool = False
 ) -> pl.DataFrame:
-    """Makes records (`RIGHT_ROW`) of items (binary, int64, binary, binary); raises `RightRowUnreadable`.
+    """Converts items (binary, int64, binary, binary) to records (`RIGHT_ROW`). Raises `RightRowUnreadable`.
 
     keyed   the join key is not Kafka's key, so the records have `OWN_KEY`
     """
@@ -151,7 +151,7 @@ def _values(records: pl.DataFrame, late: pl.Series) -> pa.Array:
 
 
 def _written_headers(headers: pl.Series, present: npt.NDArray[np.bool_]) -> pa.Array:
-    """Returns length and entries of each record; empty if it has no headers."""
+    """Returns the length and entries of each record's headers; empty if it has none."""
     lists = headers.to_arrow().cast(_LISTS)
     entries = lists.flatten()
     names, values = entries.field("key").cast(pa.large_binary()), entries.field("value")
@@ -165,7 +165,7 @@ def _written_headers(headers: pl.Series, present: npt.NDArray[np.bool_]) -> pa.A
     )
     offsets = np.concatenate(([0], np.cumsum(pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False))))
     ends = np.concatenate(([0], np.cumsum(pc.binary_length(encoded).to_numpy(zero_copy_only=False))))
-    # The entries are already contiguous: a record's entries are one range of the bytes.
+    # The entries are contiguous already, so each record's entries are one range of the bytes.
     bytes_at = ends[offsets].astype(np.int64)
     joined = pa.Array.from_buffers(
         pa.large_binary(), len(headers), [None, pa.py_buffer(bytes_at), encoded.buffers()[2] or pa.py_buffer(b"")]
@@ -179,7 +179,7 @@ _LISTS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large
 
 
 def _read_headers(data: Bytes, starts: I64, ends: I64, rows: I64, count: int) -> pl.Series:
-    """Reads the headers of `rows`, null for the others: the first entries of all rows, then the second ones ..."""
+    """Reads the headers of `rows`: first the first entry of every row, then the second, and so on. Others are null."""
     at, active = starts[rows].copy(), rows
     found: list[tuple[I64, I64, I64, I64, I64]] = []  # row, name's start and length, value's start and length
     while len(active := active[(more := at < ends[active])]):
@@ -216,7 +216,7 @@ def _read_headers(data: Bytes, starts: I64, ends: I64, rows: I64, count: int) ->
 
 
 def _read_own_keys(data: Bytes, starts: I64, ends: I64) -> tuple[pl.Series, I64]:
-    """Reads the records' own keys, and the bytes that each takes with its length."""
+    """Returns the records' own keys, and the number of bytes that each takes including its length field."""
     lengths = _integers(data, starts, ends, "<i4")
     sizes = 4 + np.maximum(lengths, 0)
     if (lengths < -1).any() or (starts + sizes > ends).any():
@@ -247,7 +247,7 @@ def _torn() -> RightRowUnreadable:
 
 
 def _flat(column: pl.Series) -> tuple[Bytes, I64, I64]:
-    """Returns the contiguous bytes of a binary column, where each value starts, and its length."""
+    """Returns the contiguous bytes of a binary column, and the start and length of each value."""
     array = _large(column)
     if array.null_count:
         raise _torn()
@@ -260,7 +260,7 @@ def _flat(column: pl.Series) -> tuple[Bytes, I64, I64]:
 
 
 def _integers(data: Bytes, at: I64, limit: I64, kind: str) -> I64:
-    """Reads the 32-bit numbers at these positions; each must end at or before its limit."""
+    """Reads the 32-bit integers at these positions. Each must end at or before its limit."""
     if (at + 4 > limit).any():
         raise _torn()
     numbers: I64 = data[at[:, None] + np.arange(4)].view(kind).ravel().astype(np.int64)
@@ -282,7 +282,7 @@ def _large(column: pl.Series) -> pa.Array:
 
 
 def _fixed(rows: Bytes) -> pa.Array:
-    """Returns each row's bytes as one value."""
+    """Returns a binary array with one value per row of bytes."""
     count, width = rows.shape
     bounds = np.arange(count + 1, dtype=np.int64) * width
     content = pa.py_buffer(np.ascontiguousarray(rows))

@@ -1,11 +1,11 @@
-"""Plans the batches of a lookup join: left alone, by what the Data Delay API publishes as right's watermark.
+"""Plans the batches of a lookup join: left only, with the watermark of right that the Data Delay API publishes.
 
-The delay is read *before* left's ends are listed, and left is looked up after that. So what `consumed_until` says is
-stored is there when it is looked up. Whatever keeps left waiting is logged every ten seconds, with its beginning: no
-answer, unknown, stale, another generation, a feeder that does not advance. An API that refuses the join (its token, its
-namespace) ends the query: waiting does not help.
+The delay is read *before* left's ends are listed, and left is looked up after that. So everything that `consumed_until`
+covers is stored by the time of the look-up. Whatever keeps left waiting is logged every ten seconds, with the time it
+began: no answer, unknown, stale, another generation, or a feeder that does not advance. An API that refuses the join
+(its token or its namespace) ends the query, because waiting does not help.
 
-Left starts where it is configured to; right needs no start, as it is stored.
+Left starts where it is configured to. Right needs no start: it is already stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from teacup.kafka.log.topic_log import ListedEnds, TopicLog
 def begin(
     spec: LookupSpec, end_offsets: EndOffsets, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
 ) -> BatchPlan:
-    """Returns the batch plan before the first batch; its identity holds the generations that it is pinned to."""
+    """Returns the batch plan before the first batch. Its identity holds the generations that it is pinned to."""
     start = left_start(Beginning(spec, end_offsets, say), left)
     first = first_plan(spec, end_offsets, {"left": left}, start.offsets, right_from={})
     first = counting_before(spec, first, end_offsets)
@@ -41,7 +41,7 @@ def begin(
 
 
 class LookupReader(JoinReader):
-    """Admits left alone, by how far the Data Delay API says that right is stored."""
+    """Admits left as far as the Data Delay API says that right is stored."""
 
     def __init__(self, spec: LookupSpec, control: JoinControl, stage: bytes = b"") -> None:
         super().__init__(spec, control, stage)
@@ -51,7 +51,7 @@ class LookupReader(JoinReader):
         self._first_look = ListedEnds()
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
-        """Adds to each ticket the store that its batch plan relies on."""
+        """Adds the generation of the store that the batch plan relies on to each ticket."""
         store = end["identity"][STORE]
         return [msgspec.json.encode((store, msgspec.Raw(ticket))).decode() for ticket in super().tasks(end)]
 
@@ -62,7 +62,7 @@ class LookupReader(JoinReader):
         self._left = self._outside = None
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """Returns true also under `availableNow` for a join that could not even start: it is not done."""
+        """Also returns true under `availableNow` if the join could not even start: it is not done."""
         return super().waits(start) if start else self._run is not None
 
     def next_plan(self, start: Mapping[str, Any]) -> Planned | NotReady:
@@ -82,12 +82,12 @@ class LookupReader(JoinReader):
         return self._first(left, known, now_ms) if state is None else self._next(state, left, known, now_ms)
 
     def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | NotReady:
-        """Plans the first batch plan, once the generations that it is pinned to are known.
+        """Makes the first batch plan, once the generations that it is pinned to are known.
 
-        `start: latest` keeps the ends of the first look.
+        With `start: latest`, the ends listed by the first attempt are kept.
         """
         spec = self._lookup
-        left.partition_count()  # asked each time: a partition may be added while the join waits to start
+        left.partition_count()  # asked each time: partitions may be added while the join waits to start
         end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         if spec.start == "latest":
             end_offsets = replace(end_offsets, left=self._first_look.cut(end_offsets.left))
@@ -100,13 +100,13 @@ class LookupReader(JoinReader):
             held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
                 return held
-            self.say_why(held)  # it starts anyway, with nothing to read: `max_wait` counts from now on
+            self.say_why(held)  # starts anyway, with nothing to read, so `max_wait` counts from now on
         found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, end_offsets, verdict.watermark_ms)
         planned = found if isinstance(found, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})
 
     def _next(self, state: BatchPlan, left: BrokerLog, known: Known, now_ms: int) -> Planned | NotReady:
-        """Plans the batch plan after `state`, as far as left may go."""
+        """Makes the batch plan after `state`, as far as left may go."""
         spec = self._lookup
         topics = {"left": left.described()}
         check_topics(spec, state, topics)
@@ -126,12 +126,12 @@ class LookupReader(JoinReader):
             by = spec.delay.consumer
             return held or replace(found, waits=tuple(replace(wait, detail=by) for wait in found.waits))
         if held is not None:
-            self.say_why(held)  # left goes only as far as was known before
+            self.say_why(held)  # left goes only as far as was already known
         return inside_the_clock(found, {"left": left})
 
 
 def _unknown(why: str, now_ms: int, state: BatchPlan | None = None, end_offsets: EndOffsets | None = None) -> NotReady:
-    """Holds left because it is not known how far right is stored."""
+    """Holds left because it is unknown how far right is stored."""
     buckets = state.buckets.values() if state is not None else ()
     waiting = {p: n for bucket in buckets if end_offsets for p, n in unread_left(bucket, end_offsets).items()}
     return NotReady(now_ms, (LeftWaits(Cause.DELAY_UNKNOWN, waiting=waiting, detail=why),))

@@ -1,15 +1,15 @@
 """What a lookup join is, and what its left may rely on. Pure.
 
-A lookup join is a join (`joins.spec`) whose right is stored (`StorageApi`), and for which another system reports how
-far it is stored (`DelayApi`). What such a report means for left is a verdict (`judge`):
+A lookup join is a join (`joins.spec`) whose right is in a store (`StorageApi`), while another system reports how far it
+is stored (`DelayApi`). `judge` decides what such a report means for left:
 
-    ok, caught_up     every right record below `consumed_until` is stored: the watermark
-    unknown, stale    nothing new is known; what was known remains true, because stored records stay stored
-    from the future   the collector's clock is wrong, or ours: nothing new is known
-    from the past     by both APIs' clocks: ours is wrong (`clock_ahead`), and nothing is planned by it
-    another generation, of the feeder or of the store: nothing that was known is true any more; left holds completely
+    ok, caught_up        Every right record below `consumed_until` is stored: this is the watermark.
+    unknown, stale       Nothing new is known. What was known remains true, because stored records stay stored.
+    from the future      The collector's clock or ours is wrong: nothing new is known.
+    from the past        By the clocks of both APIs: ours is wrong (`clock_ahead`), so nothing is planned by it.
+    another generation   Of the feeder or of the store: what was known no longer holds; left stops completely.
 
-A verdict that holds left says why and since when, for people.
+A verdict that holds left says why and since when, in words for people.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from teacup.base.fields import Between, Count, Text, coerce_fields
 from teacup.base.times import LATEST_MS, iso
 
 PerRequest = Annotated[int, Between("a whole number, 1 to 10000", least=1, most=10_000)]
-"""Keys or items in one request. The storage API takes 10,000, unless its `max_items` says otherwise."""
+"""Keys or items per request. The storage API accepts 10,000, unless its `max_items` says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreAddress(DurationArgs):
-    """The storage API, where a feeder writes and a lookup join reads, and a namespace there; repr hides the token.
+    """Address of the storage API and a namespace, where a feeder writes and a lookup join reads. repr hides the token.
 
-    ca_bundle          file of the certificates that the server's is signed by; None: those of the system
-    requests_at_once   of each task
+    ca_bundle          file of the CA certificates to trust; None: the system's
+    requests_at_once   concurrent requests per task
     """
 
     url: Url
@@ -55,7 +55,7 @@ class StoreAddress(DurationArgs):
 
 @dataclass(frozen=True, kw_only=True)
 class DelayApi(DurationArgs):
-    """The Data Delay API, and the name there of the consumer that feeds the store; its topic is right's."""
+    """The Data Delay API, and its name for the consumer that feeds the store; that consumer's topic is right's."""
 
     url: Url
     consumer: Text
@@ -77,10 +77,10 @@ OnExpired = Literal["stop", "unmatched"]
 
 @dataclass(frozen=True, kw_only=True)
 class StorageApi(StoreAddress):
-    """The storage API and the namespace that the feeder writes to. The token does not appear in its repr.
+    """The storage API and the namespace that the feeder writes to.
 
     keys_per_request, requests_at_once   how each task looks up a batch's keys
-    unreachable_for_s   how long a failing store merely holds a task before the batch fails and is retried
+    unreachable_for_s                    how long a task waits for a failing store before its batch fails and is retried
     """
 
     keys_per_request: PerRequest = 5_000
@@ -92,11 +92,11 @@ class StorageApi(StoreAddress):
 class LookupSpec(JoinSpec):
     """One lookup join. `producer_delay_ms` and `idle` apply to left only; right's are configured in the collector.
 
-    on_expired    "stop", or "unmatched" (reason `no_longer_stored`) for left records whose window starts before what
-                  the store still keeps
-    accepted_generations   of the feeder or the store, besides those that the checkpoint started with
-    right_is_judged        unjoined right records are reported (`joins.lookup.unjoined.expired`): late left ones do
-                           not match them
+    on_expired             what happens to left records whose window starts before what the store still keeps: "stop",
+                           or "unmatched" (reason `no_longer_stored`)
+    accepted_generations   generations of the feeder or the store, besides those that the checkpoint started with
+    right_is_judged        unjoined right records are reported (`joins.lookup.unjoined.expired`), so late left records
+                           do not match them
     """
 
     storage: StorageApi
@@ -111,25 +111,25 @@ class LookupSpec(JoinSpec):
             raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
 
     def identity(self) -> dict[str, object]:
-        """Returns what a checkpoint is bound to. URLs may change, because the generations identify the store."""
+        """Returns the values that a checkpoint is bound to. URLs may change: the generations identify the store."""
         return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"), IDENTITY_IF_SET)
 
 
 CONSUMER, STORE = "generation.consumer", "generation.store"
-"""The names of the generations in the first batch plan's identity, and in every later one."""
+"""The names of the generations in the identity of every batch plan."""
 
 CLOCK_TOLERANCE_MS = 60_000
-"""How far the collector's clock may be ahead of the join's, and the join's of those of both APIs: a partition that is
-read to its end is judged by it."""
+"""How far the collector's clock may be ahead of the join's, and the join's ahead of those of both APIs. Partitions that
+are read to their end are judged by the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
     """What a delay means for left.
 
-    watermark_ms   every right record below it is stored; UNKNOWN if nothing says so
-    waits_for      why nothing new is known; None if something is
-    shut           left does not go at all, even after `max_wait`
+    watermark_ms   every right record below it is stored; UNKNOWN if nothing is known
+    waits_for      why nothing new is known; None if there is news
+    shut           no left record is admitted, even after `max_wait`
     """
 
     watermark_ms: int = UNKNOWN
@@ -144,7 +144,7 @@ def judge(
     accepted: Collection[str] = (),
     now_ms: int = LATEST_MS,
 ) -> Admission:
-    """Returns what a delay means for a join that started with the `pinned` generations, by its own clock."""
+    """Returns what a delay means, by its own clock, for a join that started with the `pinned` generations."""
     who = f"{delay.consumer!r} in {delay.topic!r}"
     for name, what, now in (
         (CONSUMER, f"consumer {who}", delay.generation),
@@ -173,10 +173,10 @@ def judge(
 
 
 def clock_ahead(delay: Delay, store_ms: int | None, now_ms: int) -> str | None:
-    """Says why the join's clock must be wrong: the clocks of both APIs are behind it. None: it may be right.
+    """Says why the join's clock must be wrong: it is ahead of the clocks of both APIs. None if it may be right.
 
-    By a clock that is ahead, an idle left topic counts as read up to that time, and later records as late. If one API
-    alone is behind, its clock is the wrong one, and harms no row.
+    If the clock is ahead, an idle left topic counts as read up to that time, and records that follow count as late. If
+    only one API is behind, its own clock is wrong, which harms no row.
     """
     ahead_ms = now_ms - max(delay.now_ms, now_ms if store_ms is None else store_ms)
     if ahead_ms <= CLOCK_TOLERANCE_MS:

@@ -1,9 +1,9 @@
-"""What a task looks up: the left records of tickets or, without a plan, the rows of any DataFrame.
+"""The tasks of a lookup join: look up the left records of tickets or, without a plan, the rows of any DataFrame.
 
-    lookup_stage   makes items of tickets: left is fetched, its keys are looked up, and it is matched. Right is stored:
-                   the batch plan has waited for that
-    lookup_frame   adds right's columns and the outcome to those of a DataFrame, batch or streaming. Here each Arrow
-                   batch waits, before its first request: until `consumed_until` is beyond its largest time plus `after`
+    lookup_stage   Turns tickets into items: fetches left, looks up its keys, and matches it. Right is already stored:
+                   the batch plan has waited for that.
+    lookup_frame   Adds right's columns and the outcome to a DataFrame, batch or streaming. Here each Arrow batch
+                   waits before its first request, until `consumed_until` is beyond its largest time plus `after`.
 
 Both match by the policies of the in-memory join (`joins.lookup.batch`).
 """
@@ -46,9 +46,9 @@ _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None
 
 
 def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketSummary]:
-    """Returns the stage that makes items of tickets.
+    """Returns the stage that turns tickets into items.
 
-    windows   the folder on each machine where the facts of batches are kept; None: the user's own
+    windows   the folder on each machine for the facts of batches; None: the user's own
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:
@@ -87,7 +87,7 @@ def _items(spec: LookupSpec, windows: Path | None, store: str, ticket: Ticket) -
             for rows in batch.rows():
                 yield from map(Rows, in_chunks(rows))
     finally:
-        ahead.shutdown(wait=False, cancel_futures=True)  # a failed task does not wait for look-ups
+        ahead.shutdown(wait=False, cancel_futures=True)  # a failed task does not wait for its look-ups
     folder = bucket_folder(windows, spec.name, ticket.generation, ticket.name_of_part)
     FactsFolder(folder).save(ticket.number, ticket.digest, batch.facts)
     yield End(batch.summary)
@@ -101,10 +101,10 @@ _outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.clos
 
 
 def lookup_frame(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
-    """Adds right's columns, `outcome` and `reason`; one row per pair with policy `all`, else one per input row.
+    """Adds right's columns, `outcome` and `reason`. Policy `all` gives one row per pair, others one per input row.
 
-    df              has the columns `key` (binary or string; null matches nothing) and `time` (bigint: milliseconds)
-    wait_at_most_s  how long a batch waits for right before `DelayUnreachable`; None: for ever, with a line in the log
+    df              needs the columns `key` (binary or string; null matches nothing) and `time` (bigint: milliseconds)
+    wait_at_most_s  how long a batch waits for right before it raises `DelayUnreachable`; None: forever, logging why
 
     Raises SpecError if a column is missing or has another type.
     """
@@ -150,7 +150,7 @@ def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | 
 
 
 def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
-    """Waits until every right record up to `until_ms` is stored; returns the store's generation."""
+    """Waits until every right record up to `until_ms` is stored, and returns the store's generation."""
     outside = _outsides.get((spec.name, spec.delay, spec.storage), lambda: Outside.connected(spec))
     began_s, report = time.monotonic(), Every(SAY_EVERY_S, at_once=True)
     while True:

@@ -1,12 +1,12 @@
-"""The Spark edge of the feeder: a streaming source that feeds while reading; its offsets are batches (`Fed`).
+"""The Spark edge of the feeder: a streaming source that feeds while reading. Its offsets are batches (`Fed`).
 
-    latestOffset   the next batch: what Kafka holds, for the pinned store. Before the first one is logged, the store
-                   learns from which time on it is fed (`retained_from`)
-    read           on an executor: the range goes to the store, one summary row comes back
-    commit         the positions of a committed batch go to the consumer group that the collector watches
+    latestOffset   Plans the next batch from what Kafka holds, for the pinned store. Before the first batch is logged,
+                   the store learns from which time on it is fed (`retained_from`).
+    read           Runs on an executor: writes the range to the store and returns one summary row.
+    commit         Commits the positions of a committed batch to the consumer group that the collector watches.
 
-An unreachable broker or store holds the feeder (`teacup.spark.stream_reader`); so does a clock that has jumped, or is
-behind the records: it would turn them into dead letters.
+An unreachable broker or store holds the feeder (`teacup.spark.stream_reader`). So does a clock that has jumped or is
+behind the records, because it would turn them into dead letters.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ONE_TRY_S = 2.0
 
 
 def feed_source(spec: FeedSpec, control: ReaderControl) -> type[DataSource]:
-    """Returns a data source class for one feeder; its rows are summaries."""
+    """Returns the data source class of one feeder; its rows are summaries."""
     return stream_source("feeder", spec.name, SUMMARY_SCHEMA, lambda: FeedReader(spec, control))
 
 
@@ -69,12 +69,12 @@ class FeedReader(StreamReader):
             fed = self._next(start)
         except REFUSED as error:
             raise refused(self._spec.name, error) from error
-        except (AnswerNotUnderstood, *UNREACHABLE) as error:  # a load balancer's page is not an answer either
+        except (AnswerNotUnderstood, *UNREACHABLE) as error:  # a load balancer's error page counts as unreachable too
             raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
         return None if fed is None else fed.to_json()
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """Holds also for an unreachable store, and for a clock that is behind the records."""
+        """Also holds for an unreachable store, and for a clock that is behind the records."""
         if isinstance(error, StoreUnreachable):
             return self._spec.storage.unreachable_for_s
         return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
@@ -105,7 +105,7 @@ class FeedReader(StreamReader):
         return [msgspec.json.encode(ticket).decode() for ticket in tickets]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Publishes positions for the collector. A failure is only logged: the checkpoint is the source of truth."""
+        """Publishes positions for the collector. A failure is only logged, because the checkpoint is authoritative."""
         if self.control.commit_group is None or not end:
             return
         try:
@@ -123,13 +123,13 @@ class FeedReader(StreamReader):
         spec = self._spec
         if self._log is None:
             self._log = side_log(spec, spec.right)
-            if spec.on_data_loss == "stop":  # records that compaction removes unread would never be stored
+            if spec.on_data_loss == "stop":  # compaction could remove records before they are stored
                 config, what = self._log.config(), "a day of downtime"
                 refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
         return self._log
 
     def _next(self, start: Mapping[str, Any]) -> Fed | None:
-        """Plans the batch after `start`; None when there is nothing to do."""
+        """Plans the batch after `start`, or returns None if there is nothing to do."""
         spec = self._spec
         right = self._connected()
         namespace = self._namespace()
@@ -140,7 +140,7 @@ class FeedReader(StreamReader):
             ends = self.within_run(right.ends())
             begun = begin(spec, namespace.generation, ends, right, listed_ms)
             self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
-            # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
+            # Logged even without a record to read: `start: latest` must not move to a later end with each attempt.
             return begun
         state.check_belongs_to(spec)
         state.check_store(namespace.name, namespace.generation)
@@ -166,13 +166,13 @@ class FeedReader(StreamReader):
     def _tell_the_start(
         self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
     ) -> None:
-        """Reports to whoever looks something up that right records before these offsets are not in the store."""
+        """Tells the store, and so its readers, that right records before these offsets are missing."""
         spec, ceiling_ms = self._spec, listed_ms + self._spec.max_future_skew_ms
         begun = {p: at for p, at in starts.items() if at > 0}
         if not begun:
             return
         below = {p: (0, at) for p, at in begun.items()}
-        look_at_clock(right, below, ceiling_ms, listed_ms)  # by a clock that is behind the time would be too low
+        look_at_clock(right, below, ceiling_ms, listed_ms)  # with a clock that is behind, the time would be too low
         block = block_size(right.outliers)
         before = right.last_times(begun, ceiling_ms, block)
         behind = right.valid_times({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms, block)
@@ -187,9 +187,9 @@ class FeedReader(StreamReader):
             self._client.raise_retained_from(spec.storage.namespace, below_ms)
 
     def _namespace(self) -> NamespaceBody:
-        """Returns the namespace as it was at most a second ago."""
+        """Returns the namespace, at most a second old."""
         if self._client is None:
-            self._client = feed_client(self._spec, ONE_TRY_S)  # the reader itself logs and limits the waiting
+            self._client = feed_client(self._spec, ONE_TRY_S)  # the reader itself logs and limits the wait
         if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
             self._store = self._client.namespace(self._spec.storage.namespace)
             self._looked_at_s = time.monotonic()
@@ -197,9 +197,9 @@ class FeedReader(StreamReader):
         return self._store
 
     def _namespace_waited_for(self) -> NamespaceBody:
-        """Returns the same, but waits for an unreachable store, which the client logs.
+        """Returns the namespace, and waits while the store is unreachable; the client logs this.
 
-        At a restart Spark runs the last batch again without planning a new one, which would wait.
+        After a restart Spark reruns the last batch without planning, where the wait would otherwise happen.
         """
         if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
             return self._store
@@ -217,7 +217,7 @@ class FeedReader(StreamReader):
 
 
 def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:
-    """Returns the batch before the first one: nothing read, all positions set."""
+    """Returns the batch before the first one, with all positions set and nothing to read."""
     if spec.start == "earliest":
         at = {p: end.start for p, end in ends.items()}
     elif spec.start == "latest":
@@ -247,7 +247,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
 
 
 def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
-    """Commits a batch's positions, and the store that they apply to, to a group; raises `KafkaIOError`."""
+    """Commits a batch's positions and the store that they apply to, to a consumer group. Raises `KafkaIOError`."""
     offsets = GroupOffsets(group, spec.kafka)
     try:
         positions = {(spec.right.topic, p): span.end for p, span in fed.spans.items()}

@@ -1,17 +1,17 @@
 """What a feeder is, its batches as data, and what it never feeds. Pure.
 
-    FeedSpec      right topic -> namespace of a storage API, and the limits
-    Fed           one batch, as it is in Spark's offset log: ranges of all partitions, the store's generation
+    FeedSpec      right topic -> namespace of a storage API, with limits
+    Fed           one batch as stored in Spark's offset log: ranges of all partitions, and the store's generation
       FedRange    [start, end) of a partition, and the largest time known below `start`
 
-A batch reads from where the last one ended, up to the last stable offset, at most `max_records` in all; partitions
-share what others leave unused. Carrying it out again writes the same items, which changes nothing.
+A batch starts where the last one ended and reads up to the last stable offset, at most `max_records` in total.
+Partitions use what others leave of this limit. Repeating a batch writes the same items, which changes nothing.
 
 The first batch pins the store's generation: what was acknowledged is in that store, and a store of another generation
 has lost it. `datadelay.positions.checkpoint` reads the JSON.
 
-A feeder that starts behind the first record of a topic, or skips what retention deleted, leaves the records before
-unfed. `never_fed_below` is the time up to which there may be such records; the store tells whoever looks something up.
+A feeder that starts after the first record of a topic, or skips what retention deleted, leaves the earlier records
+unfed. `never_fed_below` is the time up to which there may be such records; the store passes it on to its readers.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` plans it again f
 class FeedStorage(StoreAddress):
     """The storage API and the namespace that is fed.
 
-    items_per_request, requests_at_once   per task
-    unreachable_for_s   how long an unreachable or overloaded store merely holds a task before it fails
+    items_per_request, requests_at_once   limits of each task
+    unreachable_for_s                     how long a task waits for an unreachable or overloaded store before it fails
     """
 
     items_per_request: PerRequest = 5_000
@@ -63,10 +63,10 @@ class FeedStorage(StoreAddress):
 class FeedSpec(DurationArgs):
     """A feeder.
 
-    start         "earliest", "latest", or epoch milliseconds: where a new checkpoint starts
-    max_records   the limit of records per batch
-    on_data_loss  "stop", or "continue" with what is left of the log, with the loss counted
-    dead_letter   the topic for records that cannot be stored; None: such a record stops the feeder
+    start         where a new checkpoint starts: "earliest", "latest", or epoch milliseconds
+    max_records   limit of records per batch
+    on_data_loss  "stop", or "continue" with what is left of the log and count the loss
+    dead_letter   topic for records that cannot be stored; None: such a record stops the feeder
     """
 
     name: JobName
@@ -91,17 +91,17 @@ class FeedSpec(DurationArgs):
 
     @property
     def losses(self) -> Losses:
-        """Says what the feeder does about lost records."""
+        """How the feeder handles lost records."""
         return Losses(DataLoss, REMEDY, self.on_data_loss == CONTINUE)
 
     def identity(self) -> dict[str, object]:
-        """Returns what a checkpoint is bound to."""
+        """Returns the values that a checkpoint is bound to."""
         return identity_of(self, ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace"))
 
 
 @dataclass(frozen=True, slots=True)
 class FedRange:
-    """A partition's offsets [start, end); newest_ms: the largest time known below `start`; None: none is known."""
+    """A partition's offsets [start, end). `newest_ms` is the largest time known below `start`, if any."""
 
     start: int
     end: int
@@ -109,7 +109,7 @@ class FedRange:
 
     @property
     def records(self) -> int:
-        """How many offsets the range has."""
+        """The number of offsets in the range."""
         return self.end - self.start
 
 
@@ -117,8 +117,8 @@ class FedRange:
 class Fed:
     """A batch of the feeder.
 
-    skipped   offsets that retention deleted before they were read, with `on_data_loss: continue`
-    epochs    the leader epochs when it was listed
+    skipped   the number of offsets that retention deleted unread, with `on_data_loss: continue`
+    epochs    the leader epochs when the batch was planned
     """
 
     number: int
@@ -131,12 +131,12 @@ class Fed:
     epochs: Epochs = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the batch as Spark's offset log holds it."""
+        """Returns the batch as stored in Spark's offset log."""
         return {"format": FORMAT, **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Fed:
-        """Reads a batch. Raises `SpecChanged` if another version, or another kind of job, wrote it."""
+        """Reads a batch. Raises `SpecChanged` if another version or another kind of job wrote it."""
         if data.get("format") != FORMAT or "store_generation" not in data:
             raise SpecChanged(
                 f"this is not a feeder's checkpoint in format {FORMAT} (it has {data.get('format')!r}): continue with "
@@ -145,11 +145,11 @@ class Fed:
         return of_plain(cls, data)
 
     def check_belongs_to(self, spec: FeedSpec) -> None:
-        """Raises `SpecChanged`, naming every value that differs from the feeder that wrote this."""
+        """Raises `SpecChanged` if another feeder wrote this batch, naming every value that differs."""
         check_identity("feeder", spec.name, self.identity, spec.identity(), in_python(REMEDY))
 
     def check_store(self, namespace: str, generation: str) -> None:
-        """Raises `StoreWiped` if the store that answers is not the one that was fed."""
+        """Raises `StoreWiped` if the answering store is not the one that was fed."""
         if generation != self.store_generation:
             raise StoreWiped(
                 f"namespace {namespace!r} is of generation {generation} now, and {self.store_generation} was fed: the "
@@ -163,12 +163,12 @@ class Fed:
         spec.losses.check_topic(f"right topic {spec.right.topic!r}", self.topic_id, topic_id)
 
     def check_leaders(self, spec: FeedSpec, ends: Mapping[int, Ends], right: TopicLog) -> None:
-        """Raises `DataLoss` if a partition was truncated below the batch's end, even if it has grown again since."""
+        """Raises `DataLoss` if a partition was truncated below the batch's end, even if it has since grown again."""
         at = {p: span.end for p, span in self.spans.items()}
         spec.losses.check_leaders(f"right partition {spec.right.topic}", right, at, self.epochs, ends)
 
     def is_whole(self, spec: FeedSpec, ends: Mapping[int, Ends]) -> bool:
-        """Returns whether the log still holds what the batch reads. Raises `DataLoss` where it was truncated."""
+        """Returns whether the log still holds what the batch reads. Raises `DataLoss` if it was truncated."""
         losses = replace(spec.losses, continues=True)
         return not any(
             losses.of(f"right partition {spec.right.topic}-{p}", span.end, ends.get(p), span.start)
@@ -176,7 +176,7 @@ class Fed:
         )
 
     def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
-        """Returns the next batch; None when there is nothing to read. New partitions are read from their start.
+        """Returns the next batch, or None if there is nothing to read. New partitions are read from their start.
 
         Raises `DataLoss` if unread records were deleted, or the log was truncated.
         """
@@ -196,10 +196,10 @@ class Fed:
 
 
 def proven_by(times: Sequence[int], block: int) -> int | None:
-    """Returns a time that no earlier timely record exceeds by more than the disorder, although a few may be wrong.
+    """Returns a time that no earlier timely record exceeds by more than the disorder, even if a few times are wrong.
 
-    With a whole block it is the typical time: at least one correct time of the block is at or below it. With fewer
-    records it is the largest time, since any of the others may be wrong. None if there are none.
+    For a whole block this is the typical time, because at least one correct time of the block is at or below it. For
+    fewer records it is the largest time, since any of the others may be wrong. None if there are no records.
     """
     if not times:
         return None
@@ -213,14 +213,14 @@ def never_fed_below(
     disorder_ms: int,
     ceiling_ms: int,
 ) -> int | None:
-    """Returns the time below which a checkpoint that starts at `starts` may have skipped right records; None: none.
+    """Returns the time below which a checkpoint that starts at `starts` may have skipped right records, if any.
 
-    newest_before   the largest time of the last block of records below the start: no timely record below it is later
-                    than that plus the disorder
-    first           if retention has deleted all of those, what the first block from the start on proves
-                    (`proven_by`): no timely record before it is later than that plus the disorder
+    newest_before   the largest time of the last block of records below the start; no timely record below the start is
+                    later than that plus the disorder
+    first           what the first block from the start on proves (`proven_by`), in case retention has deleted all
+                    records below it; no timely record before it is later than that plus the disorder
 
-    If a partition that starts at an offset above 0 has neither, it is the ceiling, above which nothing is stored.
+    A partition that starts above offset 0 and has neither counts with the ceiling, above which nothing is stored.
     """
     bounds = []
     for p, start in starts.items():

@@ -1,12 +1,12 @@
-"""A feeder's task writes a range of right to the storage API, as items, in parallel requests of bounded size.
+"""The feeder's task: writes a range of right to the storage API as items, in parallel requests of bounded size.
 
-The next records are fetched while the requests of the previous ones are in flight. The summary goes back only after
+The next records are fetched while the requests of the previous ones are in flight. The summary is returned only once
 every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
-topic, and the namespace still has the pinned generation. Each request names that generation, so that no
-acknowledgement comes from another store, or from one that is gone.
+topic, and the namespace still has the pinned generation. Each request names that generation, so no other store, and
+none that has lost data, can acknowledge it.
 
-A record without a key is counted but is not a dead letter: it can match nothing. One that has expired when it is read
-is counted and sent like any other, because the store's clock decides.
+A record without a key is counted but is no dead letter, because it can match nothing. A record that has expired when it
+is read is counted and sent like any other, because the store's clock decides.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
 
 @dataclass(frozen=True, slots=True)
 class FeedTicket:
-    """A task's input: the range, one of `parts` of its batch, and what was known when it was planned."""
+    """A task's input: one of the batch's `parts` ranges, and what was known when it was planned."""
 
     partition: int
     start: int
@@ -66,7 +66,7 @@ class FeedTicket:
 
 @dataclass(slots=True)
 class FeedSummary:
-    """Counts of one task's records. read = stored + conflict + null_key + skipped + dead (rejected ones are dead)."""
+    """Counts of one task's records: read = stored + conflict + null_key + skipped + dead (including rejected items)."""
 
     partition: int
     number: int
@@ -99,7 +99,7 @@ class FeedTask:
         self._summary.task = this_task()
 
     def run(self) -> FeedSummary:
-        """Feeds the range. Raises `StoreUnreachable`, and what is in `NO_RETRY_HELPS`."""
+        """Feeds the range. Raises `StoreUnreachable` and the errors in `NO_RETRY_HELPS`."""
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = SideReader(spec.right, spec.kafka, spec.registry)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
@@ -123,7 +123,7 @@ class FeedTask:
         return summary
 
     def _parsed(self, batch: pa.RecordBatch) -> pl.DataFrame:
-        """Returns the records that can be stored, with `late`; counts the others, and writes dead letters."""
+        """Returns the storable records with a column `late`. Counts the others and writes dead letters."""
         spec, summary = self._spec, self._summary
         known = summary.newest_ms
         summary.read += batch.num_rows
@@ -152,7 +152,7 @@ class FeedTask:
         return [(part, self._store.write(part, ticket.retention_ms, ticket.store_generation)) for part in parts]
 
     def _settle(self, under_way: list[tuple[pl.DataFrame, Future[pa.Table]]]) -> None:
-        """Waits until every item of these requests is acknowledged; sends rejected ones to the dead-letter topic."""
+        """Waits until every item of these requests is acknowledged. Rejected items go to the dead-letter topic."""
         for part, future in under_way:
             with self._times.within("store"):
                 refused = pl.DataFrame(pl.from_arrow(future.result()))
@@ -166,7 +166,7 @@ class FeedTask:
                 self._write_dead_letters(rows_about("right", records, "dead_letter", reasons, late=False))
 
     def _write_dead_letters(self, rows: pl.DataFrame) -> None:
-        """Writes copies of right records, from rows (`joins.rows.frames.ROW`); they are safe only after the flush."""
+        """Writes copies of the right records in `rows` (`joins.rows.frames.ROW`). Only the flush makes them safe."""
         spec, topic = self._spec, self._spec.right.topic
         if spec.dead_letter is None:
             raise NoDeadLetterTopic(
@@ -188,7 +188,7 @@ class FeedTask:
             raise
 
     def _producer_properties(self) -> dict[str, str]:
-        """Returns the properties of the producer for dead letters."""
+        """Returns the properties of the dead-letter producer."""
         spec = self._spec
         return within_limits(spec.kafka, limits_of(spec.kafka, [spec.dead_letter]))
 
@@ -205,7 +205,7 @@ class FeedTask:
 
 
 class FeedStore:
-    """One process's access to the namespace: a client, and as many threads as concurrent requests are allowed."""
+    """One process's access to the namespace: a client, and one thread per concurrent request."""
 
     def __init__(self, spec: FeedSpec) -> None:
         self._spec = spec
@@ -213,7 +213,7 @@ class FeedStore:
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="feed")
 
     def write(self, records: pl.DataFrame, retention_ms: int, generation: str) -> Future[pa.Table]:
-        """Sends records to a store of this generation; the result has the items that are not kept (`write_table`)."""
+        """Sends records to a store of this generation. The result lists items that were not kept (`write_table`)."""
 
         def send() -> pa.Table:
             items = to_items(records.drop("late"), records["late"], retention_ms)
@@ -223,14 +223,14 @@ class FeedStore:
         return self._pool.submit(send)
 
     def check_generation(self, fed: str) -> None:
-        """Raises `StoreWiped` if the namespace's data is of another generation; `StoreUnreachable`, `CallRefused`."""
+        """Raises `StoreWiped` if the namespace has another generation; also `StoreUnreachable` and `CallRefused`."""
         with self._asking():
             now = self._client.namespace(self._spec.storage.namespace).generation
             if now != fed:
                 raise GenerationChanged(f"its generation is {now}, not {fed}")
 
     def close(self) -> None:
-        """Cancels requests in progress, and closes the client."""
+        """Cancels pending requests and closes the client."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
@@ -254,7 +254,7 @@ class FeedStore:
 
 
 def feed_client(spec: FeedSpec, give_up_after_s: float | None = None) -> StorageClient:
-    """Returns a client as patient as the feeder's configuration says; it logs what it waits for."""
+    """Returns a client that retries for as long as the feeder is configured to, and logs what it waits for."""
     patience_s = spec.storage.unreachable_for_s if give_up_after_s is None else give_up_after_s
     return storage_client(spec.storage, attempts=1_000_000, give_up_after_s=patience_s)
 
@@ -268,6 +268,6 @@ def store_of(spec: FeedSpec) -> FeedStore:
 
 
 def feed(spec: FeedSpec, tickets: Iterable[str]) -> Iterator[pa.RecordBatch]:
-    """Feeds what the tickets (JSON objects) say; yields a row per ticket, its `FeedSummary`."""
+    """Carries out the tickets (JSON objects); yields one row per ticket, its `FeedSummary`."""
     summaries = (FeedTask(spec, msgspec.json.decode(ticket, type=FeedTicket)).run() for ticket in tickets)
     return summary_rows(summaries, *NO_RETRY_HELPS)

@@ -1,25 +1,26 @@
-"""Which right records of a lookup join can no longer match, and where to look for rows in which they appear. Pure.
+"""Which right records of a lookup join can no longer match, and where in the output their rows can be. Pure.
 
-The lookup join keeps no window, so nothing in it knows which right records appear in no output row. A job that runs
-periodically finds them, one *slice* of each right partition at a time. A slice reaches from where the last one ended up
-to the first record that may still be joined. Each record gets one verdict: it appears in an output row, or it is
+The lookup join keeps no window, so it does not know which right records appear in no output row. A job that runs
+periodically finds them, one *slice* of each right partition at a time. A slice starts where the last one ended and ends
+before the first record that may still be joined. Each record gets one verdict: it appears in an output row, it is
 `unjoined`, or it could not take part.
 
-    over        right records with time < E can no longer match, E being the smallest expiry in the newest *committed*
-                batch of the join: every left record that may match them was looked up, and its row is in the output
-    late left   comes after that, and does not match anything below the expiry before its batch (see
+    over        Right records with time < E can no longer match, where E is the smallest expiry in the newest
+                *committed* batch of the join: every left record that could match them was looked up, and its row is
+                in the output.
+    late left   A left record that comes after that matches nothing below the expiry before its batch (see
                 `joins.lookup.batch`), so no verdict ever becomes wrong. This requires that the join runs with
-                `right_is_judged`
-    where rows  the row of a right record is written after the record. So a `Snapshot`, the output's ends listed
+                `right_is_judged`.
+    where rows  The row of a right record is written after the record. So a `Snapshot`, which lists the output's ends
     can be      *before* right's, bounds the search: records after right's ends have no row before the output's. Each
-                run leaves one; a slice is searched for from the newest snapshot before it. Times are not used
+                run leaves a snapshot, and a slice's search starts at the newest snapshot before it. Times are not used.
 
-The next step is saved before it is carried out (`Verdicts.under_way`), with everything it depends on. So doing it again
-gives the same rows in the same order, and ends at the same records.
+The next step is saved before it is carried out (`Verdicts.under_way`), with everything it depends on. So repeating it
+gives the same rows in the same order and ends at the same records.
 
 The first run has no snapshot yet. If it starts at the earliest record, it searches the whole output, which must be
-complete. If it starts at a time T, it searches from where Kafka's time index puts T less `after` and the clock skew,
-because a row carries the time of its left record, or that of its append.
+complete. If it starts at a time T, it searches from where Kafka's time index puts T minus `after` and the clock skew,
+because a row carries either the time of its left record or the time of its append.
 """
 
 from __future__ import annotations
@@ -48,18 +49,18 @@ WAY_OUT = (
 
 
 def losses_of(spec: JoinSpec) -> Losses:
-    """Says what is done about lost records of right."""
+    """Returns how lost right records are handled."""
     return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
 
 
 def over_until(batch_plan: BatchPlan) -> int:
-    """Returns the time below which right records match no left record that is still unread, except late ones."""
+    """Returns the time below which right records can match no unread left record, except late ones."""
     return min((bucket.expiry_ms for bucket in batch_plan.buckets.values()), default=UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a run finds: the join's committed batch, then the output's ends, then right's, in this order."""
+    """What a run finds. It reads the join's committed batch first, then the output's ends, then right's."""
 
     batch_plan: BatchPlan
     listed_ms: int
@@ -70,21 +71,21 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Rows of right records at or after `right` are at or after `output`; partitions missing there start at 0."""
+    """Right records from `right` on have their rows from `output` on; a partition missing there starts at 0."""
 
     right: Mapping[int, int]
     output: Mapping[int, int]
 
     def lies_before(self, positions: Mapping[int, int]) -> bool:
-        """Returns whether all of right up to the snapshot is below these positions."""
+        """Returns whether these positions are at or beyond the snapshot in every right partition."""
         return all(end <= positions.get(p, 0) for p, end in self.right.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A slice's part of one right partition: it ends at `end`, or at the first record that can still match.
+    """A slice's part of one right partition. It ends at `end`, or earlier at the first record that can still match.
 
-    number   counts the slices of the partition; the receipt names it
+    number   the slice's number within the partition, as in the receipt
     """
 
     start: int
@@ -94,7 +95,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RightSlice:
-    """A slice of right. output: where rows about it can be; records above `ceiling_ms` are from the future."""
+    """A slice of right. Its rows are in `output`; records above `ceiling_ms` are from the future."""
 
     over_ms: int
     ceiling_ms: int
@@ -102,18 +103,20 @@ class RightSlice:
     output: Mapping[int, tuple[int, int]]
 
     def had_room(self, reached: Mapping[int, int], most: int) -> bool:
-        """Returns whether no share ended at `most` offsets: then all that was over at the slice's plan is judged."""
+        """Returns whether no share hit the limit of `most` offsets: then all that was over at planning is judged."""
         return all(reached[p] - share.start < most for p, share in self.right.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What is kept between runs.
+    """The state kept between runs.
 
-    generation   new with every fresh start; `join` is that of the join's checkpoint
+    generation   new with every fresh start
+    join         the generation of the join's checkpoint
     topics       the ids of right and output, to detect a recreated topic
-    begin_ms     records below it get no verdict: their rows are not searched for
-    positions    right records below them have their verdict; numbers: of the last slice of each partition
+    begin_ms     right records below it get no verdict, and their rows are not searched for
+    positions    right records below these offsets have their verdict
+    numbers      the number of the last slice of each partition
     epochs       the leader epochs of right when it was last listed
     """
 
@@ -129,7 +132,7 @@ class Verdicts:
     epochs: Epochs = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the state as the checkpoint holds it."""
+        """Returns the state as stored in the checkpoint."""
         under_way = self.under_way
         return {
             "begin_ms": self.begin_ms,
@@ -180,10 +183,10 @@ class Verdicts:
 
 
 def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> int | None:
-    """Returns the time from which right records get a verdict; UNKNOWN: all of them; None: not known yet.
+    """Returns the time from which right records get a verdict; UNKNOWN means all of them, None not known yet.
 
-    start   of the verdicts: "earliest", "latest" (records that can still match), or a time; None: derived from the
-            join's own `start`
+    start   where verdicts start: "earliest", "latest" (records that can still match), or a time; None derives it from
+            the join's own `start`
     """
     if start is None and isinstance(spec.start, int):
         return earliest_right(spec, spec.start)
@@ -206,7 +209,7 @@ def begin(
     generation: str,
     say: Callable[[str], None] = lambda _: None,
 ) -> Verdicts:
-    """Returns the state before the first slice; raises `DataLoss` if rows that it needs may be gone from the output."""
+    """Returns the state before the first slice. Raises `DataLoss` if the output may have lost rows that it needs."""
     start = {p: ends.start for p, ends in seen.right.items()}
     low = {p: ends.start for p, ends in seen.output.items()}
     if begin_ms > UNKNOWN:
@@ -239,9 +242,9 @@ def begin(
 
 
 def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int) -> Verdicts:
-    """Returns the state with the next slice under way, at most `most` offsets per partition; none if it is empty.
+    """Returns the state with the next slice under way, if not empty: at most `most` offsets per partition.
 
-    Raises `SpecChanged` for another checkpoint of the join, `DataLoss` if records that are needed are gone.
+    Raises `SpecChanged` if the join has another checkpoint, and `DataLoss` if needed records are gone.
     """
     _check_same(spec, state, seen)
     state = _on_what_is_left(spec, state, seen, right)
@@ -249,7 +252,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     over_ms, ceiling_ms = over_until(seen.batch_plan), seen.listed_ms + spec.max_future_skew_ms
     if over_ms == UNKNOWN:
         return state
-    # A hint: the reader ends the slice before the first record that can still match, so no margin is needed.
+    # This is only a hint, without a margin: the reader ends the slice before the first record that can still match.
     unread = {p: at for p, at in state.positions.items() if at < seen.right[p].stable}
     queries = {p: TimeQuery(over_ms, at, seen.right[p].stable) for p, at in unread.items()}
     found = right.first_at_or_after(queries, ceiling_ms) if queries else {}
@@ -269,7 +272,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
 
 
 def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -> bool:
-    """Returns whether right still holds what the slice under way reads. Raises `DataLoss` where it was truncated."""
+    """Returns whether right still holds what the slice under way reads. Raises `DataLoss` if it was truncated."""
     assert state.under_way is not None
     losses = replace(losses_of(spec), continues=True)
     return not any(
@@ -279,7 +282,7 @@ def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -
 
 
 def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
-    """Returns the state after the slice under way, which ended at these positions."""
+    """Returns the state after the slice under way, which reached these positions."""
     assert state.under_way is not None
     return replace(
         state,
@@ -290,12 +293,12 @@ def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
 
 
 def _newest_before(snapshots: tuple[Snapshot, ...], positions: Mapping[int, int]) -> Snapshot:
-    """Returns the newest snapshot before these positions. There is one: the first snapshot precedes every position."""
+    """Returns the newest snapshot before these positions. One always exists: the first precedes every position."""
     return next(snapshot for snapshot in reversed(snapshots) if snapshot.lies_before(positions))
 
 
 def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
-    """Returns the snapshots that a slice from here on may need, and a new one. To omit one only means more reading."""
+    """Returns the snapshots that later slices may need, and a new one. Omitting one only means more reading."""
     first = state.snapshots.index(_newest_before(state.snapshots, state.positions))
     now = Snapshot({p: ends.high for p, ends in seen.right.items()}, {p: ends.high for p, ends in seen.output.items()})
     kept = [*(snapshot for snapshot in state.snapshots[first:] if snapshot != now), now]
@@ -313,7 +316,7 @@ def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
 
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog) -> Verdicts:
-    """Returns the state with positions that are in the log; new partitions start at 0."""
+    """Returns the state with positions that the log still has; new partitions start at 0."""
     losses = losses_of(spec)
     positions, skipped = dict(state.positions), state.skipped
     for p in sorted({*positions, *seen.right}):

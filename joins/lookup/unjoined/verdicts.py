@@ -1,11 +1,11 @@
 """Judges a slice of one right partition, record by record in offset order. Pure except for its reader.
 
 appears in an output row                    joined
-not below the slice's time                  can still match: the slice ends before it
-below the first time of all verdicts        no verdict, counted as `before_start`
+at or after the slice's time                can still match: the slice ends before it
+before the time at which verdicts start     no verdict, counted as `before_start`
 future or missing time, invalid value       dead letter: the feeder sent it to the dead-letter topic; counted here
-without a key                               unjoined, null_key
-any other                                   unjoined, expired
+no key                                      unjoined, null_key
+anything else                               unjoined, expired
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from teacup.kafka.headers import EXPIRED, NULL_KEY
 
 
 class JoinedOffsets:
-    """Collects which offsets of [start, end) appear in the output: one bit each, however many rows there are."""
+    """The offsets of [start, end) that appear in the output: one flag each, however many rows there are."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
         self._bits = np.zeros(max(end - start, 0), dtype=np.bool_)
 
     def add(self, offsets: I64) -> None:
-        """Adds offsets that appear in rows; ignores those outside the range."""
+        """Adds offsets that appear in rows; offsets outside the range are ignored."""
         inside = offsets[(offsets >= self._start) & (offsets < self._end)]
         self._bits[inside - self._start] = True
 
     def holds(self, offsets: I64) -> Bools:
-        """Returns for each of these offsets, all in the range, whether it was added."""
+        """Returns for each offset whether it was added. All must be in the range."""
         found: Bools = self._bits[offsets - self._start]
         return found
 
 
 @dataclass(slots=True)
 class SliceSummary:
-    """Counts a partition's share: read = joined + rows (by outcome) + dead + before_start. It ended at `reached`."""
+    """Counts of a partition: read = joined + rows (by outcome) + dead + before_start. Its share ended at `reached`."""
 
     bucket: int
     number: int
@@ -59,12 +59,12 @@ class SliceSummary:
 
     @property
     def lefts_read(self) -> int:
-        """How many left records the rows are about: none."""
+        """The number of left records that the rows are about: always 0."""
         return 0
 
     @property
     def ended(self) -> str:
-        """How far right was judged."""
+        """Describes how far right was judged."""
         return f"right up to {self.bucket}:{self.reached}"
 
 
@@ -79,7 +79,7 @@ class PartitionVerdicts:
         self.summary = SliceSummary(partition, share.number, share.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-        """Yields the unjoined records (`frames.ROW`) among the readable records of the share, in offset order."""
+        """Yields a row (`frames.ROW`) for each unjoined record among these records of the share, in offset order."""
         skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
             taken = parse("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
