@@ -1,9 +1,9 @@
-"""Demonstrates the article's deadlock: the join without the synchroniser's reports, in a limited window. Pure.
+"""Demonstrates the article's deadlock: a join with a limited window and without the synchroniser's reports. Pure.
 
-Expiry then knows only the left records that have *passed*. When right is far older than the next left record, right
-must be read until it reaches that time. But none of it expires, because no left record may pass before. The window
-fills, and the join stalls for ever. With the reports, the time of the next left record is known before it passes, and
-right records that it cannot match are not kept.
+Without reports, expiry knows only the left records that have *passed*. If right is far older than the next left record,
+right must be read until it reaches that time. But none of it expires, because no left record may pass until then. The
+window fills up, and the join stalls forever. With the reports, the time of the next left record is known before it
+passes, and right records that it cannot match are not kept.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ APART_MS = 100_000
 
 
 class LimitedWindow(Simulation):
-    """A simulation whose window holds at most `limit` records; `reports=False` expires by passed left alone."""
+    """A simulation whose window holds at most `limit` records. `reports=False` expires by passed left records only."""
 
     def __init__(self, history: History, spec: JoinSpec, *, limit: int, reports: bool) -> None:
         super().__init__(history, spec)
         self._limit, self._reports = limit, reports
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """Plans as usual. Raises Stalled if the window is full and no left record may pass."""
+        """Plans as usual. Raises `Stalled` if the window is full and no left record may pass."""
         planned = super().plan(spec)
         if planned is None:
             return None
@@ -62,12 +62,12 @@ class LimitedWindow(Simulation):
 
 
 def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:
-    """Reads only left records that may pass, so that nothing is known about those that wait."""
+    """Returns the bucket with only the left records that may pass, so nothing is known about those that wait."""
     return replace(bucket, left={p: r.to(expected.left[p].end) for p, r in bucket.left.items()})
 
 
 def far_apart() -> History:
-    """Makes topics that are close for a while; then left jumps ahead while right continues, as if left had paused."""
+    """Returns topics that stay close for a while; then left jumps ahead, as if it had paused, while right continues."""
 
     now_ms = 2 * APART_MS
 

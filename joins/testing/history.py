@@ -1,16 +1,16 @@
-"""Two topics as plain data: what is at every offset, and when it can be seen. Pure.
+"""Two topics as plain data: what is at every offset, and when it becomes visible. Pure.
 
-A partition is a tuple of events, one per offset, counted from 0. Each has two wall-clock times:
+A partition is a tuple of events, one per offset, starting at 0. Each has two wall-clock times:
 
     appended_ms   it enters the log: from then on the high watermark is above it
     readable_ms   the last stable offset passes it: from then on a `read_committed` reader gets it
 
-For a record outside transactions both are the same, unless an open transaction precedes it; inside a transaction,
-`readable_ms` is the time of the transaction's marker. Neither ever falls from one offset to the next, because the last
-stable offset never goes back.
+For a record outside transactions both are the same, unless an open transaction precedes it. Inside a transaction,
+`readable_ms` is the time of the transaction's marker. Neither ever decreases from one offset to the next, because the
+last stable offset never goes back.
 
-The key of an `Event` is the join key. A side that takes it from elsewhere than Kafka's key gets it there (`carried`):
-in a field of the value, which is then a JSON object, or in a header. Each part of a key of several parts holds it.
+The key of an `Event` is the join key. If a side's join key is not Kafka's key, `carried` puts it where that side looks
+for it: in a field of the value, which is then a JSON object, or in a header. Every part of a composite key holds it.
 Kafka's key is then something else, so that nothing can be joined by it.
 """
 
@@ -28,19 +28,21 @@ from teacup.kafka.records.record import HEADER, KAFKA, KeyOf
 
 
 class EventKind(StrEnum):
-    """What is at an offset. Only data is ever read; everything except gaps has a time in the broker's index."""
+    """What is at an offset. Only data is ever read. Everything except gaps has a time in the broker's index."""
 
     DATA = "data"
-    MARKER = "marker"  # a transaction's control record; its time is the wall clock of its append
+    MARKER = "marker"  # a transaction's control record; its time is the wall clock at its append
     ABORTED = "aborted"  # a record of an aborted transaction
     GAP = "gap"  # an offset that compaction removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One offset of one partition; `time_ms` is its event time, negative if it has none, and `key` its join key.
+    """One offset of one partition.
 
-    wrong_time   it breaks the topic's rules: there is none, it is later than the disorder, or ahead of its neighbours
+    time_ms      event time; negative if it has none
+    key          join key
+    wrong_time   the time breaks the topic's rules: missing, later than the disorder, or ahead of its neighbours
     """
 
     partition: int
@@ -54,7 +56,7 @@ class Event:
     wrong_time: bool = False
 
     def is_future(self, max_future_skew_ms: int) -> bool:
-        """Returns whether its time is further ahead of the clock at its append than a join tolerates: a dead letter."""
+        """Returns whether its time is too far ahead of the clock at its append, which makes it a dead letter."""
         return self.time_ms > self.appended_ms + max_future_skew_ms
 
 
@@ -62,7 +64,7 @@ class Event:
 class TopicHistory:
     """One topic from its first record to its last.
 
-    Raises ValueError if the events of a partition are not numbered from 0, or one of their clocks goes back.
+    Raises ValueError if a partition's events are not numbered from 0, or one of their clocks goes back.
     """
 
     topic: str
@@ -86,11 +88,11 @@ class TopicHistory:
                     )
 
     def without_wrong_times(self) -> TopicHistory:
-        """Returns the same topic, with gaps in place of records with wrong times."""
+        """Returns the topic with gaps in place of records with wrong times."""
         return self._with_gaps(lambda event: event.wrong_time)
 
     def read_from(self, starts: Mapping[int, int]) -> TopicHistory:
-        """Returns the same topic, with gaps in place of what lies before these offsets."""
+        """Returns the topic with gaps before these offsets."""
         return self._with_gaps(lambda event: event.offset < starts[event.partition])
 
     def _with_gaps(self, gone: Callable[[Event], bool]) -> TopicHistory:
@@ -103,22 +105,22 @@ class TopicHistory:
         )
 
     def records(self) -> Iterator[Event]:
-        """Yields everything that is ever readable, including records from the future: by partition, then by offset."""
+        """Yields every record that is ever readable, including those from the future, by partition and offset."""
         return (event for events in self.partitions for event in events if event.kind is EventKind.DATA)
 
     def events(self) -> Iterator[Event]:
-        """Yields what is at every offset, by partition, then by offset."""
+        """Yields what is at every offset, by partition and offset."""
         return (event for events in self.partitions for event in events)
 
     def disorder_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
-        """Returns per partition the most that a record's time lies below the largest one before it.
+        """Returns for each partition the largest distance of a record's time below an earlier record's.
 
         Records with times above `ceiling_ms` (from the future) do not count.
         """
         return tuple(_disorder_ms(_times_ms(events, ceiling_ms)) for events in self.partitions)
 
     def producer_delay_ms(self, ceiling_ms: int | None = None) -> tuple[int, ...]:
-        """Returns per partition the longest time from a record's event time until it is readable.
+        """Returns for each partition the longest time from a record's event time until it is readable.
 
         A partition without records has 0. Records with times above `ceiling_ms` (from the future) do not count.
         """
@@ -130,7 +132,7 @@ class TopicHistory:
     def within(
         self, *, disorder_ms: int, producer_delay_ms: int | None = None, ceiling_ms: int | None = None
     ) -> tuple[bool, ...]:
-        """Returns per partition whether it keeps to the disorder and, if one is given, to the producer delay."""
+        """Returns for each partition whether it keeps to the disorder and, if given, to the producer delay."""
         return tuple(
             disorder <= disorder_ms and (producer_delay_ms is None or delay <= producer_delay_ms)
             for disorder, delay in zip(self.disorder_ms(ceiling_ms), self.producer_delay_ms(ceiling_ms), strict=True)
@@ -139,9 +141,9 @@ class TopicHistory:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Both topics of a join, and the wall clock time at which a run over them starts.
+    """Both topics of a join, and the wall-clock time at which a run over them starts.
 
-    With a `start_ms` after `end_ms` everything is a backlog; with one before the first append the run is live.
+    If `start_ms` is after `end_ms`, everything is a backlog; if it is before the first append, the run is live.
     """
 
     left: TopicHistory
@@ -149,12 +151,12 @@ class History:
     start_ms: int = 0
 
     def without_wrong_times(self) -> History:
-        """Returns the same history without the records with wrong times."""
+        """Returns the history without the records with wrong times."""
         return History(self.left.without_wrong_times(), self.right.without_wrong_times(), self.start_ms)
 
     @property
     def end_ms(self) -> int:
-        """The wall clock time from which everything is readable (`start_ms` for two empty topics)."""
+        """The wall-clock time from which everything is readable (`start_ms` if both topics are empty)."""
         readable = (event.readable_ms for side in (self.left, self.right) for event in side.events())
         return max(readable, default=self.start_ms)
 
@@ -183,7 +185,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 def carried(key_of: KeyOf, event: Event) -> tuple[bytes | None, Headers | None, bytes | None]:
-    """Returns Kafka's key, headers and value of a record. Raises ValueError for a path through an array."""
+    """Returns a record's Kafka key, headers and value. Raises ValueError for a path through an array."""
     if key_of.is_kafkas:
         return event.key, None, event.value
     own = event.key if KAFKA in key_of.parts else b"%d" % event.offset

@@ -1,19 +1,19 @@
-"""A simulated log over a history, as of a clock's time: a `TopicLog` without a broker. Pure.
+"""A simulated log over a history at a clock's time: a `TopicLog` without a broker. Pure.
 
 Like the broker:
 
 - An offset exists once the clock has reached its `appended_ms`, and is readable from its `readable_ms` on.
-- The time index searches from the start of the log, whatever the reader's position, and knows nothing about
-  transactions or plausibility: aborted records, markers and records from the future are answers too.
+- The time index searches from the start of the log, whatever the reader's position, and ignores transactions and
+  plausibility: it also answers with aborted records, markers and records from the future.
 - Retention moves the start; compaction leaves gaps.
 
-Like `BrokerLog`, by the same code (`teacup.kafka.log.time_search`):
+Like `BrokerLog`, with the same code (`teacup.kafka.log.time_search`):
 
 - An answer of the index counts only if the block of valid records that starts there has reached the time.
-- Otherwise, and if event times are in the payload (`exact_index=False`: the index then knows only append times), it
-  searches over blocks of records.
+- Otherwise, and if event times are in the payload (`exact_index=False`, where the index knows only append times), it
+  searches blocks of records.
 
-Not simulated: leaders and their epochs never change, nothing is truncated, and no call takes any time.
+Not simulated: leaders and their epochs never change on their own, nothing is truncated, and no call takes any time.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ RECORDS = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
-"""What `fetch` returns."""
+"""The schema that `fetch` returns."""
 
 CREATE_TIME = 1
 
 
 @dataclass(slots=True)
 class Clock:
-    """The wall clock of a simulation; it moves only by `advance`."""
+    """The wall clock of a simulation. Only `advance` moves it."""
 
     now_ms: int = 0
 
     def advance(self, ms: int) -> int:
-        """Advances by `ms` milliseconds (ValueError if negative); returns the new time."""
+        """Advances by `ms` and returns the new time. Raises ValueError if `ms` is negative."""
         if ms < 0:
             raise ValueError(f"ms: {ms} is not allowed; the clock of a simulation never goes back")
         self.now_ms += ms
@@ -64,13 +64,13 @@ class Clock:
 
 @dataclass(slots=True)
 class SimulatedLog:
-    """One topic of a history at the clock's time; implements `teacup.kafka.log.topic_log.TopicLog`.
+    """One topic of a history at the clock's time. Implements `teacup.kafka.log.topic_log.TopicLog`.
 
-    exact_index  True: event times are Kafka's timestamps. False: they are in the payload (the history's values must
+    exact_index  whether event times are Kafka's timestamps; if not, they are in the payload (the history's values must
                  carry them), and Kafka's timestamps are append times
-    key_of       where the records carry their join key, which is the key of an `Event`
-    identity     what `topic_id` returns; another one makes it another topic of the same name
-    outliers, max_future_skew_ms   as in `BrokerLog`; the latter bounds payload times by the append time
+    key_of       where the records carry their join key, the key of an `Event`
+    identity     returned by `topic_id`; changing it simulates another topic of the same name
+    outliers, max_future_skew_ms   as in `BrokerLog`; the skew limits how far payload times may exceed the append time
     """
 
     history: TopicHistory
@@ -93,13 +93,13 @@ class SimulatedLog:
         self._failures = n
 
     def delete_before(self, partition: int, offset: int) -> None:
-        """Deletes as retention does: `offset` is the first one left. ValueError beyond the high watermark."""
+        """Deletes records before `offset`, like retention. Raises ValueError above the high watermark."""
         if offset > (high := self._ends(partition).high):
             raise ValueError(f"offset: {offset} is above the high watermark {high} of {self.topic}-{partition}")
         self._starts[partition] = max(offset, self._start(partition))
 
     def lead_anew(self, partition: int, end: int) -> None:
-        """Elects another leader, which had only the records below `end`; the log has grown again since."""
+        """Elects another leader, which had only the records below `end`; the log has since grown again."""
         self._cuts.setdefault(partition, []).append(end)
 
     def topic_id(self) -> str:
@@ -118,7 +118,7 @@ class SimulatedLog:
         return self.ends(), other.ends()
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
-        """Answers as in the Protocol; a leader epoch is how many leaders there were before (`lead_anew`)."""
+        """Answers as in the Protocol. A leader epoch is the number of earlier leaders (`lead_anew`)."""
         self._answer()
         cuts = {p: self._cuts.get(p, [])[position.epoch :] for p, position in positions.items()}
         return {p for p, position in positions.items() if position.offset > min(cuts[p], default=position.offset)}
@@ -155,8 +155,8 @@ class SimulatedLog:
     def fetch(self, partition: int, start: int, end: int) -> pa.RecordBatch:
         """Returns the readable data records with start <= offset < end, in offset order, as `RECORDS`.
 
-        Raises OffsetOutOfRange for a range that starts before what retention has left, ValueError for one that ends
-        above the last stable offset (a `read_committed` reader would wait there).
+        Raises `OffsetOutOfRange` if retention has deleted the start of the range, and ValueError if it ends above the
+        last stable offset, where a `read_committed` reader would wait.
         """
         self._answer()
         ends = self._ends(partition)
@@ -215,7 +215,7 @@ class SimulatedLog:
         return next(hits, self._ends(partition).high)
 
     def _valid_time(self, partition: int, offset: int, ceiling_ms: int) -> int | None:
-        """Returns the time of the record at an offset, if it is readable now and its time is valid."""
+        """Returns the time of the record at an offset; None unless it is readable now and its time is valid."""
         if not self._is_readable(partition, offset):
             return None
         event = self.history.partitions[partition][offset]
@@ -228,7 +228,7 @@ class SimulatedLog:
         return ends.start <= offset < ends.stable and self.history.partitions[partition][offset].kind is EventKind.DATA
 
     def _by_index(self, partition: int, query: TimeQuery, ceiling_ms: int) -> TimeAnswer | None:
-        """Returns what the index says; None if it cannot be trusted."""
+        """Returns the index's answer, or None if it cannot be trusted."""
         if not self.exact_index:
             return None
         offset = self._index(partition, query.time_ms)
@@ -252,7 +252,7 @@ class SimulatedLog:
         return self._valid(partition, range(probe.start, probe.end), ceiling_ms, probe.count)
 
     def _valid(self, partition: int, offsets: range, ceiling_ms: int, count: int) -> list[Timed]:
-        """Returns the first `count` valid records at these offsets, skipping gaps and records without a valid time."""
+        """Returns the first `count` records at these offsets that are readable and have a valid time."""
         times = ((offset, self._valid_time(partition, offset, ceiling_ms)) for offset in offsets)
         return list(islice(((offset, at) for offset, at in times if at is not None), count))
 

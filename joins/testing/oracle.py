@@ -1,17 +1,15 @@
-"""Joins a whole history by brute force: what every run over it must output, however it was cut. Pure.
+"""Joins a whole history by brute force: what every run over it must output, however it is cut into batches. Pure.
 
-It compares every left record with every right one and keeps no state, so it can be checked by reading. Quadratic: keep
-histories to a few thousand records.
+It compares every left record with every right one and keeps no state, so you can check it by reading. It takes
+quadratic time: keep histories to a few thousand records.
 
-Left records, right records:
-
-    time in the future                            in no row, on either side: these are dead letters
+    time in the future (either side)              no row: a dead letter
     left key is null                              one row, unmatched, null_key
     no right record with its key in the interval  one row, unmatched, no_candidate
-    otherwise                                     one row, matched, with the policy's choice; `all`: each pair
+    otherwise                                     one row, matched, with the policy's choice; `all`: one row per pair
 
-A record is from the future when its time lies more than `max_future_skew_ms` above the clock *at its append*. A join
-compares with the clock when it lists the ends; keep such records so far ahead that the run's clock never gets there.
+A record is from the future if its time is more than `max_future_skew_ms` above the clock *at its append*. A join uses
+the clock at the time when it lists the ends, so put such records so far ahead that the run's clock never gets there.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One output row, by the positions of its two records; right's are None if it is unmatched."""
+    """One output row, as the positions of its two records; right's is None if unmatched."""
 
     left_partition: int
     left_offset: int
@@ -40,14 +38,14 @@ class Result:
 
     @property
     def right(self) -> Position | None:
-        """The position of the right record, (partition, offset); None if there is none."""
+        """The position of the right record, if any."""
         if self.right_partition is None or self.right_offset is None:
             return None
         return self.right_partition, self.right_offset
 
 
 def join(history: History, spec: JoinSpec) -> list[Result]:
-    """Returns every row of the left outer join, each once: by left's partition and offset, then right's time."""
+    """Returns the rows of the left outer join, ordered by left's partition and offset, then by the policy's rank."""
     rights = present(history.right, spec)
     rows: list[Result] = []
     for left in present(history.left, spec):
@@ -60,22 +58,22 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
 
 
 def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | None]:
-    """Returns what a left record with a wrong time may be joined with: nothing, or any of its pairs.
+    """Returns what a left record with a wrong time may be joined with: nothing, or any record that it pairs with.
 
-    That includes pairs with a right record that was from the future at its append: its time may have come since.
+    That includes right records that were from the future at their append, because their time may have come since.
     """
     pairs = (right for right in history.right.records() if _pairs(left, right, spec))
     return {None, *((right.partition, right.offset) for right in pairs)}
 
 
 def unjoined(history: History, spec: JoinSpec, results: Iterable[Result]) -> set[Position]:
-    """Returns the positions of the right records, also those with null keys, that appear in no row of the results."""
+    """Returns the positions of right records, including those with null keys, that appear in no result."""
     joined = {result.right for result in results}
     return {(right.partition, right.offset) for right in present(history.right, spec)} - joined
 
 
 def present(topic: TopicHistory, spec: JoinSpec) -> list[Event]:
-    """Returns the records of one side that take part: all readable ones except those from the future."""
+    """Returns the records of one side that take part: all readable ones that are not from the future."""
     return [event for event in topic.records() if not event.is_future(spec.max_future_skew_ms)]
 
 

@@ -1,19 +1,19 @@
-"""How a history is made, and how a run over it goes on, in small steps that Hypothesis can draw. Pure.
+"""The small steps, drawn by Hypothesis, that make up a history and a run over it. Pure.
 
 `play` makes the events of a partition, within a side's disorder and the producer delay. A step is four small choices:
 the gap before it, how late its event time is, who (key and value), and what happens. Steps are played in two passes:
 
-    1. append times: the clock advances by the gaps. Transactions open and close; one that stays open too long is
+    1. Append times: the clock advances by the gaps. Transactions open and close; one that stays open too long is
        committed. Everything from the first record of a transaction on becomes readable with its marker.
-    2. event times: append time less the topic's shift and the step's lag or, if later, the time at which the record
-       becomes readable less the producer delay. Append and readable times never fall, and no lag exceeds the
-       disorder, so the result keeps to the disorder too.
+    2. Event times: the append time minus the topic's shift and the step's lag or, if later, the time at which the
+       record becomes readable minus the producer delay. Append and readable times never decrease, and no lag exceeds
+       the disorder, so the result keeps to the disorder too.
 
-Records with wrong times (`WRONG_TIMES`) are marked, and mostly have a key of their own. Of 2m + 1 records in a row at
-most m are ahead, and at most m late; steps beyond that are played as plain records. Only a producer that sends again
-(`SENT_AGAIN`) makes more late ones: they come after records of the same partition that are not.
+Records with wrong times (`WRONG_TIMES`) are marked, and mostly share a key of their own. Of 2m + 1 records in a row, at
+most m are ahead and at most m are late; steps beyond that are played as plain records. Only a producer that resends a
+batch (`SENT_AGAIN`) makes more late records, and only after records of the same partition that are on time.
 
-A `Cut` is what happens next in a run over a history: how it is cut into batches, and what interrupts them.
+A `Cut` is one step of a run over a history: where a batch ends, or what interrupts it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class What(Enum):
     NO_TIME = "no time"
     LATE = "late"
     ZERO = "zero"  # as late as possible: 1970
-    SENT_AGAIN = "sent again"  # late, by a producer that sends a batch again after later ones: any number in a row
+    SENT_AGAIN = "sent again"  # late, because a producer resent a batch after later ones: any number in a row
     AHEAD = "ahead"  # of its neighbours, by less than the skew
-    SOON = "soon"  # in the future when appended, but not for ever
+    SOON = "soon"  # in the future when appended, but not forever
 
 
 AHEAD = (What.AHEAD, What.SOON)
@@ -54,7 +54,7 @@ WRONG_TIMES = (*AHEAD, *LATE, What.NO_TIME, What.SENT_AGAIN)
 
 
 class Lag(Enum):
-    """How late an event time is, as a part of the disorder."""
+    """How late an event time is, relative to the disorder."""
 
     NONE = "none"
     FULL = "full"
@@ -62,26 +62,26 @@ class Lag(Enum):
     ONE = "one millisecond"
 
     def ms(self, disorder_ms: int) -> int:
-        """Returns the lag in milliseconds, given the disorder."""
+        """Returns the lag in milliseconds for this disorder."""
         return {Lag.NONE: 0, Lag.FULL: disorder_ms, Lag.HALF: disorder_ms // 2, Lag.ONE: min(1, disorder_ms)}[self]
 
 
 Step = tuple[int, Lag, int, What]
-"""Gap in milliseconds, lag, who (the number of a key, NULL_KEY or NULL_VALUE), what."""
+"""(gap in milliseconds, lag, who, what), where who is the number of a key, NULL_KEY or NULL_VALUE."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What all steps of one topic have in common.
+    """The settings of one topic that apply to all its steps.
 
     first_ms            the event time at which the topic starts
-    shift_ms            how much later its appends are than its event times
+    shift_ms            how much later than their event times records are appended
     open_ms             the longest time that a transaction stays open
     producer_delay_ms   None: event times do not follow the clock
     future_ms           how far ahead of its append a record from the future is
-    key_spread          the number of partitions, each with its own alphabet of keys; 0: all share one
-    outliers, skew_ms   those of the join
-    wrong_times_key     key of the records with wrong times; None: they have keys like all others
+    key_spread          the number of partitions, each with keys of its own; 0: all share the same keys
+    outliers, skew_ms   the join's
+    wrong_times_key     the key of records with wrong times; None: they have keys like all others
     """
 
     side: Side
@@ -96,14 +96,14 @@ class Stage:
     wrong_times_key: bytes | None = WRONG_TIMES_KEY
 
     def key(self, partition: int, who: int) -> bytes | None:
-        """Returns the key that number `who` stands for in this partition."""
+        """Returns the key with number `who` in this partition."""
         if who == NULL_KEY:
             return None
         number = max(who, 0)
         return bytes([ord("a") + (partition + self.key_spread * number if self.key_spread else number)])
 
     def value(self, partition: int, offset: int, time_ms: int, who: int) -> bytes | None:
-        """Returns the value of a record: its name, and its time if the side takes that from the payload."""
+        """Returns the value of a record: its name, and its time if the side reads that from the payload."""
         name = f"{self.side.topic}-{partition}-{offset}"
         if self.side.payload_time:
             return json.dumps({"name": name} if time_ms < 0 else {"time": time_ms, "name": name}).encode()
@@ -146,7 +146,7 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
 
 
 def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
-    """Returns the same steps with no more wrong times in a row than the join tolerates."""
+    """Returns the steps with no more wrong times in a row than the join tolerates."""
     kept: list[Step] = []
     for gap_ms, lag, who, what in steps:
         records = [step[3] for step in kept if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
@@ -226,24 +226,24 @@ class Advance:
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """One batch of at most `max_records`."""
+    """The join admits a batch of at most `max_records`."""
 
     max_records: int
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The process ends, and starts again from its checkpoint."""
+    """The process restarts from its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The last batch runs again, as after a failed task."""
+    """The last batch is rerun, as after a failed task."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrongClock:
-    """The wall clock is wrong by `ms` when the next batch is planned, and right again after that."""
+    """The wall clock is wrong by `ms` while the next batch is planned, then right again."""
 
     ms: int
 

@@ -3,7 +3,7 @@
     run = Simulation(history, spec).play(cuts).drain()
     assert run.results == oracle.join(history, spec)
 
-Not simulated: Spark, the network, files (slices are kept in memory, and may be lost on purpose).
+Not simulated: Spark, the network, and files (slices are kept in memory, and can be lost on purpose).
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ T = TypeVar("T")
 
 
 class Stalled(AssertionError):
-    """Records are unread, and nothing may be read: the deadlock that a join must never reach."""
+    """Unread records remain but none may be read: the deadlock that a join must never reach."""
 
 
 def through_json(value: T) -> T:
-    """Returns what a task or the next start reads of what was written."""
+    """Returns the value as a task or the next start reads it after it was written."""
     return msgspec.json.decode(msgspec.json.encode(value), type=type(value))
 
 
 class MemoryStore:
-    """A `SliceStore` in memory."""
+    """An in-memory `SliceStore`."""
 
     def __init__(self) -> None:
         self._slices: list[Slice] = []
@@ -97,7 +97,7 @@ class MemoryStore:
         return self._facts.get(ticket.digest)
 
     def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
-        """Does nothing: there is no other place."""
+        """Does nothing, because there is nowhere to copy to."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         self._marks = [joined for joined in self._marks if _reaches(joined.left, left_below)]
@@ -112,10 +112,12 @@ def _reaches(covers: Covers, below: Mapping[int, int]) -> bool:
 class Run:
     """The output, in order.
 
-    results      rows of left records; unjoined: right positions; dead, late: (side, partition, offset)
-    watermarks   after each batch, by bucket: (watermark, expiry)
-    largest_window  the most records that all windows together held after a batch
-    restored     how often a window came from memory, files or the log
+    results         rows of left records
+    unjoined        positions of right records
+    dead, late      (side, partition, offset)
+    watermarks      after each batch, by bucket: (watermark, expiry)
+    largest_window  the most records that all windows held together after any batch
+    restored        how often a window came from memory, files or the log
     """
 
     results: list[Result] = field(default_factory=list)
@@ -129,15 +131,15 @@ class Run:
     restored: Counter[str] = field(default_factory=Counter)
 
     def sorted_results(self) -> list[Result]:
-        """Returns the results in the order of left positions, as the oracle does."""
+        """Returns the results in the oracle's order: by left position."""
         return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
 
 
 class Simulation(BothSides[SimulatedLog]):
     """One join over one history. `state` is the checkpoint, `run` the output so far.
 
-    now_ms     when the join starts; None: as the history says
-    warnings   what it said when it started
+    now_ms     when the join starts; None: at the history's `start_ms`
+    warnings   the warnings of the start
     """
 
     state: BatchPlan
@@ -172,7 +174,7 @@ class Simulation(BothSides[SimulatedLog]):
         self._bolt = self._new_bolt()
 
     def play(self, cuts: Iterable[Cut]) -> Simulation:
-        """Takes these steps, one after the other."""
+        """Plays these steps in order."""
         for cut in cuts:
             match cut:
                 case Advance(ms):
@@ -188,7 +190,7 @@ class Simulation(BothSides[SimulatedLog]):
         return self
 
     def admit(self, max_records: int | None = None) -> bool:
-        """Plans a batch and carries it out; returns whether there was one."""
+        """Plans and carries out a batch; returns whether there was one."""
         spec = self.spec if max_records is None else replace(self.spec, max_records=max_records)
         planned = self.plan(spec)
         if planned is None:
@@ -206,7 +208,7 @@ class Simulation(BothSides[SimulatedLog]):
         self.run.largest_window = max(self.run.largest_window, self.run.window)
 
     def available_now(self) -> int:
-        """Runs as under `availableNow`; returns how many batches it made. Time passes while left waits for right."""
+        """Runs as with `availableNow`; time passes while left waits for right. Returns the number of batches."""
         run, spec, batches, waited = AvailableNow(complete=self.spec.complete), of_available_now(self.spec), 0, Waited()
         while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
             if isinstance(found, Planned):
@@ -221,12 +223,12 @@ class Simulation(BothSides[SimulatedLog]):
         return batches
 
     def plan(self, spec: JoinSpec) -> Planned | None:
-        """Returns the next batch plan; None when there is nothing to do, or while the clock is not believed."""
+        """Returns the next batch plan; None if there is nothing to do, or while the clock is not trusted."""
         found = self._look(spec)
         return found if isinstance(found, Planned) else None
 
     def _look(self, spec: JoinSpec, run: AvailableNow | None = None) -> Planned | NotReady | None:
-        """Returns the next batch plan, or what left waits for; None while the clock is not believed."""
+        """Returns the next batch plan, or what left waits for; None while the clock is not trusted."""
         wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
         reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
         if not reading.confirmed:
@@ -241,7 +243,7 @@ class Simulation(BothSides[SimulatedLog]):
         return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, end_offsets)
 
     def between(self) -> BatchPlan:
-        """Returns the state after the last batch; its facts were saved, or are found again from the log."""
+        """Returns the state after the last batch. Its facts are the saved ones, or are rebuilt from the log."""
         if not self.state.number:
             return self.state
         return self.state.after({n: self.facts(n) for n in self.state.buckets}, self.spec)
@@ -256,7 +258,7 @@ class Simulation(BothSides[SimulatedLog]):
         return {t.bucket.number: through_json(t) for t in Ticket.all_of(state)}
 
     def restart(self, *, lose_files: bool = False) -> None:
-        """Loses the workers and, with `lose_files`, their disks."""
+        """Restarts with new workers and, with `lose_files`, empty disks."""
         self._bolt = self._new_bolt()
         self._watch = StallTimer(self.clock.now_ms)
         self._wall_clock = self._new_wall_clock()
@@ -265,11 +267,11 @@ class Simulation(BothSides[SimulatedLog]):
                 store.lose()
 
     def retry(self) -> list[pl.DataFrame]:
-        """Runs the last batch again, as Spark may before it is committed; its rows are not counted again."""
+        """Reruns the last batch, as Spark may before the commit. Its rows are not counted again."""
         return list(self._join(self.state)) if self.state.number else []
 
     def drain(self, rounds: int = 2_000) -> Run:
-        """Continues until everything is read and the window is empty. Raises Stalled if that never happens."""
+        """Continues until everything is read and the window is empty. Raises `Stalled` if that never happens."""
         for _ in range(rounds):
             if not self.admit():
                 was = self.clock.now_ms
@@ -281,7 +283,7 @@ class Simulation(BothSides[SimulatedLog]):
         raise Stalled(f"{self.unread()} records are unread after {rounds} batches: {self.state}")
 
     def unread(self) -> int:
-        """Returns how many offsets below the high watermarks have not been read yet."""
+        """Returns the number of unread offsets below the high watermarks."""
         ends = {"left": self.left.ends(), "right": self.right.ends()}
         return sum(
             max(ends[side][p].high - r.end, 0)
@@ -291,7 +293,7 @@ class Simulation(BothSides[SimulatedLog]):
         )
 
     def _all_readable_ms(self) -> int:
-        """Returns the time from which nothing waits for the clock any more; a wrong time may be ahead of it."""
+        """Returns the time from which nothing waits for the clock any more, including wrong times ahead of it."""
         history = History(self.left.history, self.right.history)
         wrong = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.wrong_time]
         return max([history.end_ms, *wrong]) + self.spec.producer_delay_ms + self.spec.span_ms
@@ -326,7 +328,7 @@ class Simulation(BothSides[SimulatedLog]):
         self.run.window = window
 
     def _divided(self, whole: Ticket) -> Iterator[tuple[Ticket, OpenRange | None]]:
-        """Yields the ticket itself or, on the shuffled path, those of its parts, each with its records."""
+        """Yields the ticket or, on the shuffled path, the ticket of each part with its records."""
         if whole.parts is None:
             yield whole, None
             return

@@ -1,12 +1,13 @@
-"""Hypothesis strategies: specs of joins, histories that keep to them, and ways to cut a run over a history. Pure.
+"""Hypothesis strategies: join specs, histories that keep to them, and ways to cut a run into batches. Pure.
 
-A partition is drawn as a list of steps (`joins.testing.play`), a few choices each, so that drawing is fast and a
-counterexample shrinks to few records that differ only where it matters. Times are small numbers of milliseconds, and
-most gaps are 0, so that matches, ties and runs of one millisecond are common.
+A partition is drawn as a list of steps (`joins.testing.play`) of a few choices each. So drawing is fast, and a
+counterexample shrinks to a few records that differ only where it matters. Times are small numbers of milliseconds, and
+most gaps are 0, so that matches, ties and several records in the same millisecond are common.
 
-The differences between the two topics are drawn once per topic: where its event times start (one side far ahead), how
-much later its records are appended (one side paused, or behind), and how long its transactions stay open. The start of
-the run is drawn once per history: at the first record, at any other, or long after the last (a backlog).
+The differences between the two topics are drawn once per topic: where its event times start (one side may be far
+ahead), how much later its records are appended (one side may be paused or behind), and how long its transactions stay
+open. The start of the run is drawn once per history: at the first record, at any other, or long after the last one (a
+backlog).
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ BASE_MS = 1_000_000_000
 """Where event times start."""
 
 FUTURE_MS = 10_000_000_000
-"""How far ahead a record from the future is, in addition to ten times the skew: no run's clock gets there."""
+"""How far ahead a record from the future is, plus ten times the skew. No run's clock gets there."""
 
 LONG_AFTER_MS = 3_600_000
-"""How long after its last record the run over a backlog starts."""
+"""How long after the last record the run over a backlog starts."""
 
-# Shrinking moves to the left; repetition adds weight.
+# Hypothesis shrinks toward the left; repetition adds weight.
 _GAPS_MS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 300)
 _WHO = (0, 0, 0, 1, 1, 2, NULL_KEY, NULL_VALUE)
 _WHAT = (
@@ -63,9 +64,9 @@ _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSO
 
 
 def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
-    """Draws disorder of 0 to 20 ms, the time in Kafka's timestamp or in the payload (`$.time`), the key anywhere.
+    """Draws sides: disorder of 0 to 20 ms, time in Kafka's timestamp or the payload (`$.time`), the key anywhere.
 
-    parts   how many parts the key has; a single one is mostly Kafka's key
+    parts   the number of parts of the key; a single one is mostly Kafka's key
     """
     part = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
     return st.builds(
@@ -83,9 +84,9 @@ def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
 
 
 def specs() -> st.SearchStrategy[JoinSpec]:
-    """Draws small joins: every kind of key, every policy, 0 to 50 ms on each side, both kinds of time.
+    """Draws small joins: every kind of key, every policy, `before` and `after` of 0 to 50 ms, both kinds of time.
 
-    Mostly with `idle: advance`, and a limit of bytes that no batch reaches.
+    Most have `idle: advance`, and a byte limit that no batch reaches.
     """
     return st.sampled_from((1, 1, 1, 2)).flatmap(_specs)
 
@@ -120,16 +121,16 @@ def histories(
 ) -> History:
     """Draws two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
 
-    co_partitioned  the same number of partitions on both sides, and a key is in the same one on both
-    max_steps       the most steps per partition, about one offset each; on average half as many
-    wrong_times     also draw records with wrong times, as many as the spec's `outliers` tolerates: without a time,
-                    late, of 1970, ahead, from a future that the clock reaches
-    reordered       also draw batches that a producer sent again after later ones: more late records than `outliers`
-    wrong_times_key their key, so that they match no others; None: they have keys like all others
+    co_partitioned   both sides have the same number of partitions, and a key is in the same one on both
+    max_steps        the most steps per partition, about one offset each; half as many on average
+    wrong_times      also draw records with wrong times, as many as the spec's `outliers` tolerates: missing, late, in
+                     1970, ahead of their neighbours, or in a future that the clock reaches
+    reordered        also draw batches that a producer resent after later ones: more late records than `outliers`
+    wrong_times_key  the key of these records, so that they match no others; None: they have keys like all others
 
-    Under `idle: hold` event times need not follow the clock, and the producer delay is not kept: topics may have been
-    replayed. Values name their position; if the side's time is in the payload, they are JSON objects with it under
-    `time`, and never null. Unless `wrong_times` is set, every record has a readable time.
+    With `idle: hold`, event times need not follow the clock, and the producer delay is not kept, because topics may
+    have been replayed. Values name their position. If the side's time is in the payload, they are JSON objects with the
+    time in `time`, and never null. Unless `wrong_times` is set, every record has a readable time.
     """
     partitions = draw(st.integers(1, 3))
     spread = partitions if co_partitioned else 0
@@ -146,7 +147,7 @@ def histories(
 
 
 def cuts(*, max_steps: int = 20) -> st.SearchStrategy[tuple[Cut, ...]]:
-    """Draws how a run is cut; the simulation drains whatever is left at the end."""
+    """Draws how a run is cut into batches. The simulation drains whatever is left at the end."""
     return st.lists(_cut(), max_size=max_steps).map(tuple)
 
 
