@@ -1,6 +1,6 @@
-"""Before the first batch: samples, co-partitioning, where both sides start.
+"""What happens before the first batch: sampling, the check for co-partitioning, and finding where both sides start.
 
-copartition.py     which path a join takes: whether both topics keep a key in the same partition
+copartition.py     decides which path a join takes: whether both topics keep a key in the same partition
 positions.py       where a new checkpoint starts (pure)
-startup_sample.py  a look at some records of both topics before a join starts
+startup_sample.py  samples some records of both topics before a join starts
 """

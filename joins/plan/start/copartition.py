@@ -1,15 +1,15 @@
-"""Which path a join takes, and into how many buckets: decided once, before Spark plans the query.
+"""Decides which path a join takes and its number of buckets, once, before Spark plans the query.
 
-The direct path needs both topics to keep a join key in the same partition. That is checked on samples of records. Of
-every partition there are two: the first records that the join reads, and the newest. A topic may have been given more
-partitions in between: then the newest are where their keys belong now, and the first ones are not.
+The direct path requires that both topics keep a join key in the same partition. This is checked on two samples of each
+partition: the first records that the join reads, and the newest ones. If a topic was given more partitions in between,
+only the newest records are in the partitions where their keys now belong.
 
-Two things would make a join silently miss pairs, and samples show both:
+Two things would make a join silently miss pairs, and the samples show both:
 
-1. A key that is in two partitions, of the two topics or of one.
-2. Keys that a well-known partitioner put where they are, and others that it did not: the topics have different
-   partitioners, or had fewer partitions when records were written. The Java client's is murmur2, librdkafka's own
-   (`consistent_random`) is CRC-32. A few keys are in the right place by chance, and prove nothing.
+1. A key is in two different partitions, of the two topics or of one.
+2. A well-known partitioner explains the places of some keys but not of others: the topics use different partitioners,
+   or had fewer partitions when records were written. The Java client uses murmur2, librdkafka (`consistent_random`)
+   CRC-32. A few keys are in the right place by chance and prove nothing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from teacup.kafka.log.topic_log import TopicLog
 
 log = logging.getLogger("teacup.joins.plan.start.copartition")
 
-BY_CHANCE = 1e-6  # a partitioner counts as in use if chance would place as many keys so with less than this probability
+BY_CHANCE = 1e-6  # a partitioner counts as in use if chance places as many keys like this with a lower probability
 
-STRAY = 3  # fewer keys in wrong partitions prove nothing about the others
+STRAY = 3  # fewer keys in wrong partitions say nothing about the others
 
 Keys = Mapping[int, Iterable[bytes]]
 """Sampled join keys by partition."""
@@ -49,14 +49,14 @@ Partitioner = Callable[[bytes], int]
 
 
 def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover | None = None) -> JoinSpec:
-    """Returns the same join with its path, and on the shuffled one with its number of buckets.
+    """Returns the join with its path set and, on the shuffled path, its number of buckets.
 
-    planned   the newest batch plan of the checkpoint, whose path it continues; None: a new checkpoint
-    moved     what a new checkpoint knows of the one that it goes on after
+    planned   the newest batch plan of the checkpoint, whose path is kept; None: a new checkpoint
+    moved     what a new checkpoint knows about the one that it continues
 
-    Topics that are partitioned alike by Kafka's key, which is the join key, take the direct path, unless `spec.path`
-    says otherwise; others take the shuffled one, and the reason is logged. Raises `NotCoPartitioned` if the direct one
-    is asked for, `SpecError`, `DataLoss` and `KafkaIOError`.
+    If the join key is Kafka's key and both topics are partitioned alike, the join takes the direct path, unless
+    `spec.path` says otherwise. If not, it takes the shuffled path and logs the reason, or raises `NotCoPartitioned` if
+    the direct path was requested. Also raises `SpecError`, `DataLoss` and `KafkaIOError`.
     """
     path, buckets = spec.path, spec.buckets
     if planned is not None:
@@ -76,10 +76,10 @@ def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover 
 
 
 def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Handover | None = None) -> str | None:
-    """Says why the topics may not take the direct path; None if they may, as far as is known.
+    """Says why the topics may not take the direct path; None if nothing speaks against it.
 
-    Unless it is asked for, the join key must be Kafka's, and left must not have more partitions than the checkpoint
-    that the join goes on after knew: right records that it needs may be where their keys belonged before.
+    Unless the path is configured, the join key must be Kafka's key, and left must not have more partitions than the
+    checkpoint that the join continues knew, because needed right records may still be where their keys belonged before.
 
     Raises `DataLoss`, `KafkaIOError`.
     """
@@ -95,7 +95,7 @@ def why_not_direct(spec: JoinSpec, left: TopicLog, right: TopicLog, moved: Hando
 
 
 def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
-    """Finds what contradicts that both topics keep a join key in the same partition; None if nothing does.
+    """Says what shows that the topics do not keep a join key in the same partition; None if nothing does.
 
     Raises `DataLoss`, `KafkaIOError`.
     """
@@ -112,22 +112,22 @@ def why_not(spec: JoinSpec, left: TopicLog, right: TopicLog) -> str | None:
 
 
 def newest(spec: JoinSpec, left: TopicLog, right: TopicLog) -> dict[str, list[Keys]]:
-    """Takes by side a sample of its newest records. Raises `KafkaIOError`."""
+    """Returns by side a sample of its newest records. Raises `KafkaIOError`."""
     logs, ceiling_ms = {"left": left, "right": right}, wall_ms() + spec.max_future_skew_ms
     return {side: [Sampler.of(spec, side, log, ceiling_ms).newest().given_keys] for side, log in logs.items()}
 
 
 def are_enough(samples: Samples, partitions: int) -> bool:
-    """Returns whether a sample of each side is large enough.
+    """Returns whether each side has a sample that is large enough.
 
-    It is if it has so many keys that a partitioner shows, or so many records that more may not help: a topic may have
-    few keys.
+    It is if it has enough keys to recognise a partitioner, or so many records that more may not help, because a topic
+    may have few keys.
     """
     return all(any(_is_enough(sample, partitions) for sample in some) for some in samples.values())
 
 
 def disagreement(samples: Samples, partitions: int) -> str | None:
-    """Finds what in some samples of each side contradicts co-partitioning; None if nothing does."""
+    """Says what in the samples contradicts co-partitioning; None if nothing does."""
     seen: dict[bytes, tuple[str, int]] = {}
     for side, some in samples.items():
         for p, key in ((p, key) for sample in some for p, keys in sample.items() for key in keys):
@@ -153,8 +153,8 @@ def disagreement(samples: Samples, partitions: int) -> str | None:
 def is_plain(samples: Samples, partitions: int) -> bool:
     """Returns whether more than a few stray records contradict co-partitioning.
 
-    Half of the keys that both sides have are in other partitions; or a partitioner put the keys of one side, and not
-    those of the other.
+    They do if at least half of the common keys are in different partitions, or if a partitioner explains the places of
+    the keys in some samples but not in others.
     """
     stands = {key: p for sample in samples["left"] for p, keys in sample.items() for key in keys}
     right = [(p, set(keys)) for sample in samples["right"] for p, keys in sample.items()]
@@ -176,7 +176,7 @@ def _is_enough(sample: Keys, partitions: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The different keys of a sample: their hashes by a partitioner, and the partitions in which they are."""
+    """The distinct keys of a sample: their hashes by a partitioner, and the partitions that they are in."""
 
     hashes: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
@@ -191,13 +191,13 @@ class _Group:
         return len(self.hashes)
 
     def fitting(self, count: int) -> int:
-        """Counts the keys that are where the partitioner puts them in so many partitions."""
+        """Counts the keys that are where the partitioner puts them if there are `count` partitions."""
         return int(np.count_nonzero(self.hashes % count == self.places))
 
     def is_put(self, count: int, partitions: int) -> bool:
-        """Returns whether these are more of the keys than by chance. partitions: how many there are now."""
+        """Returns whether so many keys fit `count` partitions that it is not chance; there are now `partitions`."""
         share, chance = self.fitting(count) / self.keys, 1 / count
-        if count == 1:  # any partitioner puts them there: it counts if all keys are in the first of several partitions
+        if count == 1:  # any partitioner puts all keys there: it counts if all are in the first of several partitions
             return share == 1 and float(partitions) ** -self.keys < BY_CHANCE
         if share <= chance:
             return False
@@ -206,7 +206,7 @@ class _Group:
 
 
 def murmur2(key: bytes) -> int:
-    """Returns the hash of the Java client's default partitioner, made positive (`Utils.murmur2`, `toPositive`)."""
+    """Returns the positive hash of the Java client's default partitioner (`Utils.murmur2`, `toPositive`)."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(key)) & mask
     whole = len(key) & ~3

@@ -1,20 +1,23 @@
-"""Where a new checkpoint starts: left as configured, right at the smallest left time less `before` and disorder. Pure.
+"""Where a new checkpoint starts: left as configured, right at the smallest left time minus `before` and disorder. Pure.
 
 Every right record that a left record may match has a time >= (smallest left time) - before, so right starts at its
-first record at or above that. The smallest left time is that of the first block of left's records: if a record's time
-is wrong, right is at worst read from further back. If left has so few records that all of them may be wrong, the clock
-counts as well, as it does for records still to come; without the clock, right starts at the start of its log.
+first record at or above that. The smallest left time is taken from the first block of left's records: if one of them
+has a wrong time, right is at worst read from further back. If left has so few records that all of them may be wrong,
+the clock counts as well, as it does for records still to come. If the clock cannot count, right starts at the start of
+its log.
 
 If retention has already deleted such right records, left records near the start would be `unmatched` although their
-right record existed. This is refused, with the number of left records affected, unless `on_data_loss: continue` is set.
-Here a block's typical time counts, because a single wrong record must not stop a join.
+right record existed. The join then refuses to start and names the number of left records affected, unless
+`on_data_loss: continue` is set. Here the typical time of a block counts, because a single wrong record must not stop a
+join.
 
-Records further out of order than the configured disorder may lie before a start that was found by a time, though they
-have reached it. Nothing reads them, so there is a warning (`Beginning.warn`, `teacup.kafka.log.time_search`).
+If a start was found by time, records that are further out of order than the configured disorder may lie before it even
+though they have reached that time. Nothing reads them, so a warning is given (`Beginning.warn`,
+`teacup.kafka.log.time_search`).
 
-What lies before a start is counted in offsets, which are at least as many as records: the first batch reports them
-(`counting_before`). On the direct path each right partition begins by its own left one. Where that is empty, only
-records still to come need right, so right begins near the clock.
+What lies before a start is counted in offsets, which may be more than records. The first batch reports them
+(`counting_before`). On the direct path, the start of a right partition depends on its own left partition. If that one
+is empty, only records still to come need right, so right starts near the clock.
 """
 
 from __future__ import annotations
@@ -36,18 +39,18 @@ from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
 from teacup.kafka.records.record import proven, typical
 
 Say = Callable[[str], None]
-"""Takes a warning for people."""
+"""Receives a warning for people."""
 
 
 def nobody(_: str) -> None:
-    """Ignores a warning: for a look at where a join would start."""
+    """Ignores warnings, for callers that only want to know where a join would start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a new checkpoint starts from: the join, and the log as it was listed.
+    """What a new checkpoint starts from: the join, and the ends of the logs when they were listed.
 
-    say   takes warnings
+    say   receives warnings
     """
 
     spec: JoinSpec
@@ -56,13 +59,13 @@ class Beginning:
 
     @property
     def ceiling_ms(self) -> int:
-        """No valid time is above it."""
+        """Times above it are invalid."""
         return self.end_offsets.listed_ms + self.spec.max_future_skew_ms
 
     def warn(
         self, side: str, log: TopicLog, starts: Mapping[int, int], queries: Mapping[int, TimeQuery], effect: str
     ) -> None:
-        """Warns of what lies before these starts, and has reached the times that they were found by."""
+        """Warns about records before these starts that have reached the times by which the starts were found."""
         if self.say is nobody:
             return
         setting = f"`{side}.disorder` ({self.spec.side(side).disorder_ms} ms)"
@@ -71,15 +74,15 @@ class Beginning:
 
 
 def begin(spec: JoinSpec, end_offsets: EndOffsets, left: TopicLog, right: TopicLog, say: Say = nobody) -> BatchPlan:
-    """Returns the batch plan before the first batch: nothing read, all positions set.
+    """Returns the batch plan before the first batch, with all positions set and nothing read.
 
-    Unless `spec.path` is `shuffled`, both topics have the same number of partitions; else raises `NotCoPartitioned`.
+    Raises `NotCoPartitioned` if the topics have different numbers of partitions, unless `spec.path` is `shuffled`.
     """
     beginning, shuffled = Beginning(spec, end_offsets, say), spec.path is JoinPath.SHUFFLED
     if not shuffled:
         check_counts(spec, len(end_offsets.left), len(end_offsets.right))
     start = left_start(beginning, left)
-    if shuffled:  # the right record of a left one may be in any partition
+    if shuffled:  # the match of a left record may be in any right partition
         start = start.alike(end_offsets.right)
     right_from = _right_start(beginning, right, start)
     skipped = _never_readable(beginning, left, right, start, right_from)
@@ -88,9 +91,9 @@ def begin(spec: JoinSpec, end_offsets: EndOffsets, left: TopicLog, right: TopicL
 
 
 def counting_before(spec: JoinSpec, first: BatchPlan, end_offsets: EndOffsets) -> BatchPlan:
-    """Returns the first plan with the offsets that lie before where each bucket begins: their records get no outcome.
+    """Returns the first plan with the number of offsets before the start of each bucket. Their records get no outcome.
 
-    Not if left starts at offsets: then another checkpoint has accounted for what is before them.
+    If `start` gives offsets, nothing is counted: another checkpoint has accounted for what is before them.
     """
     if isinstance(spec.start, Mapping):
         return first
@@ -110,7 +113,7 @@ def first_plan(
     left_from: Mapping[int, int],
     right_from: Mapping[int, int],
 ) -> BatchPlan:
-    """Returns the batch plan of any join of which nothing is read; both starts by partition."""
+    """Returns the plan of any join before it reads anything; `left_from` and `right_from` are starts by partition."""
     shuffled = spec.path is JoinPath.SHUFFLED
     divided = {0: (sorted(left_from), sorted(right_from))}
     if not shuffled:
@@ -142,9 +145,9 @@ class LeftStart:
     """Where left starts.
 
     offsets      the first offset of each left partition
-    smallest_ms  by right partition, a lower bound of the times of the left records that may match its records
-    typical_ms   by right partition, a typical time of these
-    skipped      the offsets that are lost, if any, as in `BatchPlan.skipped`
+    smallest_ms  by right partition, a lower bound of the times of left records that may match its records
+    typical_ms   by right partition, a typical time of those left records
+    skipped      the number of lost offsets, if any, as in `BatchPlan.skipped`
     """
 
     offsets: Mapping[int, int]
@@ -153,13 +156,13 @@ class LeftStart:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def alike(self, right: Iterable[int]) -> LeftStart:
-        """Returns the same times for every right partition: those of all left partitions together."""
+        """Returns the start with the same times for every right partition, taken over all left partitions."""
         smallest_ms, typical_ms = min(self.smallest_ms.values()), min(self.typical_ms.values())
         return replace(self, smallest_ms=dict.fromkeys(right, smallest_ms), typical_ms=dict.fromkeys(right, typical_ms))
 
 
 def left_start(beginning: Beginning, left: TopicLog) -> LeftStart:
-    """Finds where left starts by the spec's `start`, and which times its first records prove. Raises `DataLoss`."""
+    """Finds where left starts by the spec's `start`, and what its first records say about times. Raises `DataLoss`."""
     spec, end_offsets, ceiling_ms = beginning.spec, beginning.end_offsets, beginning.ceiling_ms
     stable = {p: ends.stable for p, ends in end_offsets.left.items()}
     if spec.start == "latest":
@@ -188,7 +191,7 @@ def left_start(beginning: Beginning, left: TopicLog) -> LeftStart:
 
 
 def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends]) -> dict[int, int]:
-    """Returns the offsets that `start` names, and the first ones elsewhere. `DataLoss` if the log lacks some."""
+    """Returns the offsets that `start` gives, and the first ones elsewhere. Raises `DataLoss` if the log lacks some."""
     topic = spec.left.topic
     if unknown := sorted(offsets.keys() - left.keys()):
         raise DataLoss(
@@ -211,7 +214,7 @@ def _given(spec: JoinSpec, offsets: Mapping[int, int], left: Mapping[int, Ends])
 
 
 def _still_to_come(spec: JoinSpec, end_offsets: EndOffsets, ends: Ends, last_ms: list[int]) -> int:
-    """Returns a lower bound of the times of timely records from the end on; `UNKNOWN` if nothing gives one."""
+    """Returns a lower bound of the times of timely records still to come; `UNKNOWN` if there is none."""
     if spec.idle is Idle.ADVANCE and ends.settled:
         return end_offsets.listed_ms - spec.producer_delay_ms
     reached_ms = proven(last_ms, spec.outliers)
@@ -221,7 +224,7 @@ def _still_to_come(spec: JoinSpec, end_offsets: EndOffsets, ends: Ends, last_ms:
 def first_read(
     spec: JoinSpec, end_offsets: EndOffsets, left: TopicLog, right: TopicLog
 ) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Finds where left and right partitions are read from, if the match of a left record may be in any partition.
+    """Returns where left and right would start if the match of a left record could be in any partition.
 
     Raises `DataLoss`.
     """
@@ -244,12 +247,12 @@ def _right_start(beginning: Beginning, right: TopicLog, start: LeftStart) -> dic
 def _never_readable(
     beginning: Beginning, left: TopicLog, right: TopicLog, start: LeftStart, right_from: Mapping[int, int]
 ) -> dict[str, int]:
-    """Counts left records that may miss right records deleted by retention; `DataLoss` unless the join may continue."""
+    """Counts left records whose match retention may have deleted. Raises `DataLoss` unless the join may continue."""
     spec, end_offsets, ceiling_ms = beginning.spec, beginning.end_offsets, beginning.ceiling_ms
     cut = {p: (e.start, e.stable) for p, e in end_offsets.right.items() if e.start > 0 and right_from[p] == e.start}
     blocks = right.valid_times(cut, ceiling_ms, block_size(spec.outliers)) if cut else {}
     firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
-    # Deleted records lie before the first remaining one: their times are at most the disorder above its time.
+    # Deleted records come before the first remaining one, so their times exceed its time by at most the disorder.
     reach = {
         p: latest_left(spec, (t if t is not None else end_offsets.listed_ms) + spec.right.disorder_ms)
         for p, t in firsts.items()

@@ -1,13 +1,13 @@
-"""A look at some records of both topics before a join starts: their join keys and event times.
+"""Samples some records of both topics before a join starts: their join keys and event times.
 
-Left's newest records are compared with the right records of their time: those that they may match. If hardly any of
-right's were sampled, that no key is common says nothing; so samples are compared only if at least `ENOUGH` common keys
-were to be expected, should every left key have a match.
+Left's newest records are compared with the right records of the same time, which they may match. If only a small part
+of right was sampled, a lack of common keys means nothing. So samples are compared only if at least `ENOUGH` common keys
+would be expected, supposing that every left key has a match.
 
-If not one of a side's newest records has a key, or not one has a time, others are looked at too: those that the join
-would read first. If none of these has one either, a new checkpoint does not start (`check_usable`): a mistyped path
-would give nothing but unmatched rows, or dead letters, and rows are final. A topic with fewer than `ENOUGH` records
-proves nothing. Neither does it start if a side's times are of around 1970, and of today in another unit.
+If none of a side's newest records has a key, or none has a time, the records that the join would read first are sampled
+too. If none of these has one either, a new checkpoint does not start (`check_usable`): a mistyped path would produce
+nothing but unmatched rows or dead letters, and rows are final. Fewer than `ENOUGH` records prove nothing. A new
+checkpoint does not start either if a side's times lie around 1970, but around today in another unit.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ log = logging.getLogger("teacup.joins.plan.start.startup_sample")
 ENOUGH = 20
 NEWEST = 100
 AROUND = 500
-"""How many records are taken of each partition: left's newest, and right's of their time."""
+"""Records sampled per partition: the newest ones (`NEWEST`), and right's of left's time (`AROUND`)."""
 AT_MOST = 20_000
-"""Of all partitions of a topic, but at least ten of each."""
+"""Limit of records per topic, but at least ten per partition."""
 
 SECONDS_NOT_MS = 100_000_000_000
-"""Times below it are in 1973 or before: probably they have another unit."""
+"""Times below this are in 1973 or earlier: they probably have another unit."""
 PER_MS = {TimeUnit.MS: 1.0, TimeUnit.S: 0.001, TimeUnit.US: 1_000.0}
-"""How many of each unit are a millisecond."""
+"""How many of each unit make a millisecond."""
 FIVE_YEARS_MS = 5 * 365 * 24 * 3_600_000
 
 Spans = Mapping[int, tuple[int, int]]
-"""By partition, the offsets [start, end)."""
+"""Offsets [start, end) by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Some records of one topic, by partition and in the order of their offsets.
+    """Some records of one topic, by partition and in offset order.
 
-    keys    join keys; None where a record has none
-    times   event times; None where a record has no valid one
-    out_of  how many offsets the ranges have that the records were taken from
-    tombstones  how many have no value
-    future_ms   the middle one of the times that are from the future; None if none is
-    timed   how many records have a time at all, be it from the future
+    keys        join keys; None where a record has none
+    times       event times; None where a record has no valid time
+    out_of      the number of offsets in the sampled ranges
+    tombstones  the number of records without a value
+    future_ms   the median of the times in the future, if any
+    timed       the number of records with a time, including times in the future
     """
 
     keys: Mapping[int, Sequence[bytes | None]] = field(default_factory=dict)
@@ -74,34 +74,34 @@ class Sample:
 
     @property
     def records(self) -> int:
-        """Returns how many records were sampled."""
+        """The number of sampled records."""
         return sum(len(some) for some in self.keys.values())
 
     @property
     def valid_times(self) -> list[int]:
-        """Returns the valid times in ascending order."""
+        """The valid times, in ascending order."""
         return sorted(at for some in self.times.values() for at in some if at is not None)
 
     @property
     def distinct_keys(self) -> dict[bytes, None]:
-        """Returns the keys, each once, in the order in which they were found."""
+        """The distinct keys, in the order in which they were found."""
         return {key: None for some in self.keys.values() for key in some if key is not None}
 
     @property
     def given_keys(self) -> dict[int, list[bytes]]:
-        """Returns the keys that records have, by partition."""
+        """The keys by partition, without None."""
         return {p: [key for key in some if key is not None] for p, some in self.keys.items()}
 
     @property
     def share(self) -> float:
-        """Returns which part of its ranges was sampled."""
+        """The fraction of the ranges that was sampled."""
         return min(self.records / self.out_of, 1.0) if self.out_of else 0.0
 
 
 def compare(spec: JoinSpec, left: TopicLog, right: TopicLog, *, accept: bool = False) -> tuple[bytes, bytes] | None:
-    """Returns a key of each side, if there are any; warns if probably nothing will match.
+    """Returns a key of each side, if there are any; logs a warning if probably nothing will match.
 
-    accept   the join starts whatever the samples show
+    accept   start even if no sampled record has a key or a usable time
 
     Raises `SampleUnusable`, `KafkaIOError`.
     """
@@ -115,7 +115,7 @@ def compare(spec: JoinSpec, left: TopicLog, right: TopicLog, *, accept: bool = F
 
 
 def check_usable(spec: JoinSpec, name: str, log: TopicLog, newest: Sample) -> None:
-    """Raises `SampleUnusable` if neither the newest records of a side nor the first ones have keys, or times."""
+    """Raises `SampleUnusable` if no sampled record of a side, newest or first, has a key, or none has a usable time."""
     if _missing([newest]) is None:
         _check_unit(spec, name, newest)
         return
@@ -140,7 +140,7 @@ def check_usable(spec: JoinSpec, name: str, log: TopicLog, newest: Sample) -> No
 
 
 def _check_unit(spec: JoinSpec, name: str, newest: Sample) -> None:
-    """Raises `SampleUnusable` if a side's times are of around 1970, and of today in another unit."""
+    """Raises `SampleUnusable` if a side's times lie around 1970, but around today in another unit."""
     times, side = newest.valid_times, spec.side(name)
     usual_ms = times[len(times) // 2] if len(times) >= ENOUGH else 0
     if not 0 < usual_ms < SECONDS_NOT_MS or (unit := unit_of(side, usual_ms, wall_ms())) is None:
@@ -154,9 +154,9 @@ def _check_unit(spec: JoinSpec, name: str, newest: Sample) -> None:
 
 
 def unit_of(side: Side, found_ms: int | None, now_ms: int) -> TimeUnit | None:
-    """Returns the unit by which a time would lie in the ten years around now; None if none but the configured one does.
+    """Returns another unit that would put a time within five years of now, if any.
 
-    found_ms   as the configured unit reads the number
+    found_ms   the time as read in the configured unit
     """
     if found_ms is None or not side.payload_time:
         return None
@@ -166,7 +166,7 @@ def unit_of(side: Side, found_ms: int | None, now_ms: int) -> TimeUnit | None:
 
 
 class Lacking(Enum):
-    """What no sampled record has."""
+    """What all sampled records lack."""
 
     KEY = "key"
     TIME = "time"
@@ -181,7 +181,7 @@ def _missing(samples: Sequence[Sample]) -> Lacking | None:
 
 
 def _first_read(spec: JoinSpec, name: str, log: TopicLog) -> Sample:
-    """Samples what the join reads first of left; of right, which starts where left needs it, the topic's first."""
+    """Samples left where the join starts, and right, whose start depends on left, at the start of the topic."""
     now_ms, ends = wall_ms(), log.ends()
     starts = {p: end.start for p, end in ends.items()}
     if name == "left":
@@ -190,7 +190,7 @@ def _first_read(spec: JoinSpec, name: str, log: TopicLog) -> Sample:
 
 
 def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample, Sample]:
-    """Returns left's newest records, and right's of the same time; right's newest if there are none."""
+    """Returns left's newest records, and right's of the same time or, if there are none, its newest."""
     ceiling_ms = wall_ms() + spec.max_future_skew_ms
     ours = Sampler.of(spec, "left", left, ceiling_ms).newest()
     whole = {p: (ends.start, ends.stable) for p, ends in right.ends().items()}
@@ -199,7 +199,7 @@ def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample
 
 
 def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None:
-    """Says why probably nothing will match, with a key of each side; None if keys are common, or too few are known."""
+    """Says why probably nothing will match, naming a key of each side; None if they share keys or too few are known."""
     ours, theirs = left.distinct_keys, right.distinct_keys
     for name, side, found in (("left", spec.left, left), ("right", spec.right, right)):
         if found.records and not found.distinct_keys:
@@ -223,7 +223,7 @@ def common_keys(left: Sample, right: Sample) -> int:
 
 
 def example(left: Sample, right: Sample) -> tuple[bytes, bytes] | None:
-    """Returns a key of each side."""
+    """Returns a key of each side; None if a side has none."""
     ours, theirs = left.distinct_keys, right.distinct_keys
     return (next(iter(ours)), next(iter(theirs))) if ours and theirs else None
 
@@ -232,8 +232,8 @@ def example(left: Sample, right: Sample) -> tuple[bytes, bytes] | None:
 class Sampler:
     """Takes samples of one topic.
 
-    kafka, registry   the properties of its cluster, and of the registry of its schemas
-    ceiling_ms        no valid time is above it
+    kafka, registry   properties of its cluster and of its schema registry
+    ceiling_ms        times above it are invalid
     """
 
     side: Side
@@ -248,23 +248,23 @@ class Sampler:
         return cls(spec.side(side), topic, spec.kafka, spec.registry, ceiling_ms)
 
     def newest(self) -> Sample:
-        """Returns the newest records of each partition."""
+        """Samples the newest records of each partition."""
         return self.last({p: (ends.start, ends.stable) for p, ends in self.topic.ends().items()}, NEWEST)
 
     def next(self, starts: Mapping[int, int]) -> Sample:
-        """Returns the first records from these offsets on, of each partition."""
+        """Samples the first records of each partition from these offsets on."""
         ends = self.topic.ends()
         spans = {p: (start, ends[p].stable) for p, start in starts.items() if start < ends[p].stable}
         return self._first(spans, _at_most(NEWEST, spans))
 
     def last(self, spans: Spans, count: int) -> Sample:
-        """Returns the last `count` records, or fewer, of each of these ranges."""
+        """Samples at most the last `count` records of each range."""
         count = _at_most(count, spans)
         found = self._first({p: (max(start, end - count), end) for p, (start, end) in spans.items()}, count)
         return replace(found, out_of=_offsets(spans))
 
     def _first(self, spans: Spans, count: int) -> Sample:
-        """Reads the first `count` readable records, or fewer, of each of these ranges."""
+        """Samples at most the first `count` readable records of each range."""
         with closing(PointReader(self.topic.topic, self.kafka)) as reader:
             records = reader.take(spans, count)
         return sample_of(self.side, self.registry, records, _offsets(spans), self.ceiling_ms)
@@ -273,7 +273,7 @@ class Sampler:
 def sample_of(
     side: Side, registry: Mapping[str, str], records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int
 ) -> Sample:
-    """Finds the join keys and event times of records, by partition, out of so many offsets."""
+    """Returns the sample of these records (by partition), taken from ranges of `out_of` offsets."""
     keys: dict[int, list[bytes | None]] = {}
     times: dict[int, list[int | None]] = {}
     ahead: list[int] = []
@@ -293,7 +293,7 @@ def sample_of(
 
 
 def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Spans) -> dict[int, tuple[int, int]]:
-    """Finds the right records that left records of these times may match. A few wrong times do not count."""
+    """Returns the ranges of right that left records of these times may match. A few wrong times do not matter."""
     if not times:
         return {}
     tenth = len(times) // 10
