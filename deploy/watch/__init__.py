@@ -1,26 +1,26 @@
-"""Whoever watches a running job: one source of numbers, several listeners. Knows no kind of job.
+"""Everything that watches a running job: one source of numbers, several listeners. Independent of the kind of job.
 
-    listener.py   what a job tells, and the protocol of a listener
-    life/         how a job is, in a word, and whether it is ready and well: one rule for all who say it
-    concerns.py   what batches complain of: said when it begins, grows, and is over (pure)
-    timeliness.py  whether records came in time; which settings had been enough (pure)
+    listener.py   what a job reports, and the protocol of a listener
+    life/         the state of a job, and whether it is ready and well: one rule for everything that shows it
+    concerns.py   problems that batches report: logged when they begin, grow, and are over (pure)
+    timeliness.py  whether records came in time, and which settings would have been enough (pure)
     measures.py   the metrics: names, units, labels, meanings (pure)
     lines.py      a listener: what a job prints
-    backlog.py    how much is left to read, and whether brokers answer: looked up every few seconds
-    failed_attempts.py  attempts at tasks that failed while their batch is under way
+    backlog.py    how much is left to read, and whether the brokers answer: checked every few seconds
+    failed_attempts.py  failed task attempts of the batch under way
     hour/         a listener: the last hour, as JSON, with the wait curve
     page/         shows it to people: `/`
-    board.py      one port for all jobs of a process: their numbers, whether they live, their pages
+    board.py      one port for all jobs of a process: their numbers, probes and pages
     metrics.py    a listener: the numbers for Prometheus; `/metrics`, `/livez`, `/readyz`
-    manifests.py  the Grafana dashboard and the alert rules, made from the metrics
-    otlp.py       a listener: the same numbers, sent to an OpenTelemetry receiver
+    manifests.py  generates the Grafana dashboard and the alert rules from the metrics
+    otlp.py       a listener: sends the same numbers to an OpenTelemetry receiver
     server.py     a small HTTP server inside the job
-    lineage.py    a listener: OpenLineage events of what is read and written
-    supervisor.py  what systemd learns of a job: that it runs, and that it still does
+    lineage.py    a listener: OpenLineage events about what is read and written
+    supervisor.py  notifies systemd that a job has started and that it is alive
     watched.py    puts them together: what `teacup run` opens around the runner
 
-**Add a listener:** a class with the methods of `Listener` (or a subclass of `Quiet`), and a line in watched.py. If it
-shows something, it has `routes()`. It touches no job.
+**To add a listener**, write a class with the methods of `Listener` (or a subclass of `Quiet`), and add it in
+watched.py. If it shows something, give it `routes()`. No job has to change.
 
-**Add a metric:** a line in measures.py, and a sample in `samples()` of the report that knows it.
+**To add a metric**, declare it in measures.py, and yield a sample in `samples()` of the report that knows its value.
 """

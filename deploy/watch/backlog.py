@@ -1,8 +1,8 @@
 """How much a job has left to read, how long that will take, and whether the brokers answer.
 
-The ends of the topics are asked for in a thread of their own, every few seconds, so that an unreachable broker does not
-hold the job up. They are asked for also while it is not known where the job is: whether brokers answer is known then.
-That they do not is known after some seconds: the job itself waits for longer before it gives a call up.
+A separate thread asks for the ends of the topics every few seconds, so that an unreachable broker does not delay the
+job. It also asks while the job's position is unknown, to find out whether the brokers answer. It gives up after a few
+seconds, whereas the job itself waits longer before it gives up a call.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _ANSWERED_WITHIN_S = 10.0
 _WITHIN_S = 60.0
 
 Positions = Mapping[tuple[str, int], int]
-"""(topic, partition) -> offset that is read next"""
+"""(topic, partition) -> next offset to read"""
 
 
 class Backlog:
-    """Looks at the topics every few seconds, from `start` to `close`."""
+    """Looks at the topics every few seconds, from `start` until `close`."""
 
     def __init__(
         self, topics: Sequence[str], positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0
     ) -> None:
-        """topics: that are read; positions: where the job is now, empty if that is not known; rests: of the host."""
+        """`positions` returns where the job is now, empty if unknown. `rests` multiplies the poll interval."""
         self._topics, self._positions, self._kafka, self._every_s = topics, positions, kafka, LOOK_EVERY_S * rests
         self._pace = Pace()
         self._closed = threading.Event()
@@ -42,15 +42,15 @@ class Backlog:
         self.unreachable, self.answered = "", False
 
     def start(self) -> None:
-        """Begins to look, in a thread."""
+        """Starts the thread that looks."""
         threading.Thread(target=self._run, name="backlog", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the looks; returns at once."""
+        """Stops looking; returns at once."""
         self._closed.set()
 
     def look_once(self, within_s: float) -> TopicLag | None:
-        """Returns what is left now; None if that is not known within this time. Not after `start`."""
+        """Looks once and returns what is left to read; None if unknown within this time. Not for use after `start`."""
         looks = threading.Thread(target=self._look_alone, name="backlog", daemon=True)
         looks.start()
         looks.join(within_s)
@@ -75,7 +75,7 @@ class Backlog:
                     self.unreachable, self.answered = "", True
                 except KafkaIOError as error:
                     self.unreachable, self.answered = str(error), False
-                    log.debug("the backlog is not known: %s", error)  # the job itself reports what concerns it
+                    log.debug("the backlog is not known: %s", error)  # the job itself reports what affects it
         finally:
             for topic_log in logs.values():
                 topic_log.close()
@@ -104,13 +104,13 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, at_s: float, left: int) -> None:
-        """Notes that `left` records are still to be read at `at_s`; times never fall."""
+        """Notes that `left` records are unread at `at_s`. Times must not decrease."""
         self._seen.append((at_s, left))
         while at_s - self._seen[0][0] > _WITHIN_S:
             self._seen.popleft()
 
     def through_in_s(self) -> float | None:
-        """Returns how long reading it all will take; None if that is unknown, or if the backlog does not shrink."""
+        """Returns the seconds until all is read; None if unknown, or if the backlog does not shrink."""
         if len(self._seen) < 2:
             return None
         (first_s, first), (last_s, last) = self._seen[0], self._seen[-1]

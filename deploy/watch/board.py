@@ -1,13 +1,12 @@
 """What the jobs of a process show at one port: `/metrics`, `/livez`, `/readyz`, and the page.
 
-    one job    `/` is its page
-    several    `/` lists them, from `/v1/jobs`; the page of each is at `/jobs/NAME/`, and so are its probes
-    the whole  lives if all live, as only a restart of the process helps one that hangs. It is ready if it does what it
-               can (`deploy.watch.life.rule.all_ready`): a job that has failed is not the others' matter
+    one job       `/` is its page.
+    several jobs  `/` lists them, from `/v1/jobs`. The page and the probes of each are below `/jobs/NAME/`.
+    the process   It is alive if all jobs are, because only a restart of the process helps a job that hangs. It is ready
+                  if it does what it can (`deploy.watch.life.rule.all_ready`): a failed job does not affect the others.
 
-A job is on the board from its first start on, also while it is down, and if its file does not let it start.
-
-What a job has counted so far stays over its starts.
+A job is on the board from its first start on, even while it is down, and even if its file keeps it from starting. Its
+counts continue across restarts.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from teacup.base.now import wall_ms
 
 @dataclass(frozen=True, slots=True)
 class Shown(Quiet):
-    """Passes the events of a job on, first to the follower, which the other listeners ask."""
+    """Passes the events of a job on: first to the follower, because the other listeners ask it."""
 
     follower: Follower
     metrics: Metrics
@@ -43,7 +42,7 @@ class Shown(Quiet):
 
     @classmethod
     def of(cls, name: str) -> Shown:
-        """Returns it for a job that has not been started yet."""
+        """Returns the listeners of a job that has not been started yet."""
         follower = Follower(name, wall_ms)
         return cls(follower, Metrics(follower), LastHour(follower, wall_ms))
 
@@ -68,25 +67,25 @@ class Shown(Quiet):
             listener.ended(code)
 
     def restarts(self, at_ms: int) -> None:
-        """Takes when the job, whose run has ended, is started again."""
+        """Notes when the job will be started again after its run has ended."""
         self.follower.restarts(at_ms)
         self.hour.changed()
 
     def cannot_start(self, code: ExitCode, why: str) -> None:
-        """Takes why the job was not even begun."""
+        """Notes why the job could not be started."""
         self.follower.cannot_start(code, why)
         self.hour.changed()
 
     def routes(self) -> Routes:
-        """Returns all that there is of this job, but for its numbers."""
+        """Returns all routes of this job except for its numbers."""
         return {**page_routes(self.hour), **probe_routes(self.metrics)}
 
 
 class Board:
-    """Shows jobs from here to `close`."""
+    """Shows jobs from its creation until `close`."""
 
     def __init__(self, at: MetricsAt, name: str, *, several: bool = False) -> None:
-        """name: what the log calls the server."""
+        """Starts the server; `name` is its name in the log."""
         self._jobs: dict[str, Shown] = {}
         self._errors: dict[str, OwnLines] = {}
         self._several, self._was_ready = several, False
@@ -98,12 +97,12 @@ class Board:
 
     @classmethod
     def of(cls, jobs: Sequence[CommonJob]) -> Board | None:
-        """Returns the board of several jobs, if the file of any asks for one; all that do ask for the same port."""
+        """Returns the board of several jobs if any job file asks for one; all that do ask for the same port."""
         at = next((job.metrics for job in jobs if job.metrics is not None), None)
         return None if at is None else cls(at, f"{len(jobs)} jobs", several=True)
 
     def show(self, name: str) -> Shown:
-        """Puts a job on the board, unless it is there."""
+        """Returns the job's listeners, and puts it on the board if it is not there yet."""
         if name not in self._jobs:
             shown = self._jobs[name] = Shown.of(name)
             self._routes |= {f"{self._place(name)}{path}": route for path, route in shown.routes().items()}
@@ -113,22 +112,22 @@ class Board:
         return self._jobs[name]
 
     def forget(self, name: str) -> None:
-        """Takes a job from the board."""
+        """Removes a job from the board."""
         if self._jobs.pop(name, None) is not None:
             logging.getLogger("teacup").removeHandler(self._errors.pop(name))
             for path in [path for path in self._routes if path.startswith(f"{self._place(name)}/")]:
                 del self._routes[path]
 
     def restarts(self, name: str, at_ms: int) -> None:
-        """Shows when a job, whose run has ended, is started again."""
+        """Shows when a job will be started again after its run has ended."""
         self.show(name).restarts(at_ms)
 
     def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
-        """Shows a job that cannot even begin as one that has failed."""
+        """Shows a job that cannot be started as failed."""
         self.show(name).cannot_start(code, why)
 
     def close(self) -> None:
-        """Ends it; returns at once."""
+        """Closes the server and stops listening to the log."""
         for errors in self._errors.values():
             logging.getLogger("teacup").removeHandler(errors)
         self.server.close()

@@ -1,7 +1,7 @@
-"""Attempts of a job's tasks that have failed while their batch is under way.
+"""Failed task attempts of a job while their batch is under way.
 
-Spark tries a task again, and tells nobody but its own log. A batch counts its retries once it has been carried out, so
-one that fails in each attempt would count none. So Spark's status store is asked, about a second apart.
+Spark retries a task and reports it only in its own log. A batch counts its retries once it is done, so a batch that
+fails in every attempt would never count any. That is why Spark's status store is polled about once a second.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from teacup.spark.jvm_errors import crossed
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_MOST = 1_000  # tasks of a stage that are looked at
+_MOST = 1_000  # tasks examined per stage
 
 
 def alike(texts: list[str]) -> list[Failures]:
-    """Returns texts that differ in numbers only as one."""
+    """Groups texts that differ only in numbers."""
     found: dict[str, Failures] = {}
     for text in texts:
         before = found.get(what := without_numbers(text))
@@ -29,15 +29,15 @@ def alike(texts: list[str]) -> list[Failures]:
 
 
 class FailedAttempts:
-    """Looks at the active stages of one query; group: its job group, which is its run's id."""
+    """Watches the active stages of one query. `group` is its job group, the run id of the query."""
 
     def __init__(self, context: SparkContext, group: str) -> None:
         self._context, self._group = context, group
-        self._counts: dict[int, int] = {}  # by stage, at the last look
-        self._seen: set[int] = set()  # attempts
+        self._counts: dict[int, int] = {}  # failed tasks by stage, at the last look
+        self._seen: set[int] = set()  # ids of attempts
 
     def look(self) -> list[Failures]:
-        """Returns what has failed since the last look. Raises what py4j raises if Spark has ended."""
+        """Returns the failures since the last look. Raises py4j's errors if Spark has ended."""
         tracker = self._context.statusTracker()
         counts: dict[int, int] = {}
         texts: list[str] = []

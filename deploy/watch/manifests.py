@@ -1,8 +1,8 @@
-"""The Grafana dashboard and the Prometheus alert rules, made from the metrics: `python -m deploy.watch.manifests`.
+"""Generates the Grafana dashboard and Prometheus alert rules from the metrics: `python -m deploy.watch.manifests`.
 
-It writes `grafana-dashboard.json` and `prometheus-alerts.yaml` into deploy/manifests/. An expression names a metric by
-its declaration (`deploy.watch.measures`), so that none is about a metric that does not exist. The runbook of an alert
-is its row in docs/watch.md.
+It writes `grafana-dashboard.json` and `prometheus-alerts.yaml` to deploy/manifests/. Expressions refer to metrics by
+their declarations (`deploy.watch.measures`), so none can name a metric that does not exist. The runbook of an alert is
+its row in docs/watch.md.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BY_JOB = f"by ({JOB_LABEL})"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert rule: fires if the expression gives anything for this long."""
+    """One alert rule. It fires once the expression has returned results for as long as `lasting`."""
 
     name: str
     expression: str
@@ -37,7 +37,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel: its unit as Grafana names it, and expressions with their legends."""
+    """One panel: its unit by Grafana's name, and its expressions by legend."""
 
     title: str
     unit: str
@@ -46,19 +46,19 @@ class Panel:
 
 
 def _of(metric: Metric, match: str = "", suffix: str = "") -> str:
-    """Returns the series of a metric of the chosen jobs; `$job` is a variable of the dashboard."""
+    """Returns the series of a metric for the selected jobs; `$job` is a variable of the dashboard."""
     chosen = f'{JOB_LABEL}=~"$job"'
     return f"{metric.full_name}{suffix}{{{chosen}{f',{match}' if match else ''}}}"
 
 
 def _rate(metric: Metric, by: str = "", match: str = "") -> str:
-    """Returns what is counted per second."""
+    """Returns the increase of a counter per second."""
     labels = ", ".join(filter(None, [JOB_LABEL, by]))
     return f"sum by ({labels}) (rate({_of(metric, match)}[$__rate_interval]))"
 
 
 def _share(metric: Metric, part: str, whole: str, over: str) -> str:
-    """Returns the share of a counter's increase that matches, by job."""
+    """Returns, by job, the share of `part` in a counter's increase over `whole`."""
     increases = [f"sum {_BY_JOB} (increase({metric.full_name}{{{match}}}{over})) " for match in (part, whole)]
     return f"({increases[0].strip()} / ({increases[1].strip()} > 0))"
 
@@ -306,7 +306,7 @@ ALERTS = (
 
 
 def dashboard() -> dict[str, Any]:
-    """Returns the dashboard, for Grafana's import."""
+    """Returns the dashboard in Grafana's import format."""
     variables = [
         {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
         {
@@ -337,18 +337,18 @@ def dashboard() -> dict[str, Any]:
 
 
 def rules() -> dict[str, Any]:
-    """Returns the alert rules, as a file that Prometheus reads."""
+    """Returns the alert rules in the format of Prometheus' rule files."""
     return {"groups": [{"name": "teacup", "rules": [_rule(alert) for alert in ALERTS]}]}
 
 
 def expressions() -> Iterator[str]:
-    """Yields every expression of the dashboard, with its variables."""
+    """Yields every expression of the dashboard, including its variables."""
     for panel in PANELS:
         yield from panel.lines.values()
 
 
 def texts() -> dict[Path, str]:
-    """Returns both files."""
+    """Returns the contents of both files by path."""
     head = "# Made by `python -m deploy.watch.manifests` from the metrics of jobs. Check: promtool check rules FILE\n"
     return {
         DASHBOARD: json.dumps(dashboard(), indent=2) + "\n",

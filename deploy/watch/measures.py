@@ -1,11 +1,11 @@
-"""The metrics of jobs: their names, units, labels, and what each means. Pure.
+"""The metrics of jobs: their names, units, labels and meanings. Pure.
 
-A report gives its numbers as samples of these, so that a metric is declared once: here. Documentation, dashboard and
-alert rules are made from the same declarations (`deploy.watch.manifests`).
+Each metric is declared once, here, and a report gives its numbers as samples of these metrics. The documentation, the
+dashboard and the alert rules are generated from the same declarations (`deploy.watch.manifests`).
 
     yield ROWS(report.rows["matched"], outcome="matched", reason="")
 
-Names are Prometheus' (base units; counters end in `_total`). The values of a label are few, and known beforehand:
+Names follow Prometheus' conventions (base units; counters end in `_total`). A label has few values, known in advance:
 sides, outcomes, reasons, stages, the topics of the job. Partitions, keys and batches are not labels.
 """
 
@@ -21,11 +21,11 @@ from teacup.spark.jvm_errors import TaskRun, restarts, retries
 
 PREFIX = "teacup_"
 JOB_LABEL = "teacup_job"
-"""A label of every series, the name of the job: `job` is Prometheus' own."""
+"""The label of every series with the name of the job, because Prometheus itself uses `job`."""
 
 
 class Type(StrEnum):
-    """How samples of a metric are put together: added up, replaced, or counted by size."""
+    """How samples of a metric are combined: added up, replaced, or counted by size."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -36,9 +36,9 @@ class Type(StrEnum):
 class Metric:
     """One metric.
 
-    name     without the prefix; of a counter with `_total`
-    labels   in their order
-    buckets  of a histogram: the bounds, without infinity
+    name     without the prefix, but with `_total` for a counter
+    labels   the names of its labels, in order
+    buckets  the bounds of a histogram, without infinity
     """
 
     name: str
@@ -49,17 +49,17 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """The name that Prometheus knows."""
+        """The name in Prometheus."""
         return f"{PREFIX}{self.name}"
 
     def __call__(self, value: float, **labels: str) -> Measured:
-        """Returns a sample. Raises `KeyError` for a label that is missing."""
+        """Returns a sample. Raises `KeyError` if a label is missing."""
         return Measured(self, value, tuple(labels[name] for name in self.labels))
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a metric, with the values of its labels in their order."""
+    """A value of a metric, with its label values in order."""
 
     metric: Metric
     value: float
@@ -68,11 +68,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a batch took, beside its numbers.
+    """The time and the retries that a batch took.
 
-    stages    seconds by stage, each of the task or bucket in which it took longest
-    retries   attempts of tasks that had failed
-    restarts  workers that took the place of one in which an attempt failed
+    stages    seconds by stage, each from the task or bucket where it took longest
+    retries   task attempts after a failed one
+    restarts  workers that replaced one in which an attempt failed
     """
 
     stages: Mapping[str, float] = field(default_factory=dict)
@@ -81,12 +81,12 @@ class Effort:
 
     @classmethod
     def of(cls, times: Iterable[Mapping[str, float]], runs: Iterable[TaskRun]) -> Effort:
-        """Puts together what several summaries say."""
+        """Combines the values of several summaries."""
         of_tasks = list(runs)
         return cls(longest(times), retries(of_tasks), restarts(of_tasks))
 
     def samples(self) -> Iterator[Measured]:
-        """Yields them as metrics."""
+        """Yields the values as metrics."""
         yield TASK_RETRIES(self.retries)
         yield WORKER_RESTARTS(self.restarts)
         for stage, seconds in self.stages.items():
@@ -98,7 +98,7 @@ class Effort:
 
 
 def zeros(sides: Iterable[str], outcomes: Iterable[tuple[str, str]]) -> Iterator[Measured]:
-    """Yields the counters of these sides, and of outcomes with their reasons, as 0; and dead letters of any reason."""
+    """Yields zeros for the counters of these sides, of these (outcome, reason) pairs, and of all dead letters."""
     for side in sides:
         yield READ(0, side=side)
         yield LATE(0, side=side)
@@ -109,7 +109,7 @@ def zeros(sides: Iterable[str], outcomes: Iterable[tuple[str, str]]) -> Iterator
 
 
 def word(reason: str) -> str:
-    """Returns the reason of a dead letter without what is added to it for people: a label has few values."""
+    """Returns the reason of a dead letter without the details for people, because a label has few values."""
     return reason.partition(":")[0]
 
 
@@ -159,8 +159,8 @@ STAGE_SECONDS = _seconds(
     "batch_stage_duration", "Duration of a stage of a batch, of the bucket in which it took longest", "stage"
 )
 STAGES = ("plan", "fetch", "index", "match", "look_up", "store", "produce", "commit")
-"""Of a join: plan, fetch (waits for records), index (right into the window), match, produce, commit. A lookup join
-looks up instead of indexing; a feeder stores; a deduplication matches ids. What else a batch takes is Spark's."""
+"""A join has plan, fetch (waiting for records), index (adding right to the window), match, produce and commit. A lookup
+join looks up instead of indexing, a feeder stores, a deduplication matches ids. The rest of the time is Spark's."""
 WAITING = _counter(
     "waiting_seconds", "How long nothing was read although there was something to read, by what was missing", "reason"
 )
@@ -169,7 +169,7 @@ REASONS_TO_WAIT = (
     *("brokers", "wrong_clock", "other"),
 )
 HELD_BY = (*REASONS_TO_WAIT, "executors")
-"""What may hold a job: what its plan waits for, or that Spark has no executor for it."""
+"""What can hold a job: what its plan waits for, or the lack of a Spark executor."""
 TASK_RETRIES = _counter("task_retries", "Tasks that were tried again after a failure, of batches that were carried out")
 FAILED_ATTEMPTS = _counter("failed_attempts", "Attempts at tasks that failed, counted while their batch is under way")
 WORKER_RESTARTS = _counter("worker_restarts", "Python workers that took the place of one that ended or was killed")

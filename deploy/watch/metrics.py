@@ -1,10 +1,10 @@
-"""The numbers of a job for Prometheus, and whether it lives: `/metrics`, `/livez`, `/readyz`.
+"""The numbers of a job for Prometheus, and its probes: `/metrics`, `/livez`, `/readyz`.
 
-Batches only change a few numbers in a dictionary (`Numbers`). What Prometheus wants, and `prometheus-client` with it,
-is imported and made when it asks: in the server's thread.
+Batches only change a few numbers in a dictionary (`Numbers`). Prometheus' format is produced, and `prometheus-client`
+imported, only when it asks, in the server's thread.
 
-    /livez    200 as long as the runner's loop turns, also while the job waits
-    /readyz   200 if the job is ready (`deploy.watch.life`); the body says how it is: `standby; waits for process 17`
+    /livez    200 as long as the runner's loop turns, even while the job waits
+    /readyz   200 if the job is ready (`deploy.watch.life`); the body has its state: `standby; waits for process 17`
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
 STANDS_STILL_S = 60.0
-"""The loop turns twice a second; a call to brokers that do not answer may take half a minute."""
+"""The loop turns twice a second, but a call to unresponsive brokers may take half a minute."""
 
 
 @dataclass(slots=True)
 class Counted:
-    """A histogram: how many values there were up to each bound, and beyond the last; and their sum."""
+    """A histogram: the number of values in each bucket, the last one beyond all bounds, and the sum of the values."""
 
     counts: list[int]
     total: float = 0.0
 
 
 class Numbers:
-    """The values of all metrics, by the values of their labels. Thread-safe."""
+    """The values of all metrics, by label values. Thread-safe."""
 
     def __init__(self) -> None:
         self._simple: dict[Metric, dict[tuple[str, ...], float]] = {}
@@ -54,7 +54,7 @@ class Numbers:
         self._lock = threading.Lock()
 
     def take(self, samples: Iterable[Measured]) -> None:
-        """Puts samples to what is known: added up, replaced, or counted."""
+        """Adds samples: summed up, replaced or counted, depending on the metric."""
         with self._lock:
             for sample in samples:
                 metric, labels, value = sample.metric, sample.labels, sample.value
@@ -73,19 +73,19 @@ class Numbers:
             return dict(self._simple.get(metric, {}))
 
     def forget(self, metric: Metric) -> None:
-        """Forgets the values of a counter or gauge: they are not known any more."""
+        """Forgets the values of a counter or gauge that are no longer known."""
         with self._lock:
             self._simple.pop(metric, None)
 
     def counted(self, metric: Metric) -> Mapping[tuple[str, ...], Counted]:
-        """Returns what a histogram has counted, by labels."""
+        """Returns the counts of a histogram, by labels."""
         with self._lock:
             found = self._counted.get(metric, {})
             return {labels: Counted(list(counted.counts), counted.total) for labels, counted in found.items()}
 
 
 class Metrics(Quiet):
-    """A listener that keeps the numbers; how the job is, `follower` knows."""
+    """A listener that keeps the numbers; `follower` knows the state of the job."""
 
     def __init__(self, follower: Follower, clock: Callable[[], float] = time.monotonic) -> None:
         self.follower, self.numbers = follower, Numbers()
@@ -128,7 +128,7 @@ class Metrics(Quiet):
         yield measures.LAST_BATCH(wall_ms() / 1000)
 
     def simple_now(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
-        """Returns the values of a counter or gauge, by labels, also those that change without a batch."""
+        """Returns the current values of a counter or gauge by labels, including those that change without a batch."""
         self.look()
         return self.numbers.simple(metric)
 
@@ -138,13 +138,13 @@ class Metrics(Quiet):
         return self.follower.name
 
     def look(self) -> None:
-        """Takes the numbers that change without a batch; what is left to read is forgotten once it is not known."""
+        """Updates the numbers that change without a batch. The lag is forgotten once it is unknown."""
         if self._now.lag is None:
             self.numbers.forget(measures.LAG)
         self.numbers.take(list(self._at_this_moment()))
 
     def _at_this_moment(self) -> Iterator[Measured]:
-        """Yields what is known at each moment, whether or not there are batches."""
+        """Yields the numbers that are known at any moment, with or without batches."""
         now, about, follower = self._now, self._about, self.follower
         life = follower.life()
         yield measures.RUNNING(life.runs)
@@ -170,7 +170,7 @@ class Metrics(Quiet):
             yield measures.BEHIND(0.0 if all_read else max(wall_ms() / 1000 - left_s, 0.0))
 
     def lives(self) -> tuple[bool, str]:
-        """Returns whether the runner's loop turns, and what there is to say."""
+        """Returns whether the runner's loop turns, and a line about it."""
         life, stands_still_s = self.follower.life(), self._clock() - self._turned_s
         if stands_still_s > STANDS_STILL_S and (life.runs or life.state is State.STANDBY):
             return False, f"the loop has not turned for {stands_still_s:.0f} s"
@@ -182,7 +182,7 @@ def _not_known() -> JobState:
 
 
 class _Families:
-    """The families of all metrics that have values, of some jobs: what `prometheus-client` calls a collector."""
+    """The metric families of some jobs: what `prometheus-client` calls a collector."""
 
     def __init__(self, jobs: Sequence[Metrics]) -> None:
         self._jobs = jobs
@@ -212,7 +212,7 @@ class _Families:
 
 
 def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
-    """Returns the route that gives the numbers of some jobs."""
+    """Returns the route with the numbers of these jobs."""
 
     def metrics(asked: Asked) -> Answer:
         from prometheus_client import CollectorRegistry
@@ -227,7 +227,7 @@ def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
 
 
 def probe_routes(job: Metrics) -> Routes:
-    """Returns the routes that say whether one job lives, and whether it is ready."""
+    """Returns the routes of a job's liveness and readiness probes."""
 
     def ready(_asked: Asked) -> Answer:
         life = job.follower.life()

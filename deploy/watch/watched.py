@@ -1,8 +1,8 @@
-"""A job and whoever listens to it: what `teacup run` opens around the runner.
+"""Connects a job with its listeners: what `teacup run` opens around the runner.
 
-`watched` gives the runner one listener that stands for all. With `metrics` in the job file, there is a server, and what
-it shows; with `lineage`, who reads and writes what is reported to a service; without, only lines, and nothing else is
-imported.
+`watched` gives the runner one listener that stands for all. `metrics` in the job file adds a server and what it shows,
+and `lineage` reports to a service what the job reads and writes. Without these the job only prints lines, and nothing
+else is imported.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def watched(job: CommonJob, name: str, lines: Lines, board: Board | None = None) -> Iterator[Listener]:
-    """Opens all that listens to a job, and closes it in the end.
+    """Opens all listeners of a job, and closes them at the end.
 
-    name    of the job
-    board   of the process, if it has several jobs; None: the job has its own, if it asks for one
+    name    the name of the job
+    board   the board of a process with several jobs; None: the job has its own, if it asks for one
     """
     listeners: list[Listener] = [lines]
     with ExitStack() as opened:
@@ -37,7 +37,7 @@ def watched(job: CommonJob, name: str, lines: Lines, board: Board | None = None)
             listeners.append(shown)
             takers = [shown.metrics.numbers.take]
             if job.metrics is not None and job.metrics.otlp is not None:
-                from deploy.watch.otlp import Otlp  # of an extra
+                from deploy.watch.otlp import Otlp  # needs an extra
 
                 otlp = Otlp(job.metrics.otlp, shown.metrics)
                 takers.append(otlp.take)

@@ -1,11 +1,11 @@
-"""The pages of running jobs: static files that fetch `/v1/job` every two seconds, and load nothing else.
+"""The pages of running jobs: static files that fetch `/v1/job` every two seconds and load nothing else.
 
-index.html   what there is to see
-job.css      its look, beside `teacup/http/page/base.css`
-job.js       fetches, and fills in
+index.html   the page of one job
+job.css      its styles, in addition to `teacup/http/page/base.css`
+job.js       fetches the data and fills the page
 flow.js      the flow with live numbers
-charts.js    lines over time, who held the join, bars, the wait curve
-jobs.html    the jobs of a process that has several, beside jobs.js, from `/v1/jobs`
+charts.js    lines over time, what held the join, bars, the wait curve
+jobs.html    with jobs.js: the list of jobs of a process with several, from `/v1/jobs`
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LIST = ("jobs.html", "job.css", "jobs.js")
 
 
 def page_routes(hour: LastHour) -> Routes:
-    """Returns the routes of the page, and of what it shows."""
+    """Returns the routes of a job's page and of its data."""
 
     def job(asked: Asked) -> Answer:
         return Answer(hour.json(), "application/json")
@@ -29,7 +29,7 @@ def page_routes(hour: LastHour) -> Routes:
 
 
 def list_routes() -> Routes:
-    """Returns the routes of the list of jobs, but for what it shows."""
+    """Returns the routes of the list of jobs, without its data."""
     files = {path: _file(content, media_type) for path, content, media_type in page_files(__name__, *_LIST)}
     return {"/" if path == "/jobs.html" else path: route for path, route in files.items()}
 
