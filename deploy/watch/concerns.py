@@ -1,14 +1,15 @@
-"""What batches have to complain of: said when it begins, when it is ten times as large, and when it is over. Pure.
+"""Problems that batches report: logged when they begin, when they grow tenfold, and when they are over. Pure.
 
-A report has concerns: a topic is out of order by more than its setting, ids were forgotten, nothing matches. So have
-attempts at tasks that failed. One that comes with each batch of a day would be a thousand lines that say the same, and
-hide all others. So all times that it is seen are an *episode*, and it is said, with its size and what to do:
+Reports have concerns: a topic is more out of order than configured, ids were forgotten, nothing matches. Failed task
+attempts are concerns too. A concern that comes with every batch for a day would fill the log with a thousand similar
+lines and hide all others. So its occurrences form an *episode*, and it is reported, with its size and what to do, when
+the episode
 
-    begins   when it is seen first
-    grows    when it is at least `GROWN` times what was said last
-    is over  after `OVER_MS` without, or at the end of the run: how often it was seen, and the worst of it
+    begins   the concern is seen for the first time
+    grows    it is at least `GROWN` times as large as when it was last reported
+    is over  after `OVER_MS` without it, or at the end of the run: how often it was seen, and the worst occurrence
 
-What listeners get (`Told`) is the same for all of them: the log, JSON, the page, the metric and the record of the run.
+All listeners get the same (`Told`): the log, JSON, the page, the metric and the record of the run.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from teacup.base.times import iso
 GROWN = 10
 OVER_MS = 600_000
 SHOWN_MS = 3_600_000
-"""So long after it was seen last an episode is forgotten."""
+"""How long after its last occurrence an episode is forgotten."""
 MOST = 100
-"""How many episodes are remembered, the newest."""
+"""The most episodes that are remembered: the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """What there is to complain of.
+    """A problem in a batch.
 
     about   what it is about, the same each time: `right.disorder`
-    size    how bad it is, in any unit; of one concern always the same
+    size    how bad it is, in any unit, as long as a concern keeps to it
     text    for people: what was seen, and what to do about it
     """
 
@@ -42,11 +43,11 @@ class Concern:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """All times that a concern was seen, from its begin to its end.
+    """The occurrences of a concern, from its beginning to its end.
 
     worst      the largest one; the first of equals
-    said       the size of what was said last
-    from_ms, last_ms   when it began, and when it was seen last
+    said       the size that was last reported
+    from_ms, last_ms   when it began, and when it was last seen
     """
 
     worst: Concern
@@ -57,24 +58,24 @@ class Episode:
     over: bool = False
 
     def seen(self, concern: Concern, now_ms: int) -> Episode:
-        """Returns it, seen once more."""
+        """Returns the episode with one more occurrence."""
         worst = concern if concern.size > self.worst.size else self.worst
         return replace(self, worst=worst, last_ms=now_ms, times=self.times + 1)
 
     @property
     def sum(self) -> str:
-        """Returns what is said when it is over."""
+        """The text for the end of the episode."""
         often = f"{self.times:,} times since {iso(self.from_ms)}, the worst: " if self.times > 1 else ""
         return f"over, last seen at {iso(self.last_ms)}: {often}{self.worst.text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What there is to say.
+    """The news about concerns.
 
-    warnings   of what has begun, or has grown
-    over       of what is over
-    episodes   all that there are, and were lately, the newest first
+    warnings   texts of those that have begun or grown
+    over       texts of those that are over
+    episodes   all current and recent ones, newest first
     """
 
     warnings: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class Concerns:
         self._episodes: dict[str, Episode] = {}
 
     def take(self, concerns: Iterable[Concern], now_ms: int) -> Told:
-        """Takes those of a batch or of a moment, and returns what there is to say."""
+        """Takes the concerns of a batch or a moment, and returns the news."""
         found = {concern.about: concern for concern in concerns}
         episodes = dict(self._episodes)
         warnings = []
@@ -116,7 +117,7 @@ class Concerns:
         return Told(tuple(warnings), tuple(over), tuple(reversed(episodes.values())))
 
     def end(self) -> Told:
-        """Returns what there is to say at the end of a run: of all that was seen more than once."""
+        """Ends all episodes with the run, and returns the news: those that were seen more than once."""
         over = tuple(known.sum for known in self._episodes.values() if not known.over and known.times > 1)
         self._episodes = {about: replace(known, over=True) for about, known in self._episodes.items()}
         return Told(over=over, episodes=tuple(reversed(self._episodes.values())))

@@ -1,16 +1,17 @@
-"""A listener: what a job reads and writes, as OpenLineage events, for whoever draws the graph of all jobs.
+"""A listener that reports what a job reads and writes as OpenLineage events, for services that draw the graph of jobs.
 
-    START      when the run begins, with its topics
+    START      the run begins, with its topics
     RUNNING    every `every`, with what it has read and written so far
-    COMPLETE   ended with exit code 0: done, or stopped by a signal
-    FAIL       any other end, with the exit code and its meaning
+    COMPLETE   the run ended with exit code 0: done, or stopped by a signal
+    ABORT      the run was stopped before all was read
+    FAIL       the run ended in any other way, with the exit code and its meaning
 
-Topics are datasets `kafka://HOST:PORT` / TOPIC, as OpenLineage names them; `{namespace}.{job}` is one job for all its
-runs, and each start is a run. What is known of the fields of a topic is its schema. Counts are of the run: records read
-by topic, and rows written to the output.
+Topics are datasets `kafka://HOST:PORT` / TOPIC, following OpenLineage's naming. `{namespace}.{job}` is one job across
+all its runs, and each start is a run. The known fields of a topic are its schema. Counts cover the run: records read by
+topic, and rows written to the output.
 
-Events go out in a thread of its own. A service that does not answer costs the job nothing; it is named once, and the
-next event tries again. At the end the last event is waited for, but not for long.
+Events are sent in a separate thread, so a service that does not answer costs the job nothing. A failure is logged once,
+and the next event tries again. At the end the job waits for the last event, but not for long.
 """
 
 from __future__ import annotations
@@ -52,14 +53,14 @@ OUTPUT = "output"
 
 
 class Client(Protocol):
-    """What is needed of the OpenLineage client."""
+    """The part of the OpenLineage client that is used."""
 
     def emit(self, event: Any) -> None:
-        """Sends an event; raises what its transport raises."""
+        """Sends an event. Raises its transport's errors."""
 
 
 def _client(url: str | None) -> Client:
-    """Returns OpenLineage's client for a service, or as its own configuration says."""
+    """Returns an OpenLineage client for this service or, without a URL, for the one in its own configuration."""
     if url is None:
         return OpenLineageClient()
     token = os.environ.get(API_KEY)
@@ -68,7 +69,7 @@ def _client(url: str | None) -> Client:
 
 
 class Lineage(Quiet):
-    """Reports a run. clock: seconds that never go back."""
+    """Reports one run. `clock` returns monotonic seconds."""
 
     watches = False
 
@@ -105,7 +106,7 @@ class Lineage(Quiet):
             self._tell(RunState.RUNNING)
 
     def ended(self, code: ExitCode) -> None:
-        if self._about is None:  # it did not begin: another process has the checkpoint
+        if self._about is None:  # it never began, because another process has the checkpoint
             return
         if code is ExitCode.DONE:
             self._tell(RunState.COMPLETE)

@@ -1,13 +1,14 @@
 """What a job prints on standard output: lines of text, or JSON for machines.
 
-People get the time and what matters of a batch, at most one line per second. Rare events always get a line, and so does
-the last batch: otherwise a short run would look as if it had joined nothing. The last line sums the run up. Only on a
-terminal are lines broken to fit: in a file or a pipe each has its time, and is written at once, so that `grep` finds
-it whole and the lines of several jobs do not mix. Machines get every batch in full, and the sum as a line of the log.
+People get the time and the essentials of a batch, at most one line per second. Rare events always get a line, and so
+does the last batch, because otherwise a short run would look as if it had joined nothing. The last line is a summary of
+the run. Lines are wrapped only on a terminal. In a file or a pipe each line has its time and is written at once, so
+that `grep` finds it whole and the lines of several jobs do not mix. Machines get every batch in full, and the summary
+as a line of the log.
 
-On a terminal one live line, drawn anew a few times a second, takes the place of the batches' lines: that the job is
-alive, its last batch, how much it still has to read, and, of a job that ends, when it will have caught up. Rare events,
-warnings and the sum stay.
+On a terminal, one live line that is redrawn a few times a second replaces the lines of batches. It shows that the job
+is alive, its last batch, how much is left to read and, if the job ends by itself, when it will have caught up. Rare
+events, warnings and the summary remain.
 """
 
 from __future__ import annotations
@@ -57,9 +58,10 @@ class Lines:
         clock: Callable[[], float] = time.monotonic,
         stops: Callable[[], bool] = lambda: False,
     ) -> None:
-        """name: of one of several jobs, which its lines begin with; they have no live line.
+        """Sets where and how to print.
 
-        stops   whether the job is asked to stop
+        name    the name of one of several jobs; its lines begin with it, and there is no live line
+        stops   returns whether the job has been asked to stop
         """
         self._json, self._name, self._out, self._clock = as_json, name, out or sys.stdout, clock
         self._stops, self._now = stops, _NOTHING_TOLD
@@ -79,22 +81,22 @@ class Lines:
             self._status = Status(_Drawn(self._live), console=Console(file=self._out), spinner="line")
 
     def opening(self, about: About) -> None:
-        """Prints what the job does; machines know it."""
+        """Prints what the job does; not for machines."""
         self._about = about
         mention(job=about.name)
         self.does(about.does)
 
     def does(self, line: str) -> None:
-        """Prints what is begun, unless it is to stop already; machines know it."""
+        """Prints what is starting, unless the job is already asked to stop; not for machines."""
         if not self._json and not self._stops():
             self._print([f"{line}; Spark starts, Ctrl-C stops"])
 
     def told(self, told: Told) -> None:
-        """Takes what is said of the next batch; the log has it, too."""
+        """Takes the warnings about the next batch, which are also in the log."""
         self._told = told
 
     def batch(self, report: Report) -> None:
-        """Prints one batch that was carried out."""
+        """Prints a completed batch."""
         self._count(report)
         if self._json:
             found = {**report.for_machines(), "warnings": list(self._told.warnings)}
@@ -113,14 +115,14 @@ class Lines:
             self._not_printed = report
 
     def idle(self, line: str, report: Mapping[str, Any]) -> None:
-        """Says that nothing was to do: machines get the report, a terminal the line, others, like cron, nothing."""
+        """Reports that there was nothing to do: to machines and on a terminal, but not elsewhere, like in cron."""
         if self._json:
             self._write(json_line(wall_ms(), "info", report))
         elif self.watches:
             self._print([f"nothing to do: {line}"])
 
     def stopped(self, line: str, unread: int) -> None:
-        """Says that a run was stopped before it was done, and how many records it has not read."""
+        """Reports that a run was stopped before it was done, with its number of unread records."""
         if self._json:
             self._write(json_line(wall_ms(), "info", {"event": "stopped", "unread": unread}))
         else:
@@ -128,20 +130,20 @@ class Lines:
 
     @property
     def watches(self) -> bool:
-        """Whether there is a terminal, whose last line changes."""
+        """Whether there is a terminal with a live line."""
         return self._status is not None
 
     def moment(self, now: JobState) -> None:
-        """Shows on a terminal that the job runs, its last batch, what it waits for and how much is left."""
+        """Updates the live line: the state of the job, its last batch, what it waits for and how much is left."""
         self._now, self._lag = now, now.lag or self._lag
         if self._status is not None:
             self._status.start()
 
     def _live(self) -> str:
-        """Returns the live line as of now."""
+        """Returns the current text of the live line."""
         now = self._now
         how = life(JobFacts(now_ms=now.at_ms, now=now, unreachable=now.unreachable))
-        if self._stops() and how.state in (State.STARTING, State.STANDBY):  # they tell nothing more
+        if self._stops() and how.state in (State.STARTING, State.STANDBY):  # these states report nothing more
             how = Life(State.STOPPING, text="no batch is in progress")
         runs = how.state is State.RUNNING
         since = f"running for {self._spent()}" if runs else f"{how.state}, begun {self._spent()} ago"
@@ -150,7 +152,7 @@ class Lines:
         return cut([since, left, waits, *self._last], self._columns - _SPINNER)
 
     def ended(self, code: ExitCode) -> None:
-        """Sums the run up."""
+        """Prints the summary of the run."""
         if self._json:
             rest = {} if code is not ExitCode.STOPPED else {"unread": self._lag and dict(self._lag.records)}
             log.info("%s", json.dumps({"event": "end", "code": int(code), **self._summary(), **rest}))
@@ -161,7 +163,7 @@ class Lines:
         self._print([self._said(code)])
 
     def close(self) -> None:
-        """Prints the last batch, if it has no line yet, and leaves the terminal as it was."""
+        """Prints the last batch if it has no line yet, and removes the live line."""
         self._print_last()
         if self._status is not None:
             self._status.stop()
@@ -174,7 +176,7 @@ class Lines:
                 self._dead[sample.labels[0]] += int(sample.value)
             elif sample.metric is ROWS and sample.value and sample.labels[0] != LATE_ROWS:
                 self._rows[sample.labels[0]] += int(sample.value)
-            elif sample.metric is LATE and sample.value:  # of both sides: late left records have rows of other outcomes
+            elif sample.metric is LATE and sample.value:  # both sides: late left records have rows of other outcomes
                 self._rows[LATE_ROWS] += int(sample.value)
 
     def _summary(self) -> dict[str, Any]:
@@ -212,7 +214,7 @@ class Lines:
 
     @property
     def _columns(self) -> int:
-        """Returns how wide a line on a terminal may be."""
+        """The width of the terminal."""
         return WIDTH if self._status is None else self._status.console.width
 
     def _print_last(self) -> None:
@@ -229,12 +231,12 @@ class Lines:
         if self._status is not None:
             self._status.console.print(line, highlight=False, markup=False, soft_wrap=True)
             return
-        self._out.write(f"{line}\n")  # at once, also into a pipe
+        self._out.write(f"{line}\n")  # at once, even into a pipe
         self._out.flush()
 
 
 class _Drawn:
-    """A text that is computed at each drawing, so that its time moves without new events."""
+    """A text that is computed each time it is drawn, so that its time advances without new events."""
 
     def __init__(self, text: Callable[[], str]) -> None:
         self._text = text
@@ -248,7 +250,7 @@ def _now() -> str:
 
 
 def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
-    """Yields the parts, two spaces apart, in lines of at most `width` columns unless a part alone is wider."""
+    """Yields the parts, two spaces apart, in lines of at most `width` columns unless a single part is wider."""
     line = ""
     for part in parts:
         if line and len(line) + 2 + len(part) > width:
@@ -261,7 +263,7 @@ def fitted(parts: Sequence[str], width: int = WIDTH) -> Iterator[str]:
 
 
 def cut(parts: Sequence[str], width: int) -> str:
-    """Returns the parts that fit into one line, in their order; the first one in any case."""
+    """Returns the leading parts that fit into one line; the first one in any case, cut to the width."""
     shown = ""
     for part in filter(None, parts):
         longer = f"{shown}  {part}" if shown else part
@@ -272,9 +274,9 @@ def cut(parts: Sequence[str], width: int) -> str:
 
 
 def unread(lag: TopicLag | None, *, ends: bool) -> str:
-    """Says what is left to read, in a few words; empty if nothing is left, or if it is not known.
+    """Says in a few words what is left to read; empty if nothing is left, or if it is unknown.
 
-    ends   whether the job ends by itself: in a live one, more comes all the time
+    ends   whether the job ends by itself; in a live job, more keeps arriving
     """
     if lag is None or not lag.total:
         return ""
@@ -283,7 +285,7 @@ def unread(lag: TopicLag | None, *, ends: bool) -> str:
 
 
 def shown_s(seconds: float) -> str:
-    """Writes a duration in words: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    """Formats a duration: `42 s`, `3 min 5 s`, `2 h 10 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,13 +1,13 @@
-"""What a running job tells, and who listens.
+"""What a running job reports, and to whom.
 
     runner (deploy.jobs.runner)  ->  Listeners  ->  Lines      what people and machines read on standard output
-                                                    Metrics    numbers for Prometheus, and whether the job lives
-                                                    ...        whatever is added: a listener touches no job
+                                                    Metrics    numbers for Prometheus, and whether the job is alive
+                                                    ...        more can be added without changing a job
 
-There is one source of numbers: the report of a batch (`Report`), which the kind of job makes of what its tasks count,
-and a `JobState` a few times a second: what the job waits for, and how much is left to read. A listener that fails is
-logged once and called again; it never harms the job. All methods are called by the runner's threads, one at a time, and
-must return at once.
+All numbers come from one source: the report of a batch (`Report`), which the kind of job makes from its tasks' counts,
+and a `JobState` a few times a second, with what the job waits for and how much is left to read. If a listener fails,
+this is logged once, and it is called again; it never harms the job. All methods are called by the runner's threads, one
+at a time, and must return at once.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ log = logging.getLogger("teacup")
 
 
 class Report(Protocol):
-    """One batch, as a job reports it."""
+    """A job's report of one batch."""
 
     @property
     def records(self) -> int:
-        """How many records it read."""
+        """The number of records read."""
         ...
 
     @property
     def seconds(self) -> float:
-        """How long it took, from its plan to its last summary."""
+        """How long the batch took, from its plan to its last summary."""
         ...
 
     @property
     def concerns(self) -> Sequence[Concern]:
-        """What the operator should do something about, in each batch that has it."""
+        """What the operator should act on; repeated in each batch that has it."""
         ...
 
     def usual(self) -> Sequence[str]:
-        """Returns what matters of every batch, most important first, as text."""
+        """Returns texts with the essentials that every batch has, most important first."""
         ...
 
     def rare(self) -> Sequence[str]:
-        """Returns what happened that does not happen in most batches."""
+        """Returns texts about what most batches do not have."""
         ...
 
     def for_machines(self) -> dict[str, Any]:
-        """Returns all of it; times in milliseconds, unknown ones null."""
+        """Returns the complete report, with times in milliseconds, null if unknown."""
         ...
 
     def samples(self) -> Iterable[Measured]:
-        """Returns its numbers as metrics (`deploy.watch.measures`)."""
+        """Returns the numbers as metrics (`deploy.watch.measures`)."""
         ...
 
 
@@ -67,17 +67,17 @@ class Report(Protocol):
 class About:
     """What does not change while a job runs.
 
-    does      in one line, for people
-    sides     what each topic that is read is to the job: `left`, `right`, `source`
-    ends      whether it ends by itself, once it has read what was there
+    does      what the job does, in one line for people
+    sides     the role of each topic that the job reads: `left`, `right`, `source`
+    ends      whether the job ends by itself, once it has read what was there
 
     The others are empty unless a listener wants detail:
 
-    zeros     counters before the first batch: one that appears with its first count would hide that count from a rate
-    settings  what whoever looks at the job wants to know of its job file (`JobKind.settings`)
-    writes    what each topic that is written is to it: `output`, `topics.late`
+    zeros     counters before the first batch; a counter that first appears with a count would hide it from rates
+    settings  the settings of the job file that are worth showing (`JobKind.settings`)
+    writes    the role of each topic that the job writes: `output`, `topics.late`
     brokers   the bootstrap servers
-    fields    what is known of the records of topics: by topic, the names of fields and their types
+    fields    by topic, the known fields of its records: names and types
     """
 
     name: str
@@ -94,36 +94,36 @@ class About:
 
 
 class Listener(Protocol):
-    """Somebody who follows what a job does. `Quiet` has all methods, and does nothing."""
+    """Follows what a job does. `Quiet` has all methods and does nothing."""
 
     @property
     def watches(self) -> bool:
-        """Whether it looks at moments. Only for somebody who does is the lag looked up, and what a plan waits for."""
+        """Whether it uses `moment`. If no listener does, the lag and what a plan waits for are not looked up."""
         ...
 
     @property
     def wants_detail(self) -> bool:
-        """Whether it uses more of `About` than what the job is called and does, and its inputs."""
+        """Whether it uses more of `About` than the job's name, what it does, and its inputs."""
         ...
 
     def opening(self, about: About) -> None:
-        """Takes what does not change; called once, first."""
+        """Takes what does not change. Called once, first."""
 
     def moment(self, now: JobState) -> None:
-        """Takes how the job is; called a few times a second from then on, unless a call of ours hangs."""
+        """Takes the state of the job. Called a few times a second from then on, unless one of our own calls hangs."""
 
     def told(self, told: Told) -> None:
-        """Takes what is said of concerns: right before each `moment`, `batch` and `ended`."""
+        """Takes the news about concerns. Called right before each `moment`, `batch` and `ended`."""
 
     def batch(self, report: Report) -> None:
-        """Takes one batch that was carried out; Spark commits it next."""
+        """Takes the report of a completed batch, which Spark commits next."""
 
     def ended(self, code: ExitCode) -> None:
-        """Takes how the run has ended; called once, last."""
+        """Takes how the run has ended. Called once, last."""
 
 
 class Quiet:
-    """A listener that does nothing: others override what they need."""
+    """A listener that does nothing. Others override what they need."""
 
     watches = True
     wants_detail = True
@@ -145,11 +145,11 @@ class Quiet:
 
 
 class Listeners:
-    """Tells several listeners, one after the other. One that fails is logged once, and harms neither job nor others."""
+    """Calls several listeners in turn. One that fails is logged once, and harms neither the job nor the others."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners, self._failed = listeners, set[int]()
-        self._one_at_a_time = threading.RLock()  # batches come from a thread of Spark's
+        self._one_at_a_time = threading.RLock()  # batches come from one of Spark's threads
 
     @property
     def watches(self) -> bool:
@@ -190,7 +190,7 @@ class Listeners:
 
 
 class JobListeners(Listeners):
-    """All who listen to a job: its concerns are said once for all of them, and to the log (`deploy.watch.concerns`)."""
+    """All listeners of a job. Its concerns are followed once for all of them and logged (`deploy.watch.concerns`)."""
 
     def __init__(self, *listeners: Listener, clock_ms: Callable[[], int] = wall_ms) -> None:
         super().__init__(*listeners)
@@ -219,7 +219,7 @@ class JobListeners(Listeners):
 
 
 def _concern(failures: Failures) -> Concern:
-    """Returns what there is to say of failed attempts: texts that differ in numbers only are the same."""
+    """Returns the concern about failed attempts. Texts that differ only in numbers count as the same."""
     return Concern(f"attempts: {without_numbers(failures.text)}", failures.count, str(failures))
 
 

@@ -1,8 +1,8 @@
 """The same numbers for OpenTelemetry: sent by OTLP over HTTP, with `opentelemetry-sdk` (extra `otlp`).
 
-Counters and gauges are read where Prometheus reads them, at each export; only durations are recorded batch by batch. An
-export happens in a thread of the SDK's. If the receiver does not answer, a line says so now and then, and the next
-export has the whole counts.
+At each export, counters and gauges are read from the same place as for Prometheus; only durations are recorded batch by
+batch. The SDK exports in a thread of its own. If the receiver does not answer, this is logged now and then, and the
+next export has the complete counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from teacup.base.process import begun
 
 EVERY_MS = 15_000
 WITHIN_S = 5.0
-"""For one export, and for the last one at the end of a job."""
+"""Timeout of an export, including the last one at the end of a job."""
 SAY_EVERY_S = 600.0
 
 logging.getLogger("opentelemetry").setLevel(logging.ERROR)
@@ -36,10 +36,10 @@ for _name in ("exporter.otlp.proto.http.metric_exporter", "sdk.metrics._internal
 
 
 class Otlp(Quiet):
-    """A listener that sends what `metrics` knows: it comes after `metrics` among the listeners."""
+    """A listener that sends the numbers of `metrics`, and so must come after it among the listeners."""
 
     def __init__(self, url: str, metrics: Metrics, every_ms: float = EVERY_MS) -> None:
-        """url: `http(s)://host:port` of the receiver."""
+        """`url` is the receiver's: `http(s)://host:port`."""
         self._url, self._metrics, self._every_ms = url.rstrip("/"), metrics, every_ms
         self._provider: MeterProvider | None = None
         self._durations: dict[Metric, Any] = {}
@@ -57,7 +57,7 @@ class Otlp(Quiet):
         self.take(self._metrics.samples_of(report))
 
     def take(self, samples: Iterable[Measured]) -> None:
-        """Takes those that are counted by size: what is added up or replaced is asked for."""
+        """Records the samples of histograms. Counters and gauges are read at each export."""
         for sample in samples:
             if sample.metric.type is Type.HISTOGRAM:
                 labels = dict(zip(sample.metric.labels, sample.labels, strict=True))

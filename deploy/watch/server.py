@@ -1,17 +1,18 @@
-"""A small HTTP server inside a job: GET only, a few routes, each a function. Loopback unless the job file says more.
+"""A small HTTP server inside a job: GET only, with a few routes. Listens on loopback unless configured otherwise.
 
-    routes   path -> function from what was asked to an answer; a listener adds its own
-    thread   it listens in a thread of its own, and serves each connection in one: a slow client delays nobody, and
-             beyond `AT_ONCE` connections more are refused
-    end      whoever was let in before it ends gets an answer, whoever comes later is refused: the kernel resets
-             connections that wait when a socket is closed, and those of a process that ends. So a connection carries
-             one request: one that is kept may be in use at any time
-    port     taken, perhaps by the job that this one replaces: it is tried again until it is free; the job runs
+    routes   Maps a path to a function from a request to an answer. Listeners add their own routes.
+    threads  One thread listens, and each connection has its own, so a slow client delays nobody. More than `AT_ONCE`
+             connections are refused.
+    end      Clients that were accepted before the end get an answer; later ones are refused. The kernel resets
+             connections that are still queued when a socket is closed, and those of a process that ends. A connection
+             carries a single request, because a connection that is kept open could be in use at any time.
+    port     If it is taken, perhaps by the job that this one replaces, the server retries until it is free. The job
+             runs meanwhile.
 
 The server of the APIs (`teacup.http.server`) is an extra, takes a second to import, and has tokens, bodies and limits
-that nothing here needs.
+that are not needed here.
 
-A browser lets a page of anybody send requests to loopback under a name of its own. So a server on loopback answers
+A browser lets any web page send requests to loopback under a host name of its own. So on loopback the server answers
 only to its own names.
 """
 
@@ -37,11 +38,11 @@ log = logging.getLogger("teacup")
 
 AT_ONCE = 32
 WITHIN_S = 10.0
-"""For the header of a request, and between two pieces of an answer that a client takes."""
+"""Timeout for a request's header, and between the pieces of an answer that a client takes."""
 TRY_AGAIN_S = 2.0
 ENDS_WITHIN_S = 1.0
-"""So long its end waits for clients that have not asked, or have not taken their answer."""
-_ATTACH_FILTER, _BPF_RETURN = 26, 6  # of Linux's headers; `socket` has no names for them
+"""How long closing waits for clients that have not sent their request or not taken their answer."""
+_ATTACH_FILTER, _BPF_RETURN = 26, 6  # from Linux's headers; `socket` does not define them
 _SAFE = {
     "Cache-Control": "no-store",
     "Connection": "close",
@@ -49,12 +50,12 @@ _SAFE = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""Headers of every answer; a route may give others, such as a page its own policy."""
+"""Headers of every answer. A route may override them, as a page does with its own policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request. headers: by lower-case name."""
+    """A request; `headers` by lower-case name."""
 
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent."""
+    """An HTTP response."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -72,39 +73,39 @@ class Answer:
 
     @classmethod
     def text(cls, body: str, status: int = 200) -> Answer:
-        """Returns text, with a newline at its end."""
+        """Returns a text answer that ends with a newline."""
         return cls(f"{body}\n".encode(), status=status)
 
 
 Route = Callable[[Asked], Answer]
 Routes = Mapping[str, Route]
-"""By path."""
+"""Routes by path."""
 
 
 class JobServer:
-    """Serves routes from `start` to `close`."""
+    """Serves routes from `start` until `close`."""
 
     def __init__(self, host: str, port: int, routes: Routes, name: str = "") -> None:
-        """name: of the job, for the log. port: 0 takes any free one."""
+        """`name` is the job's name in the log; port 0 takes any free port."""
         self._address, self._routes, self._name = (host, port), routes, name
         self._closed, self.listens = threading.Event(), threading.Event()
         self._server: _Server | None = None
-        self._end, self._ended = socket.socketpair()  # the second one is readable once it is closed
+        self._end, self._ended = socket.socketpair()  # the second is readable once the first is closed
         self._thread = threading.Thread(target=self._run, name="job-server", daemon=True)
 
     def start(self) -> None:
-        """Begins to listen, in a thread; returns at once. `listens` is set once it does."""
+        """Starts listening in a thread and returns at once. `listens` is set once it listens."""
         self._thread.start()
 
     @property
     def url(self) -> str:
-        """Returns where it listens; to be asked once it `listens`."""
+        """The server's URL, available once it `listens`."""
         assert self._server is not None
         host, port = self._server.server_address[:2]
         return f"http://{f'[{host!s}]' if ':' in str(host) else host!s}:{port}"
 
     def close(self) -> None:
-        """Ends it, and returns once those that have connected are answered, or after `ENDS_WITHIN_S`."""
+        """Stops the server. Returns once connected clients are answered, or after `ENDS_WITHIN_S`."""
         self._closed.set()
         self._end.close()
         if self._thread.is_alive():
@@ -119,7 +120,7 @@ class JobServer:
                 break
             except OSError as error:
                 tries += 1
-                if tries == 2:  # a job that is refused, because another one runs, ends before that and says why
+                if tries == 2:  # a job that ends because another one runs has reported that by now
                     host, port = self._address
                     log.warning(
                         "%s: metrics: cannot listen at %s port %d: %s; tried again until it can. Give another "
@@ -142,14 +143,14 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = True
     request_queue_size = AT_ONCE
-    timeout = 0  # of `handle_request`, which is called when somebody waits
+    timeout = 0  # of `handle_request`, which is called only when a client waits
 
     def __init__(self, address: tuple[str, int], routes: Routes) -> None:
         self.routes, self.room = routes, threading.BoundedSemaphore(AT_ONCE)
         super().__init__(address, _Request)
 
     def serve_until(self, ended: socket.socket) -> None:
-        """Lets in who connects until `ended` is readable; then those who wait, and takes no more."""
+        """Accepts connections until `ended` is readable, then those already queued, and no more."""
         both = _polled(self, ended)
         while ended.fileno() not in [number for number, _ in both.poll()]:
             self.handle_request()
@@ -159,7 +160,7 @@ class _Server(ThreadingHTTPServer):
             self.handle_request()
 
     def wait_for_answers(self, within_s: float) -> None:
-        """Returns once no connection is open, or after this time."""
+        """Waits until no connection is open, at most for this time."""
         until_s = time.monotonic() + within_s
         for _ in range(AT_ONCE):
             self.room.acquire(timeout=max(0.0, until_s - time.monotonic()))
@@ -179,7 +180,7 @@ class _Server(ThreadingHTTPServer):
             self.room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        log.debug("a request from %s failed", client_address, exc_info=True)  # a client that went away
+        log.debug("a request from %s failed", client_address, exc_info=True)  # a client that disconnected
 
 
 class _ServerV6(_Server):
@@ -187,10 +188,10 @@ class _ServerV6(_Server):
 
 
 def _let_in_nobody(listening: socket.socket) -> None:
-    """On Linux, drops whatever a socket receives from now on: a client tries again a second later, and is refused."""
+    """On Linux, drops all packets from now on, so that clients retry a second later and are refused."""
     if sys.platform != "linux":
         return
-    nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))  # none of a packet's bytes
+    nothing = ctypes.create_string_buffer(struct.pack("HBBI", _BPF_RETURN, 0, 0, 0))  # keeps none of a packet's bytes
     with suppress(OSError):
         listening.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(nothing)))
 
@@ -239,7 +240,7 @@ class _Request(BaseHTTPRequestHandler):
             return Answer.text("failed; the job's log says how", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _may_ask(self) -> bool:
-        """Returns whether the request names this machine as it is, where only this machine may ask."""
+        """Returns whether the request may be answered: on loopback, only if its host is a loopback name."""
         if not _is_loopback(str(self.server.server_address[0])):
             return True
         host = urlsplit(f"//{self.headers.get('host', '')}").hostname or ""

@@ -1,10 +1,10 @@
-"""What a supervisor learns of a job: systemd's notifications (`Type=notify`), as datagrams to a socket.
+"""Notifies systemd about a job (`Type=notify`), with datagrams to a socket.
 
-    READY=1      the job has claimed its output, and Spark runs its query; until then `systemctl start` waits
-    WATCHDOG=1   its loop runs, and Spark answers: sent twice in the time after which systemd kills the job
-    STOPPING=1   it finishes the batch in progress
+    READY=1      The job has claimed its output, and Spark runs its query. Until then `systemctl start` waits.
+    WATCHDOG=1   The loop runs and Spark answers. Sent twice within the time after which systemd kills the job.
+    STOPPING=1   The job finishes the batch in progress.
 
-Without NOTIFY_SOCKET in the environment nothing is sent.
+Nothing is sent unless NOTIFY_SOCKET is set in the environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("teacup.deploy.watch.supervisor")
 
 
 class Supervised(Protocol):
-    """Takes what a job has to say to its supervisor."""
+    """Receives what a job reports to its supervisor."""
 
     def ready(self) -> None: ...
 
@@ -29,7 +29,7 @@ class Supervised(Protocol):
 
 
 class Supervisor:
-    """Whoever started the job."""
+    """systemd, if it started the job."""
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         address = env.get("NOTIFY_SOCKET", "")
@@ -40,11 +40,11 @@ class Supervisor:
         self._stops = False
 
     def ready(self) -> None:
-        """Says that the job runs."""
+        """Reports that the job runs."""
         self._say("READY=1")
 
     def alive(self, *, stops: bool = False) -> None:
-        """To be called often; stops: the job has been asked to end."""
+        """Reports that the job is alive; to be called often. `stops`: the job has been asked to end."""
         if stops and not self._stops:
             self._stops = True
             self._say("STOPPING=1")

@@ -1,12 +1,12 @@
-"""Whether records came as out of order, and as late, as the settings say; else which values had been enough. Pure.
+"""Whether records kept to the configured disorder and delay; if not, which values would have been enough. Pure.
 
-    disorder        how far a record lay below the largest time before it in its partition: more than `disorder` of its
-                    side, and it may be late
-    producer_delay  a partition that is read to its end counts as complete up to the clock less this: a record that
-                    could be read only later after its time is *overdue*: late, though it may be in order
+    disorder        How far a record's time is below the largest time before it in its partition. If this exceeds the
+                    `disorder` of its side, the record may be late.
+    producer_delay  A partition that is read to its end counts as complete up to the clock minus this. A record that
+                    becomes readable longer than this after its time is *overdue*: late, even if it is in order.
 
-A record can be both, and then one value alone does not help. What is late is measured by what was known before it, so
-disorder need not make a record late.
+A record can be both, and then raising one value alone does not help. Lateness depends on what was known before the
+record, so disorder does not necessarily make it late.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from joins.spec import Side
 from teacup.base.times import is_wrong, rounded_up, written
 
 AND_COLLECTOR = ", here and in the collector's configuration"
-"""Who else has to know the disorder of a feeder's topic."""
+"""Where else the disorder of a feeder's topic has to be set."""
 
 
 def out_of_order(side: str, of: Side, seen_ms: int, late: int, also: str) -> Iterator[Concern]:
-    """Yields that a topic is more out of order than configured.
+    """Yields a concern if a topic is more out of order than configured.
 
-    seen_ms   the largest disorder of the batch
-    late      how many of its records were late
-    also      what else has to be set, after the value of `disorder`
+    seen_ms   the largest disorder in the batch
+    late      the number of late records in the batch
+    also      text for what else has to be set, appended to the value of `disorder`
     """
     if seen_ms <= of.disorder_ms:
         return
@@ -42,9 +42,9 @@ def out_of_order(side: str, of: Side, seen_ms: int, late: int, also: str) -> Ite
 
 
 def overdue(of: Side, records: int, after_ms: int, producer_delay_ms: int) -> Iterator[Concern]:
-    """Yields that records could be read too long after their time.
+    """Yields a concern if records became readable too long after their time.
 
-    records, after_ms   how many, and at most how long after
+    records, after_ms   the number of such records, and the longest time
     """
     if not records or is_wrong(after_ms, producer_delay_ms):
         return
@@ -58,7 +58,7 @@ def overdue(of: Side, records: int, after_ms: int, producer_delay_ms: int) -> It
 def timeliness(
     side: str, of: Side, seen_ms: int, late: int, *, records: int, after_ms: int, producer_delay_ms: int
 ) -> list[Concern]:
-    """Returns both, of one side in a batch of a join; arguments as of `out_of_order` and `overdue`."""
+    """Returns both concerns for one side of a join's batch; for arguments see `out_of_order` and `overdue`."""
     delayed = list(overdue(of, records, after_ms, producer_delay_ms))
     also = " (and producer_delay, if records are also written that late)"
     if delayed:

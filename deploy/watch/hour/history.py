@@ -1,11 +1,11 @@
-"""A listener that remembers the last hour of a job, and tells it as JSON: what the page shows, and `/v1/job`.
+"""A listener that remembers the last hour of a job and returns it as JSON, for the page and `/v1/job`.
 
-    bins        ten seconds each: sums, last values and largest values of the batches in it, and who held the join
-    warnings    of the last hour, each once (`deploy.watch.concerns`)
-    wait curve  of joins (`deploy.watch.hour.wait_curve`)
+    bins        ten seconds each: sums, last values and largest values of their batches, and what held the job
+    warnings    the last hour's, each once (`deploy.watch.concerns`)
+    wait curve  for joins (`deploy.watch.hour.wait_curve`)
 
-All of it is bounded, whatever happens: an hour of points, `MOST` of those who hold the job in each. Nothing is kept on
-disk: a job that is started again has an empty hour.
+Memory is bounded in any case: an hour of bins, each with at most `MOST` holders of the job. Nothing is kept on disk, so
+the hour is empty after the process restarts.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from teacup.base.errors import ExitCode
 KEPT_MS = 3_600_000
 STEP_MS = 10_000
 MOST = 100
-"""How many of those who hold the join in ten seconds are kept."""
+"""The most holders of the job that a bin keeps."""
 WORK_AHEAD_MS = 10_000
-"""If more is left than was read in this time, the job catches up."""
+"""The job counts as catching up if more is left than it has read in this time."""
 OF_JOINS = 60
-"""Multiplier of that limit for joins, whose left waits for right: for minutes, if `after` is large."""
+"""Multiplier of that limit for joins, where left waits for right, for minutes if `after` is large."""
 SHOWN = 12
-"""How many warnings are shown, the newest first."""
+"""The number of warnings shown, newest first."""
 
 
 class Together(StrEnum):
-    """How a figure of several batches becomes one: added up, the last one, or the largest."""
+    """How the figures of several batches are combined: their sum, the last, or the largest."""
 
     SUM = "sum"
     LAST = "last"
@@ -57,13 +57,13 @@ FIGURES: Mapping[str, Together] = {
     **dict.fromkeys(("left_ms", "right_ms", "newest_ms", "window_records", "window_bytes", "known"), Together.LAST),
     **dict.fromkeys(("longest", "behind_ms", "latency_ms", "disorder_left", "disorder_right"), Together.LARGEST),
 }
-"""Every figure that a point may have."""
+"""Every figure that a bin may have."""
 
 
 def figures(report: Report, said: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the figures of a batch, of whatever kind; only those that its kind has, and that are known.
+    """Returns the known figures of a batch of any kind of job.
 
-    said   what it says to machines
+    said   its report for machines
     """
     found: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": said.get("seconds")}
     found["longest"] = said.get("seconds")
@@ -88,7 +88,7 @@ def figures(report: Report, said: Mapping[str, Any]) -> dict[str, float]:
 
 
 def latency_ms(waits: BatchWaits, at_ms: int | None) -> int | None:
-    """Returns how long after left's time its row was there, of the middle one of the sampled matched rows."""
+    """Returns how long after left's time a row was there: the median of the sampled matched rows."""
     times = sorted(pair[0] for sample in waits.samples for pair in sample.pairs)
     return at_ms - times[len(times) // 2] if times and at_ms is not None and waits.follows else None
 
@@ -99,10 +99,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class Bin:
-    """What the batches of some seconds did, together.
+    """The combined figures of the batches in ten seconds.
 
-    late   by side and place among `BOUNDS_MS`
-    held   how often each one was seen to hold the join, or the job
+    late   late records, by side and index in `BOUNDS_MS`
+    held   how often each holder of the job was seen
     """
 
     at_ms: int
@@ -125,13 +125,13 @@ class Bin:
                 into[place] = into.get(place, 0) + records
 
     def held_by(self, who: str) -> None:
-        """Notes who holds the job."""
+        """Notes what holds the job."""
         if who in self.held or len(self.held) < MOST:
             self.held[who] = self.held.get(who, 0) + 1
 
 
 class LastHour(Quiet):
-    """The last hour of a job; how it is, `follower` knows. Thread-safe: the runner reports, servers ask."""
+    """The last hour of a job; `follower` knows its state. Thread-safe: the runner reports, servers ask."""
 
     def __init__(self, follower: Follower, clock_ms: Callable[[], int]) -> None:
         self._follower, self._clock_ms, self._lock = follower, clock_ms, threading.Lock()
@@ -148,7 +148,7 @@ class LastHour(Quiet):
         self._totals: dict[str, float] = {}
 
     def give_to(self, *takers: Callable[[Iterable[Measured]], None]) -> None:
-        """Gives the metrics that it finds out to these from now on."""
+        """Passes the metrics that are computed here to these functions from now on."""
         self._takers = takers
 
     def opening(self, about: About) -> None:
@@ -195,7 +195,7 @@ class LastHour(Quiet):
         self.changed()
 
     def changed(self) -> None:
-        """Notes since when the job is as it is: the follower was told of a change."""
+        """Notes a change of state that the follower was told about."""
         with self._lock:
             self._note(self._follower.life(), self._clock_ms())
 
@@ -206,19 +206,19 @@ class LastHour(Quiet):
         return self._bins[-1]
 
     def _note(self, life: Life, now_ms: int) -> None:
-        """Notes since when the job is as it is."""
+        """Notes since when the job has been in its state."""
         if (word := self._progress(life, now_ms) or life.state) != self._state_since[0]:
             self._state_since = word, now_ms
 
     def _progress(self, life: Life, now_ms: int) -> Progress | None:
-        """Returns how the job gets on; None if it does not run, or if how much is left to read is not known."""
+        """Returns the progress of the job; None if it does not run, or if its lag is unknown."""
         lag = None if self._now is None else self._now.lag
         if life.state is not State.RUNNING or lag is None:
             return None
         return progress(lag.total, self._recently(now_ms), now_ms - self._read_ms, full=self._full)
 
     def _how(self, now_ms: int) -> dict[str, Any]:
-        """Returns how the job is."""
+        """Returns the state of the job as JSON."""
         life = self._follower.life()
         self._note(life, now_ms)
         how, text = self._progress(life, now_ms), life.text
@@ -242,22 +242,22 @@ class LastHour(Quiet):
 
     @property
     def _most(self) -> int | None:
-        """How many records a batch of a join may have; None: it is no join."""
+        """The most records that a batch of a join may have; None for other jobs."""
         most: int | None = None if self._about is None else self._about.settings.get("max_records")
         return most
 
     def _recently(self, now_ms: int) -> float:
-        """Returns how many records may be left in a job that does not catch up, by what it has read lately."""
+        """Returns how many records may be left before the job counts as catching up, from what it has read lately."""
         recent = (each for each in self._bins if now_ms - each.at_ms <= WORK_AHEAD_MS + STEP_MS)
         read = max(sum(each.figures.get("records", 0) for each in recent), 1)
         return read if self._most is None else read * OF_JOINS
 
     def document(self) -> dict[str, Any]:
-        """Returns all that the page shows, as JSON; times in milliseconds UTC, what is unknown is null or missing.
+        """Returns everything that the page shows, as JSON. Times are UTC milliseconds; unknown values null or missing.
 
-        points   a column for each figure: numbers of the ten seconds from `at_ms` on, null where there was no batch
-        held     [from, to, by whom]: whoever was seen most often
-        late     by side [up to so many ms below the watermark, records]; the last one has no bound
+        points   one column per figure: values of the ten seconds from `at_ms` on, null where there was no batch
+        held     [from, to, holder], with the holder that was seen most often
+        late     by side, [at most this many ms below the watermark, records]; the last has no bound
         """
         with self._lock:
             now_ms = self._clock_ms()
@@ -294,13 +294,13 @@ class LastHour(Quiet):
             }
 
     def now(self) -> dict[str, Any]:
-        """Returns how the job is, and how many records are left to read."""
+        """Returns the state of the job, and how many records are left to read."""
         with self._lock:
             lag = None if self._now is None or self._now.lag is None else self._now.lag.total
             return {**self._how(self._clock_ms()), "lag": lag}
 
     def json(self) -> bytes:
-        """Returns the document."""
+        """Returns the encoded document."""
         return json.dumps(self.document(), separators=(",", ":")).encode()
 
 
@@ -316,14 +316,14 @@ def _about(about: About) -> dict[str, Any]:
 
 
 def _columns(bins: Sequence[Bin]) -> dict[str, list[float | None]]:
-    """Returns the figures that any of the bins has, by name, and when each bin began."""
+    """Returns the start of each bin, and by name every figure that any bin has."""
     names = [name for name in FIGURES if any(name in each.figures for each in bins)]
     columns: dict[str, list[float | None]] = {"at_ms": [each.at_ms for each in bins]}
     return columns | {name: [each.figures.get(name) for each in bins] for name in names}
 
 
 def _held(bins: Sequence[Bin]) -> list[list[Any]]:
-    """Returns who held the job, from when to when."""
+    """Returns [from, to, holder], merging adjacent bins with the same holder."""
     found: list[list[Any]] = []
     for each in bins:
         if not each.held:

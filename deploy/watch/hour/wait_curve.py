@@ -1,27 +1,27 @@
-"""The wait curve: how many more left records would match if left waited longer, and how many fewer otherwise. Pure.
+"""The wait curve: how many more left records would match if left waited longer, and how many fewer if shorter. Pure.
 
-A left record of time t goes once right is complete beyond `t + after`. How long that takes follows from `after`,
-`disorder` and `producer_delay`, and few people know what their right records need. They are told by these times, all
-by the planner's clock:
+A left record of time t goes once right is complete beyond `t + after`. How long that takes depends on `after`,
+`disorder` and `producer_delay`, and few people know which values their right records need. The wait curve shows it,
+from these times by the planner's clock:
 
-    gone       when the batch was planned in which a left record left
-    readable   when the batch was planned that read a right record: it could be read by then, and not at the plan before
-    spare      gone - readable: so much earlier left could have gone, and still have had this right record
-    missing    readable - gone, of a right record that came when its left was gone: so much longer left had to wait
+    gone       when the batch that sent off a left record was planned
+    readable   when the batch that read a right record was planned: it was readable by then, but not at the plan before
+    spare      gone - readable: how much earlier left could have gone and still have matched this right record
+    missing    readable - gone, for a right record that came after its left was gone: how much longer left had to wait
 
     x s less   loses the pairs with spare < x; if `after` is shorter by x, also those with right > t + after - x
     x s more   matches left records with missing <= x; if `after` is longer by x, also with right <= t + after + x
 
-What is lost is counted on pairs, each n-th of a batch, and can only be too high: a batch is planned a moment after a
-record came, and where another right record would take the place of the lost one, that row counts as well. What would
-be gained is an estimate, of a share of the keys.
+Losses are counted on a sample of pairs, every n-th of a batch, and can only be overestimated: a batch is planned a
+moment after a record came, and a row also counts as lost if another right record would replace the lost one. Gains are
+an estimate from a share of the keys.
 
-This means something only as long as the join *follows* both topics, reading what came since the last plan. In a
-backlog, and at its start, nobody knows when a record became readable, unless its broker wrote the time of the append
-into it and this is its event time (`appended`). Pairs without a known time are left out, and counted.
+All this holds only while the join *follows* both topics, reading what came since the last plan. In a backlog, and when
+the join starts, it is unknown when a record became readable, unless the broker wrote the append time into it and this
+is its event time (`appended`). Pairs without a known time are left out and counted.
 
-Tasks sample their batches (`joins.read.waits`). The samples of the last hour are kept; what they say is computed when
-somebody looks at the curve.
+Tasks sample their batches (`joins.read.waits`). The samples of the last hour are kept, and the curve is computed when
+somebody looks at it.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from joins.read.waits import BOUNDS_MS, WaitSample
 from joins.rows.frames import I64
 
 HORIZON_MS = 600_000
-"""Nobody learns what waiting longer than that would bring."""
+"""The curve ends here: the effect of waiting longer is not shown."""
 REMEMBERED = 100_000
-"""About how many sampled records are remembered: beyond that, less than an hour."""
+"""Approximate limit of remembered samples; with more, they cover less than an hour."""
 PLANS = 200_000
-"""About how many plans are remembered, over all right partitions, to know when a record became readable."""
+"""Approximate limit of remembered plans, over all right partitions; they tell when a record became readable."""
 OF_A_KEY = 16
-"""How many sampled records of a key and a side count at most: each meets all of the other side."""
+"""The most sampled records that count per key and side, because each meets all of the other side."""
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 _PAIR = ("lag_ms", "rows", "spare_ms", "spare_after_ms", "waited_ms", "followed")
 _RECORD = ("key", "is_right", "time_ms", "at_ms", "bits")
-"""Of a left record without a match, and when it was gone; or of a right record, and when it was readable."""
+"""A left record without a match (`at_ms`: when it was gone) or a right record (when it became readable)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWaits:
-    """A batch over all its buckets.
+    """The samples of a batch, over all its buckets.
 
-    before_ms, after_ms  the interval of the join
-    samples              of each bucket, at least one
-    right_ends           where each right partition was read to
-    rows, matched        of left records, and how many of them have a right one
-    follows              the batch was small, and read what its plan named: the join follows its topics
+    before_ms, after_ms  the join's interval
+    samples              one per bucket, at least one
+    right_ends           the end of what was read of each right partition
+    rows, matched        rows of left records, and how many of them have a match
+    follows              the join follows its topics: the batch was small and read all that was planned
     """
 
     before_ms: int
@@ -74,14 +74,14 @@ class BatchWaits:
 
 
 class _Plans:
-    """From when on the records of a right partition could be read: where plans ended, their times, oldest first."""
+    """When the records of a right partition became readable: the ends and times of plans, oldest first."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []
         self._plans: list[tuple[int, bool]] = []
 
     def add(self, end: int, listed_ms: int, known: bool, most: int) -> None:
-        """Adds a plan. known: its records came since the plan before; of several that are not, the last is enough."""
+        """Adds a plan. `known`: its records came since the plan before. Of several unknown ones, the last is enough."""
         if self._ends and end <= self._ends[-1]:
             return
         if self._ends and not (known or self._plans[-1][1]):
@@ -92,13 +92,13 @@ class _Plans:
             del self._ends[:most], self._plans[:most]
 
     def readable_ms(self, offset: int, gone_ms: int) -> int | None:
-        """Returns by when a record could be read; None: it may have been much earlier, if not longer than matters."""
+        """Returns when a record became readable; None if it may have been much earlier, and that matters."""
         listed_ms, known = self._plans[bisect_right(self._ends, offset)]
         return listed_ms if known or gone_ms - listed_ms >= HORIZON_MS else None
 
 
 class _Batch(NamedTuple):
-    """What is remembered of a batch; pairs, records: a row each, with the columns `_PAIR` and `_RECORD`."""
+    """What is remembered of a batch. `pairs` and `records` are tables with the columns `_PAIR` and `_RECORD`."""
 
     listed_ms: int
     rows: int
@@ -119,7 +119,7 @@ class WaitCurve:
         self._followed = False
 
     def add(self, batch: BatchWaits) -> list[int]:
-        """Adds a batch, after the one before it; returns how long after left's time right became readable, by pair."""
+        """Adds the next batch; returns for each pair how long after left's time right became readable."""
         now_ms, follows = batch.samples[0].listed_ms, batch.follows and self._followed
         self._followed = batch.follows
         for p, end in batch.right_ends.items():
@@ -150,12 +150,12 @@ class WaitCurve:
     def drawn(self) -> dict[str, Any]:
         """Returns the curve as JSON.
 
-        rows, matched   of left records, in the batches that were looked at while the join followed its topics
-        left_out        matched rows of which it is not known when their right record became readable
-        less            [ms, lost by less waiting, lost by a shorter `after`]: shares of the rows
-        more            [ms, gained by more waiting, gained by a longer `after`]
-        waited_ms       how long left records waited from their own time on, by share of the pairs
-        lag_ms          how long after left's time the right record became readable, by share of the pairs
+        rows, matched   rows of left records in the batches where the join followed its topics, and their matches
+        left_out        matched rows for which it is unknown when the right record became readable
+        less            [ms, lost by less waiting, lost by a shorter `after`], as fractions of the rows
+        more            [ms, gained by more waiting, gained by a longer `after`], as fractions of the rows
+        waited_ms       quantiles over the pairs: how long left records waited from their own time on
+        lag_ms          quantiles over the pairs: how long after left's time the right record became readable
         """
         rows, batches = sum(of.rows for of in self._batches), list(self._batches)
         pairs = np.concatenate([_table([], _PAIR), *(of.pairs for of in batches)])
@@ -177,10 +177,10 @@ class WaitCurve:
         }
 
     def _gained(self, records: I64) -> list[I64]:
-        """Returns, up to each bound, how many left records would match by waiting, and by a longer `after`.
+        """Returns how many left records would match, up to each bound, by waiting longer and by a longer `after`.
 
-        A left record and a right one that are both sampled stand for as many as the smaller of their shares says. Of
-        the right records that a left one meets, that counts which needs the least.
+        A pair of sampled records counts for as many pairs as the smaller of the two sampling shares implies. Of the
+        right records that a left record meets, the one that needs the least counts.
         """
         found = pl.DataFrame(records, schema=list(_RECORD))
         found = found.filter(pl.int_range(pl.len()).over(["key", "is_right"]) < OF_A_KEY).with_row_index("nth")
@@ -205,12 +205,12 @@ def _table(rows: Sequence[tuple[int, ...]], columns: Sequence[str]) -> I64:
 
 
 def _summed(durations_ms: I64, rows: I64, side: Literal["left", "right"]) -> I64:
-    """Returns for each of `BOUNDS_MS` how many rows have a duration up to it; with `right`, below it."""
+    """Returns for each of `BOUNDS_MS` the number of rows with a duration up to it or, with `right`, below it."""
     places = np.searchsorted(BOUNDS_MS, durations_ms, side)
     return np.bincount(places, rows, len(BOUNDS_MS) + 1).cumsum().astype(np.int64)
 
 
 def quantiles(durations_ms: I64, rows: I64) -> dict[str, int | None]:
-    """Returns for each quantile the first bound that is not below it; None beyond the last, or without any rows."""
+    """Returns for each quantile the first bound at or above it; None beyond the last bound, or without rows."""
     summed, bounds = _summed(durations_ms, rows, "left"), (*BOUNDS_MS, None)
     return {f"{q:g}": bounds[np.searchsorted(summed, q * summed[-1])] if summed[-1] else None for q in QUANTILES}

@@ -1,7 +1,7 @@
-"""A listener that follows a job over all its runs in this process, and knows how it is (`deploy.watch.life.rule`).
+"""A listener that follows a job over all its runs in this process and knows its state (`deploy.watch.life.rule`).
 
-What an earlier run found out stays until more is known: brokers that did not answer count as unreachable, and those
-that nobody has asked yet as not up, until they have answered. A run ends for the last error that the job has logged.
+What an earlier run found out stays until more is known: brokers that did not answer count as unreachable, and brokers
+that have not been asked yet as not up, until they answer. The last error that the job logged is why its run ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from teacup.base.errors import ExitCode
 
 
 class Follower(Quiet):
-    """How one job of this process is. Thread-safe."""
+    """The state of one job of this process. Thread-safe."""
 
     def __init__(self, name: str, clock_ms: Callable[[], int]) -> None:
         self.name, self._clock_ms, self._lock = name, clock_ms, threading.Lock()
@@ -47,22 +47,22 @@ class Follower(Quiet):
             self._code = self._last_code = int(code)
 
     def failed(self, text: str) -> None:
-        """Notes an error that the job has logged: the last one is why its run ends."""
+        """Notes an error that the job has logged. The last one is why its run ends."""
         with self._lock:
             self._error = text
 
     def restarts(self, at_ms: int) -> None:
-        """Notes when the job, whose run has ended, is started again."""
+        """Notes when the job will be started again after its run has ended."""
         with self._lock:
             self._restart_ms = at_ms
 
     def cannot_start(self, code: ExitCode, why: str) -> None:
-        """Notes why the job was not even begun."""
+        """Notes why the job could not be started."""
         self.failed(why)
         self.ended(code)
 
     def life(self) -> Life:
-        """Returns how the job is."""
+        """Returns the state of the job."""
         with self._lock:
             return life(
                 JobFacts(
@@ -78,15 +78,15 @@ class Follower(Quiet):
 
     @property
     def brokers_up(self) -> bool:
-        """Whether brokers have answered when they were asked last."""
+        """Whether the brokers answered the last request."""
         return self._brokers_up
 
     @property
     def last_code(self) -> int | None:
-        """The exit code of the last run that has ended, also while the next one runs."""
+        """The exit code of the last run that has ended, even while the next one runs."""
         return self._last_code
 
     @property
     def restarted(self) -> int:
-        """How often the job was started again."""
+        """How often the job was restarted."""
         return max(self._starts - 1, 0)

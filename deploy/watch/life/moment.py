@@ -1,4 +1,4 @@
-"""How a run is at a moment: what the runner tells a few times a second. Plain data. Pure."""
+"""The state of a run at a moment, as the runner reports it a few times a second. Plain data. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """How far a run has come."""
+    """The phase of a run."""
 
     STARTING = "starting"
     CONNECTING = "connecting"
@@ -21,9 +21,9 @@ class Phase(StrEnum):
 class WaitingFor:
     """Why nothing may be read now, although there is something to read.
 
-    reason   one of `deploy.watch.measures.REASONS_TO_WAIT`
-    since_ms wall clock
-    text     for people: who holds the job, and what helps
+    reason    one of `deploy.watch.measures.REASONS_TO_WAIT`
+    since_ms  wall clock
+    text      for people: what holds the job, and what to do about it
     """
 
     reason: str
@@ -33,10 +33,11 @@ class WaitingFor:
 
 @dataclass(frozen=True, slots=True)
 class TopicLag:
-    """What is left to read, at a look at the topics.
+    """What is left to read.
 
-    records       by topic
-    through_in_s  how long reading it all will take; None: unknown, or it does not become less
+    at_ms         when the topics were looked at
+    records       unread records by topic
+    through_in_s  how long reading them all will take; None if unknown, or if they do not become fewer
     """
 
     at_ms: int
@@ -50,7 +51,7 @@ class TopicLag:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Attempts at tasks that failed alike, and are tried again. count: how many; text: of the newest."""
+    """`count` task attempts that failed in the same way and are retried; `text` is the newest error."""
 
     count: int
     text: str
@@ -62,18 +63,18 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """How a job is now.
+    """The state of a job now.
 
-    waiting      what its plan waits for; None: it does not wait
-    lag          None: not known (yet)
-    unreachable  why the brokers do not answer; empty: they do, or nobody has asked them yet
-    answered     whether they answered when they were asked last, in this run
-    waited_s     for how long the run has waited so far, by reason
-    plan_s       how long the plan of the newest batch took; `moment` is called right before `batch`
-    behind       of a standby: which process it waits for
-    failures     since the moment before
-    executors    how many Spark has for it; None: not known (yet)
-    no_executor_since_ms   since when it needs executors and has none
+    waiting      what its plan waits for, if anything
+    lag          None if not known (yet)
+    unreachable  why the brokers do not answer; empty if they do, or have not been asked yet
+    answered     whether the brokers answered the last request in this run
+    waited_s     how long the run has waited so far, by reason
+    plan_s       how long planning the newest batch took; `moment` is called right before `batch`
+    behind       the process that a standby waits for
+    failures     failures since the previous moment
+    executors    how many executors Spark has for the job; None if not known (yet)
+    no_executor_since_ms   since when the job has needed executors without having any
     """
 
     at_ms: int

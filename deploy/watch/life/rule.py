@@ -1,19 +1,19 @@
-"""How a job is: the one rule that page, `/v1/job`, `/readyz`, metrics, terminal and `teacup status` follow. Pure.
+"""The state of a job: one rule for the page, `/v1/job`, `/readyz`, metrics, terminal and `teacup status`. Pure.
 
     new          it has never run
-    starting     Spark starts, or the brokers are asked for the topics
-    standby      it is warm, and waits for the process that runs the job
-    running      it does its work; `Progress` says how, where it is known how much is left to read
-    held         it has started, and something that it needs is missing: its `reason`
-    stopping     it was asked to stop, and finishes the batch in progress
+    starting     Spark is starting, or the brokers are asked for the topics
+    standby      it is warmed up and waits for the process that runs the job
+    running      it works; `Progress` says how, if it is known how much is left to read
+    held         it has started, but something that it needs is missing: its `reason`
+    stopping     it was asked to stop and finishes the batch in progress
     restarting   its run has failed, and this process starts it again
     done         it has ended by itself: all was read
     stopped      it has ended because it was asked to
-    failed       it has ended otherwise, or cannot be started, and stays down
-    unknown      whether it runs cannot be seen from here
+    failed       it has ended in another way, or cannot be started, and stays down
+    unknown      it cannot be seen from here whether it runs
 
-`life` takes the first of `_RULES` that applies, `seen_from_outside` does the same for whoever has only the lock and the
-record of the last run. What is not known is neither zero nor well: it is said.
+`life` takes the first of `_RULES` that applies. `seen_from_outside` does the same for callers that have only the lock
+and the record of the last run. What is unknown is reported as unknown, never as zero or well.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from teacup.base.times import iso
 
 BROKERS, EXECUTORS = "brokers", "executors"
 MISSING = frozenset({BROKERS, EXECUTORS})
-"""Reasons without which a job does not run at all: it is then neither ready nor well."""
+"""Reasons that keep a job from running at all, so that it is neither ready nor well."""
 STARTS_WITHIN_MS = 30_000
-"""So long after its time a start counts as due: one that has not come by then does not come."""
+"""How long after its time a restart still counts as due. After that it is not expected any more."""
 IDLE_MS = 30_000
-"""So long after the last record a job counts as idle."""
+"""How long after the last record a job counts as idle."""
 
 
 SPARK_STARTS = "Spark starts, or the brokers are asked for the topics"
 
 
 class State(StrEnum):
-    """How a job is, in a word."""
+    """The state of a job in a word."""
 
     NEW = "new"
     STARTING = "starting"
@@ -56,7 +56,7 @@ class State(StrEnum):
 
 
 class Progress(StrEnum):
-    """How a job that runs gets on."""
+    """The progress of a running job."""
 
     LIVE = "live"
     IDLE = "idle"
@@ -65,12 +65,12 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How a job is.
+    """The state of a job, with details.
 
-    reason    what holds it, in a word: one of `deploy.watch.measures.HELD_BY`; may be empty
-    text      what there is to say about it, for people; may be empty
-    since_ms  since when something holds it, as far as that is known
-    code      the exit code of its last run; None: it has none
+    reason    what holds it: one of `deploy.watch.measures.HELD_BY`, or empty
+    text      details for people, or empty
+    since_ms  since when something has held it, if known
+    code      the exit code of its last run, if any
     """
 
     state: State
@@ -81,27 +81,27 @@ class Life:
 
     @property
     def ready(self) -> bool:
-        """Whether it does what it can: what probes ask."""
+        """Whether the job does what it can: the answer to a readiness probe."""
         return self.state in _READY and self.reason not in MISSING
 
     @property
     def well(self) -> bool:
-        """Whether nobody has to do anything about it, as far as is known."""
+        """Whether nobody has to act, as far as is known."""
         return self.state not in _UNWELL and self.reason not in MISSING
 
     @property
     def runs(self) -> bool:
-        """Whether it has claimed its output, and runs."""
+        """Whether the job has claimed its output and runs."""
         return self.state in (State.RUNNING, State.HELD) and self.reason != EXECUTORS
 
     @property
     def ended(self) -> bool:
-        """Whether it stays down."""
+        """Whether the job has ended and stays down."""
         return self.state in (State.DONE, State.STOPPED, State.FAILED)
 
     @property
     def line(self) -> str:
-        """State and text in one line; since when, unless the text says it."""
+        """State and text in one line, and since when unless the text says so."""
         if not self.text:
             return str(self.state)
         at = "" if self.since_ms is None else iso(self.since_ms)
@@ -115,13 +115,13 @@ _UNWELL = frozenset({State.NEW, State.RESTARTING, State.STOPPED, State.FAILED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What a process knows of one of its jobs.
+    """What a process knows about one of its jobs.
 
-    now          what its run told last; None: it has not told anything yet
-    unreachable  why the brokers did not answer when they were asked last, also in an earlier run; empty: they did
-    code         how its last run ended; None: it has not ended, or there was none
-    error        what it said last, as an error
-    restart_ms   when it is started again; None: it is not
+    now          the last state that its run reported, if any
+    unreachable  why the brokers did not answer the last request, even of an earlier run; empty if they did
+    code         exit code of its last run; None if it has not ended, or there was none
+    error        the last error that it logged
+    restart_ms   when it will be started again, if at all
     ends         whether it ends by itself, once all is read
     """
 
@@ -135,19 +135,19 @@ class JobFacts:
 
 
 def life(facts: JobFacts) -> Life:
-    """Returns how a job of this process is."""
+    """Returns the state of a job of this process."""
     return next(found for rule in _RULES if (found := rule(facts)) is not None)
 
 
 def _ended(facts: JobFacts) -> Life | None:
-    """First: what its run told last is over."""
+    """Comes first, because the last reported state no longer applies."""
     if facts.code is None:
         return None
     return _after(facts.code, facts.error, facts.restart_ms, ends=facts.ends)
 
 
 def _stands_by(facts: JobFacts) -> Life | None:
-    """A standby needs no brokers as long as it waits; without executors it could not go on with the job."""
+    """A standby needs no brokers while it waits, but without executors it could not take over the job."""
     if facts.now is None or facts.now.phase is not Phase.STANDBY:
         return None
     waits = f"waits for {facts.now.behind}"
@@ -161,24 +161,24 @@ def _starts(facts: JobFacts) -> Life | None:
 
 
 def _stops(facts: JobFacts) -> Life | None:
-    """Before what holds it: that it was asked to stop is why it reads nothing more."""
+    """Comes before what holds the job, because it reads nothing more once it is asked to stop."""
     if facts.now is None or facts.now.phase is not Phase.STOPPING:
         return None
     return Life(State.STOPPING, text="the batch in progress is finished first")
 
 
 def _lacks_brokers(facts: JobFacts) -> Life | None:
-    """Before what its plan waits for, which is old if brokers do not answer."""
+    """Comes before what the plan waits for, which is outdated if the brokers do not answer."""
     return _without_brokers(facts, State.HELD)
 
 
 def _lacks_executors(facts: JobFacts) -> Life | None:
-    """Before what its plan waits for, too: without executors nothing is read, whatever is there."""
+    """Comes before what the plan waits for, because nothing is read without executors."""
     return _without_executors(facts, State.HELD)
 
 
 def _waits(facts: JobFacts) -> Life | None:
-    """Longer than usual: a join waits a little between batches."""
+    """Applies only to longer waits than usual, because a join waits a little between batches."""
     waiting = None if facts.now is None else facts.now.waiting
     if waiting is None or facts.now_ms - waiting.since_ms < usual_ms(waiting.reason):
         return None
@@ -215,18 +215,18 @@ def _without_executors(facts: JobFacts, state: State, says: str = "") -> Life | 
 
 
 def usual_ms(reason: str) -> float:
-    """Returns how long a job may wait for a reason before it counts as held."""
+    """Returns how long a job may wait for this reason before it counts as held."""
     causes = {str(cause).replace(" ", "_"): ms for cause, ms in USUAL_MS.items()}
     return causes.get(reason, 0)
 
 
 def progress(left: int, allowed: float, quiet_ms: int, *, full: bool) -> Progress:
-    """Returns how a job that runs gets on.
+    """Returns the progress of a running job.
 
-    left      how many records are left to read
-    allowed   how many may be left in a job that does not catch up
-    quiet_ms  how long ago it has read a record
-    full      whether its last batch was as large as one may be
+    left      records left to read
+    allowed   the most records left before it counts as catching up
+    quiet_ms  time since it last read a record
+    full      whether its last batch was about as large as allowed
     """
     if left > allowed or (left and full):
         return Progress.CATCHING_UP
@@ -237,10 +237,10 @@ def progress(left: int, allowed: float, quiet_ms: int, *, full: bool) -> Progres
 class RecordedRun:
     """What the record of a run says (`deploy.checkpoint.run_record`).
 
-    life        how the run was when that changed last; None: it has not said so yet
-    code        how it ended; None: it has not
-    error       what it said last, as an error
-    restart_ms  when its process wanted to start the job again; None: it did not
+    life        the last state that was recorded, if any
+    code        exit code; None if the run has not ended
+    error       the last error that it logged
+    restart_ms  when its process meant to start the job again, if at all
     """
 
     life: Life | None = None
@@ -252,15 +252,15 @@ class RecordedRun:
 def seen_from_outside(
     record: RecordedRun | None, *, held: bool | None, has_batch: bool, ends: bool, now_ms: int
 ) -> Life:
-    """Returns how a job is that runs elsewhere, if at all.
+    """Returns the state of a job that runs in another process, if at all.
 
-    record     of its last run; None: there is none
-    held       whether a process holds the lock of its checkpoint; None: that cannot be seen
+    record     the record of its last run, if any
+    held       whether a process holds the lock of its checkpoint; None if that cannot be seen
     has_batch  whether a batch was committed
     ends       as in `JobFacts`
     """
     if held:
-        begun = record is not None and record.code is None  # else the record is still that of the run before
+        begun = record is not None and record.code is None  # otherwise the record is still that of the previous run
         return record.life if record is not None and begun and record.life else Life(State.STARTING, text=SPARK_STARTS)
     if record is None:
         if held is None:
@@ -276,7 +276,7 @@ def seen_from_outside(
 
 
 def _after(code: int, error: str, restart_ms: int | None, *, ends: bool) -> Life:
-    """Returns how a job is whose run has ended."""
+    """Returns the state of a job whose run has ended."""
     if code == ExitCode.DONE:
         return Life(State.DONE if ends else State.STOPPED, code=code)
     if code == ExitCode.STOPPED:
@@ -289,9 +289,9 @@ def _after(code: int, error: str, restart_ms: int | None, *, ends: bool) -> Life
 
 
 def all_ready(lives: list[Life], *, was_ready: bool) -> bool:
-    """Returns whether a process with several jobs does what it can: one of them is enough, once each had its chance.
+    """Returns whether a process with several jobs does what it can: one ready job is enough once all had their chance.
 
-    At the start of the process it is waited for each, but not for one that lacks something, or has failed.
+    When the process starts, it waits for each job, except those that lack something or have failed.
     """
     starts = any(each.state is State.STARTING and not each.reason for each in lives)
     return any(each.ready for each in lives) and (was_ready or not starts)
