@@ -1,20 +1,20 @@
-"""What a user may do at the brokers: everything that is missing is named at once, with what grants it.
+"""What a user may do at the brokers. Everything that is missing is named at once, with what grants it.
 
-    topic_facts   each topic, with what the user may do with it
-    check_topics  at the start of a job: its topics exist, and may be used
+    topic_facts   describes each topic, with what the user may do with it
+    check_topics  at the start of a job: its topics exist and may be used
     check_group   at the start of a feeder: its positions can be committed
-    to_run        what a job uses (`deploy.check.uses`); of commands that look at one, each says it there
-    lacking       what of a use the brokers do not grant: of topics, groups and transactional ids
-    alike         puts together what one question to the brokers can ask
-    explained     a refusal, with all that is missing, not only what was met first
+    to_run        what a job uses; for other commands see `deploy.check.uses`
+    lacking       which parts of a use the brokers do not grant: topics, groups and transactional ids
+    alike         groups what a single request to the brokers can ask
+    explained     extends a refusal by everything that is missing, not just what was met first
 
-A topic for late records or dead letters may be written to for the first time weeks later, and a transaction that meets
-a missing topic fails with Kafka's own error: both are bad moments to learn of a mistyped name. So a missing topic is
-refused even if the brokers would create topics by themselves, with one partition.
+A topic for late records or dead letters may be first written to weeks later, and a transaction with a missing topic
+fails with Kafka's own error: both are bad moments to learn about a mistyped name. So a missing topic is refused even if
+the brokers would create topics by themselves, with one partition.
 
-Topics and groups are described with the operations that are allowed. Of a transactional id the brokers say it only to a
-producer that takes it: one takes an id of the job that no bucket has, so that nobody is fenced, and the brokers forget
-it a week later (`transactional.id.expiration.ms`).
+The brokers describe topics and groups together with the allowed operations. For a transactional id, they say so only to
+a producer that takes it. So a producer takes an id of the job that no bucket has, which fences nobody, and which the
+brokers forget a week later (`transactional.id.expiration.ms`).
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _NO_BUCKET = -1
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Something that is needed, and that the user may not use.
+    """A missing grant.
 
-    key     where it is named
-    kafka   the properties that the user reaches the brokers with
+    key     where the job file names what is needed
+    kafka   the properties with which the user connects
     """
 
     key: str
@@ -62,28 +62,28 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """What the brokers say about a consumer group. code: librdkafka's; None: nobody has answered; 0: it may be used."""
+    """The brokers' answer about a consumer group. `code` is librdkafka's; None: no answer; 0: it may be used."""
 
     use: GroupUse
     code: int | None
 
     @property
     def refused(self) -> bool:
-        """Returns whether the user may not use it."""
+        """Whether the user may not use the group."""
         return self.code == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def topic_facts(asked: Sequence[Named], *, config: bool = True) -> list[TopicFacts]:
-    """Returns what the brokers say about each topic; config: also the configuration of those that are read."""
+    """Returns what the brokers say about each topic; `config` adds the configuration of topics that are read."""
     found: dict[str, Described | KafkaIOError] = {}
-    for kafka, some in alike(asked, lambda topic: topic.kafka):  # those that are written may be on other brokers
+    for kafka, some in alike(asked, lambda topic: topic.kafka):  # output topics may be on other brokers
         described = describe(kafka, sorted({topic.topic for topic in some}))
         found |= {topic.key: described[topic.topic] for topic in some}
     return [_facts(topic, found[topic.key], config=config) for topic in asked]
 
 
 def alike(items: Iterable[T], of: Callable[[T], K]) -> list[tuple[K, list[T]]]:
-    """Returns the items of which the same holds, together; in their order."""
+    """Groups items by `of`, keeping their order."""
     found: list[tuple[K, list[T]]] = []
     for item in items:
         for same, some in found:
@@ -109,7 +109,7 @@ def _config(asked: Named) -> Mapping[str, str] | None:
     with closing(BrokerLog(asked.topic, asked.kafka)) as log:
         try:
             return log.config()
-        except KafkaIOError:  # the topic was described: the ACL DescribeConfigs is missing
+        except KafkaIOError:  # the topic could be described, so the ACL DescribeConfigs is missing
             return None
 
 
@@ -123,7 +123,7 @@ def check_topics(asked: Sequence[Named]) -> None:
             if about.code is ExitCode.UNREACHABLE:
                 raise KafkaUnavailable(about.problem)
             if about.missing:
-                raise TopicMissing(about.topic)  # it may have been created just now
+                raise TopicMissing(about.topic)  # retried: it may have just been created
 
     try:
         client.retried(ask, asked[0].kafka)
@@ -138,7 +138,7 @@ def check_topics(asked: Sequence[Named]) -> None:
 
 
 def check_group(kafka: Mapping[str, str], group: str) -> None:
-    """Checks the group of positions that others rely on. Raises `AccessRefused`; not if the brokers do not say."""
+    """Checks the group for positions that others rely on. Raises `AccessRefused`, unless the brokers do not say."""
     if lacks := of_groups(group_answers([GroupUse.named(group, "positions", kafka)])):
         raise refused(lacks)
 
@@ -153,7 +153,7 @@ def to_run(kind: Checkable) -> Use:
 
 
 def lacking(use: Use) -> list[Lack]:
-    """Returns everything that is used and the brokers do not grant, as far as they say it."""
+    """Returns everything in `use` that the brokers do not grant, as far as they say."""
     return [
         *of_topics(use.topics, topic_facts(use.topics, config=False)),
         *of_groups(group_answers(use.groups)),
@@ -162,7 +162,7 @@ def lacking(use: Use) -> list[Lack]:
 
 
 def of_topics(asked: Sequence[Named], facts: Sequence[TopicFacts]) -> list[Lack]:
-    """Returns what is missing on topics."""
+    """Returns the missing grants for topics."""
     return [
         Lack(topic.key, Grant("topic", topic.topic, about.lacks), topic.kafka)
         for topic, about in zip(asked, facts, strict=True)
@@ -171,7 +171,7 @@ def of_topics(asked: Sequence[Named], facts: Sequence[TopicFacts]) -> list[Lack]
 
 
 def group_answers(uses: Sequence[GroupUse]) -> list[GroupAnswer]:
-    """Returns what the brokers say about each group; of the receipts', the first."""
+    """Returns what the brokers say about each group; for receipts, about the first group."""
     found = []
     for (kafka, operations), some in alike(uses, lambda use: (use.kafka, use.grant.operations)):
         codes = error_codes(kafka, [use.group for use in some], reading="Read" in operations)
@@ -180,12 +180,12 @@ def group_answers(uses: Sequence[GroupUse]) -> list[GroupAnswer]:
 
 
 def of_groups(answers: Iterable[GroupAnswer]) -> list[Lack]:
-    """Returns what is missing on groups."""
+    """Returns the missing grants for groups."""
     return [Lack("groups", answer.use.grant, answer.use.kafka) for answer in answers if answer.refused]
 
 
 def of_transactions(use: Use) -> list[Lack]:
-    """Returns what is missing on transactional ids."""
+    """Returns the missing grants for transactional ids."""
     if use.transactions is None:
         return []
     bucket, kafka = use.transactions
@@ -195,21 +195,21 @@ def of_transactions(use: Use) -> list[Lack]:
     except AccessRefused:
         return [Lack("output.delivery", bucket.grants[1], kafka)]
     except (KafkaIOError, TimeoutError):
-        pass  # whatever it is, it is not about access
+        pass  # not about access
     return []
 
 
 def refused(lacks: Sequence[Lack]) -> AccessRefused:
-    """Returns the error for what is missing: a sentence and commands for each user."""
+    """Returns the error for missing grants, with a sentence and commands for each user."""
     users = alike(lacks, lambda lack: lack.kafka)
     return AccessRefused("; ".join(refusal([lack.grant for lack in some], kafka) for kafka, some in users))
 
 
 @contextmanager
 def explained(use: Callable[[], Use]) -> Iterator[None]:
-    """Raises a refusal again with everything that is missing; as it is if nothing is, or if nobody is let in.
+    """Extends a refusal by everything that is missing. It is unchanged if nothing is, or if the login failed.
 
-    use   what is done meanwhile
+    use   returns what the block does at the brokers
     """
     try:
         yield

@@ -1,7 +1,8 @@
-"""What a kind of job names outside of its file, for whoever looks at it before it runs.
+"""What a kind of job depends on outside of its file, to be checked before it runs.
 
-Retention  how long a topic must keep records; Checks: everything but the topics (`deploy.check.uses`)
-Checkable  whatever has them: a kind of job
+Retention  how long a topic must keep records
+Checks     everything except the topics (`deploy.check.uses`)
+Checkable  a kind of job, which provides them
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from deploy.jobfile.job import CommonJob
 from teacup.kafka.delivery.fencing import OutputBucket
 
 POSITIONS = "positions for lag tools"
-"""What the consumer group of a job's name is for."""
+"""The purpose of the consumer group with the job's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long a topic must keep records, and why; must_keep: `on_data_loss: stop`."""
+    """How long a topic must keep records, and why. `must_keep` is set by `on_data_loss: stop`."""
 
     needed_ms: int
     why: str
@@ -31,15 +32,15 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """What is checked; each part even if another one has failed.
+    """What to check. Each part is checked even if another one has failed.
 
-    content    says what is in the checkpoint; raises if it is another job's, or cannot be read
+    content    says what is in the checkpoint; raises if it is another job's or cannot be read
     retention  by the key of a topic
-    records    looks at records of the topics that exist, by their keys; may raise `KafkaIOError` and `JoinError`
-    groups     consumer groups: what for, by name
-    delivers   the first bucket of those it delivers to in transactions, and the properties; None: without transactions
-    services   looks at APIs; of the topics that exist, by their keys
-    folders    of this machine, by key
+    records    checks records of the existing topics (by key); may raise `KafkaIOError` and `JoinError`
+    groups     the purposes of consumer groups, by name
+    delivers   the first bucket that the job delivers to, with its properties; None if it uses no transactions
+    services   checks APIs, given the existing topics (by key)
+    folders    folders of this machine, by key
     """
 
     content: Callable[[], str]
@@ -52,7 +53,7 @@ class Checks:
 
 
 class Checkable(Protocol):
-    """What is looked at: a job's kind (`deploy.kinds.job_kind.JobKind`).
+    """A kind of job (`deploy.kinds.job_kind.JobKind`), as far as checks need it.
 
     common, kafka   the job, and the librdkafka properties that it reads with
     """
@@ -61,7 +62,7 @@ class Checkable(Protocol):
     kafka: Mapping[str, str]
 
     def topics(self) -> Sequence[Named]:
-        """Returns the topics that it reads or writes."""
+        """Returns the topics that the job reads or writes."""
 
     def checks(self) -> Checks:
-        """Returns what to look at beside the topics."""
+        """Returns what to check besides the topics."""

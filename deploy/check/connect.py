@@ -1,7 +1,7 @@
-"""What a job names outside of its file, looked at before it runs: topics, records, groups, APIs, folders.
+"""Checks what a job depends on outside of its file before it runs: topics, records, groups, APIs, folders.
 
-`look_at` is `teacup check --connect`: all of it, each part even if another one has failed, so that all errors are
-reported at once. A kind of job says what there is (`Checkable`). Nothing is changed.
+`look_at` is `teacup check --connect`. It checks each part even if another one has failed, so that all errors are
+reported at once. The kind of job says what there is to check (`Checkable`). Nothing is changed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BROKERS_ANSWER_WITHIN_S = 10.0
 
 
 def look_at(kind: Checkable) -> list[Finding]:
-    """Looks at everything that a job names; returns all findings, in the order of a job file."""
+    """Checks everything that a job depends on; returns all findings, in the order of a job file."""
     found = [*of_machine(kind.common.spark)]
     there: dict[str, TopicFacts] = {}
     checks = kind.checks()
@@ -99,7 +99,7 @@ def _of_kafka(
 
 
 def _of_replicas(use: Use, there: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-    """Says whether what is written has enough replicas, with the coordinators' own topics."""
+    """Says whether the topics that are written to, and the coordinators' own, have enough replicas."""
     written = [
         (f"{named.key.removesuffix('.topic')}.replicas", named.topic, named.kafka)
         for named in use.topics
@@ -136,7 +136,7 @@ def _of_groups(answers: Iterable[GroupAnswer]) -> Iterator[Finding]:
 
 
 def checkpoint_facts(location: str, read: Callable[[], str]) -> PlaceFacts:
-    """Looks at a checkpoint. read: says what is in it; raises if it belongs to another job, or cannot be read."""
+    """Checks a checkpoint. `read` says what is in it, and raises if it is another job's or cannot be read."""
     try:
         content = read()
     except Exception as error:  # noqa: BLE001 - each file system raises errors of its own

@@ -1,10 +1,10 @@
 """What `teacup check --connect` found out about a job, as data, and what it means: `ok`, `warning`, `error`.
 
-    TopicFacts, PlaceFacts, SideFacts    what is known of a topic, of a folder, of a topic's sampled records
-    of_topic, of_replicas, of_times ...  from these to findings
+    TopicFacts, PlaceFacts, SideFacts    what is known about a topic, a folder, or the sampled records of a topic
+    of_topic, of_replicas, of_times ...  turn facts into findings
 
-An error is what stops the job, at its start or as soon as a record needs it. A warning is what may give other rows than
-expected, or stop it later.
+An error stops the job, at its start or as soon as a record is affected. A warning may lead to other rows than expected,
+or stop the job later.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class TopicFacts:
     """What is known about one topic.
 
     key         where the job file names it
-    partitions  None: it does not exist, or may not be looked at
-    config      None: it may not be looked at
-    allowed     what the job's user may do with it ("read", "describe_configs"); None: the brokers do not say
+    partitions  None if it does not exist, or may not be described
+    config      None if it may not be described
+    allowed     what the job's user may do with it ("read", "describe_configs"); None if the brokers do not say
     needed      what the job does with it, as `kafka-acls` spells it ("Read", "DescribeConfigs")
-    problem     why nothing is known; None if something is
+    problem     why nothing is known, if so
     code        the exit code of that problem
     """
 
@@ -60,19 +60,19 @@ class TopicFacts:
 
     @property
     def missing(self) -> bool:
-        """Returns whether the topic does not exist."""
+        """Whether the topic does not exist."""
         return self.problem is not None and self.code is ExitCode.BAD_JOB_FILE
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """Returns what of `needed` is not allowed."""
+        """The operations of `needed` that are not allowed."""
         if self.partitions is None:
             return self.needed if self.code is ExitCode.ACCESS else ()
         return () if self.allowed is None else not_in(self.needed, self.allowed)
 
 
 def not_in(needed: Iterable[str], allowed: Collection[str]) -> tuple[str, ...]:
-    """Returns the operations, as `kafka-acls` spells them, that are not among those that are allowed."""
+    """Returns the needed operations, as `kafka-acls` spells them, that are not allowed."""
     plain = {operation.replace("_", "") for operation in allowed}
     return tuple(operation for operation in needed if operation.lower() not in plain)
 
@@ -82,9 +82,9 @@ class PlaceFacts:
     """What is known about a folder or URL.
 
     key         where the job file names it
-    problem     why it cannot be used; None if it can
+    problem     why it cannot be used, if so
     code        the exit code of that problem
-    free_bytes  None: not known
+    free_bytes  free disk space, if known
     content     what is there, for people
     """
 
@@ -100,8 +100,8 @@ class PlaceFacts:
 class SideFacts:
     """A topic with event times, and a sample of its records.
 
-    now_ms             the clock when it was taken
-    has_dead_letters   whether the job has a topic for dead letters
+    now_ms             the clock when the sample was taken
+    has_dead_letters   whether the job has a dead-letter topic
     """
 
     name: str
@@ -120,7 +120,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line. what: a key of the job file; code: the exit code, for an error."""
+    """One line of the report. `what` is a key of the job file, `code` the exit code of an error."""
 
     level: Level
     what: str
@@ -134,7 +134,7 @@ def ok(what: str, text: str) -> Finding:
 
 
 def warning(what: str, text: str) -> Finding:
-    """Returns a finding that the job runs, perhaps not as expected."""
+    """Returns a finding that the job runs, but perhaps not as expected."""
     return Finding(Level.WARNING, what, text)
 
 
@@ -144,7 +144,7 @@ def error(what: str, text: str, code: ExitCode = ExitCode.FAILED) -> Finding:
 
 
 def from_error(what: str, raised: KafkaIOError | JoinError | DedupError | StorageError | DelayError) -> Finding:
-    """Returns what one of our errors says as a finding."""
+    """Returns one of our errors as a finding."""
     return error(what, str(raised), raised.exit_code)
 
 
@@ -154,7 +154,7 @@ def exit_code(findings: Sequence[Finding]) -> ExitCode:
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yields a table of level, what and text; then how many findings there are of each level."""
+    """Yields a table of level, what and text, and then the number of findings of each level."""
     width = max((len(finding.what) for finding in findings), default=0)
     for finding in findings:
         yield f"{finding.level:<7}  {finding.what:<{width}}  {finding.text}"
@@ -163,7 +163,7 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def of_topic(facts: TopicFacts) -> Iterator[Finding]:
-    """Says whether a topic exists, and may be used."""
+    """Says whether a topic exists and may be used."""
     if facts.lacks:
         yield error(facts.key, f"{facts.topic!r}: the user lacks {', '.join(facts.lacks)}", ExitCode.ACCESS)
         return
@@ -176,10 +176,10 @@ def of_topic(facts: TopicFacts) -> Iterator[Finding]:
 
 
 def of_replicas(what: str, topic: str, found: Replicas | None, brokers: int) -> Finding:
-    """Says whether a topic takes writes, and still does if one broker is lost.
+    """Says whether a topic accepts writes, and still would after the loss of one broker.
 
-    found     None: it may not be looked at
-    brokers   how many there are
+    found     None if it may not be described
+    brokers   the number of brokers
     """
     if found is None:
         return ok(what, f"the replicas of {topic!r} may not be looked at; give the ACLs Describe and DescribeConfigs")
@@ -204,10 +204,10 @@ def of_replicas(what: str, topic: str, found: Replicas | None, brokers: int) -> 
 
 
 def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool) -> Iterator[Finding]:
-    """Says whether records live as long as the job needs them.
+    """Says whether the topic keeps records for as long as the job needs them.
 
     needed_ms, why   how long, and for what
-    must_keep        compaction is refused (`on_data_loss: stop`)
+    must_keep        whether compaction is an error (`on_data_loss: stop`)
     """
     what = f"{facts.key.removesuffix('.topic')}.retention"
     if facts.config is None:
@@ -247,7 +247,7 @@ def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool
 
 
 def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:
-    """Says whether the event times of a sample are plausible. idle: of the join; None: it does not matter."""
+    """Says whether the event times of a sample are plausible. `idle` is the join's; None if it does not matter."""
     what, sample = f"{facts.name}.time", facts.sample
     if not sample.records:
         yield warning(what, f"{side.topic!r} has no records yet: keys and times were not looked at")
@@ -295,7 +295,7 @@ def _of_tombstones(side: Side, facts: SideFacts) -> Finding:
 
 
 def dead_letters(what: str, text: str, facts: SideFacts, remedy: str = "") -> Finding:
-    """Says that records become dead letters: without a topic for these, the first one stops the job."""
+    """Says that records become dead letters. Without a topic for them, the first one stops the job."""
     if facts.has_dead_letters:
         return warning(what, f"{text}: dead letters")
     return error(
@@ -306,7 +306,7 @@ def dead_letters(what: str, text: str, facts: SideFacts, remedy: str = "") -> Fi
 
 
 def set_unit(facts: SideFacts, unit: TimeUnit) -> str:
-    """Returns what to do about a unit that is another one."""
+    """Returns the advice to set another time unit."""
     return f"they are plausible as `{unit}`: set `{facts.name}.time_unit: {unit}`"
 
 
@@ -327,7 +327,7 @@ def of_disorder(side: Side, facts: SideFacts) -> Iterator[Finding]:
 
 
 def disorder_of(sample: Sample) -> int | None:
-    """Returns the most that a valid time lies below an earlier one of its partition; None without any."""
+    """Returns the largest distance of a valid time below an earlier one of its partition; None without valid times."""
     lags = []
     for times in sample.times.values():
         valid = np.array([at for at in times if at is not None], np.int64)
@@ -348,7 +348,7 @@ def of_keys(spec: JoinSpec, left: Sample, right: Sample) -> Iterator[Finding]:
 
 
 def of_partitions(spec: JoinSpec, partitions: int, why_not_direct: str | None) -> Finding:
-    """Says which path a new checkpoint takes. partitions: of left."""
+    """Says which path a new checkpoint takes. `partitions` is left's number."""
     if why_not_direct is None:
         return ok("partitions", f"{partitions} on both sides, and the sampled keys fit")
     if spec.path is JoinPath.DIRECT:

@@ -1,7 +1,8 @@
-"""The two APIs of a lookup join or a feeder, looked at: whether they answer and accept the token, and what is there.
+"""Checks the two APIs of a lookup join or a feeder: whether they answer and accept the token, and what is there.
 
-storage        the namespace keeps records long enough, all of a key, and what the next left records look for
-storage.keys   the store knows keys of the next left records: asked by the join's own look-up
+storage        whether the namespace keeps records long enough, keeps all of a key, and still has what the next left
+               records look for
+storage.keys   whether the store knows keys of the next left records, by the join's own look-up
 delay          whether left may go, by the join's own rule (`joins.lookup.spec.judge`)
 """
 
@@ -47,10 +48,10 @@ _A_KEY = b"teacup.check"
 def of_lookup(
     spec: LookupSpec, pinned: Mapping[str, object] = MappingProxyType({}), unread: Sample | None = None
 ) -> Iterator[Finding]:
-    """Looks at both APIs; `read` is needed at each.
+    """Checks both APIs. Each requires the right `read`.
 
-    pinned   the generations that the checkpoint began with; empty for a new one
-    unread   of left, what the join reads next; None: not known
+    pinned   the generations that the checkpoint started with; empty for a new one
+    unread   a sample of the left records that the join reads next, if known
     """
     unread = unread or Sample()
     with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
@@ -72,13 +73,13 @@ def of_lookup(
 
 
 def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
-    """Looks at the storage API; `write` is needed."""
+    """Checks the storage API, which requires the right `write`."""
     with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
         yield from _asked(spec.name, _writable(spec, client))
 
 
 def of_retention(namespace: NamespaceBody, needed_ms: int) -> Finding:
-    """Says whether right records live as long as the join needs them."""
+    """Says whether right records are kept for as long as the join needs them."""
     kept_ms = namespace.retention_ms or 0
     text = f"namespace {namespace.name!r} keeps records for {written(kept_ms)}"
     if kept_ms >= needed_ms:
@@ -92,7 +93,7 @@ def of_retention(namespace: NamespaceBody, needed_ms: int) -> Finding:
 
 
 def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
-    """Says whether a right record replaces another one of its key."""
+    """Warns if a right record replaces others of its key."""
     if namespace.keep is Keep.LATEST:
         yield warning(
             "storage.keep",
@@ -103,7 +104,7 @@ def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
 
 
 def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterator[Finding]:
-    """Says whether the windows of the left records that are read next are still stored."""
+    """Says whether the windows of the next left records are still stored."""
     wanted = sorted(
         earliest_right(spec, at)
         for p, keys in unread.keys.items()
@@ -130,7 +131,7 @@ def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterat
 
 
 def of_stored_keys(namespace: str, asked: int, found: int) -> Iterator[Finding]:
-    """Says whether the store knows any key of the left records that are read next."""
+    """Says whether the store knows any key of the next left records."""
     text = f"of {asked} keys of the next left records {found} are stored in namespace {namespace!r}"
     if found:
         yield ok("storage.keys", text)
@@ -145,8 +146,8 @@ def of_stored_keys(namespace: str, asked: int, found: int) -> Iterator[Finding]:
 def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[str, object]) -> Finding:
     """Says whether left may go.
 
-    store    the generation of the store; None: not known
-    pinned   the generations that the checkpoint began with; empty for a new one
+    store    the generation of the store, if known
+    pinned   the generations that the checkpoint started with; empty for a new one
     """
     if store is None:
         store = delay.store_generation or ""
@@ -171,7 +172,7 @@ def _namespace(spec: LookupSpec, client: StorageClient, unread: Sample) -> Gener
 def _keys(
     spec: LookupSpec, client: StorageClient, namespace: NamespaceBody, unread: Sample
 ) -> Generator[Finding, None, None]:
-    """Makes the join's own look-up, of the keys that it looks up next."""
+    """Looks up the join's next keys in the same way as the join."""
     keys = list(unread.distinct_keys)
     right = read_right(spec, client, pl.Series(keys or [_A_KEY], dtype=pl.Binary), namespace.generation)
     yield from of_stored_keys(namespace.name, len(keys), right["key"].n_unique())
@@ -180,12 +181,12 @@ def _keys(
 def _writable(spec: FeedSpec, client: StorageClient) -> Generator[Finding, None, None]:
     namespace = client.namespace(spec.storage.namespace)
     retained_from(namespace)
-    client.raise_retained_from(namespace.name, 0)  # which changes nothing: only `write` may
+    client.raise_retained_from(namespace.name, 0)  # changes nothing, but requires `write`
     yield of_retention(namespace, 0)
 
 
 def _asked(name: str, look: Generator[Finding, None, T]) -> Generator[Finding, None, T | None]:
-    """Yields what `look` finds, and returns what it returns; None if the API or the join refuses."""
+    """Yields the findings of `look`, and returns its result; None if the API or the join refuses."""
     try:
         return (yield from look)
     except REFUSED as failed:

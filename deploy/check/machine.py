@@ -1,6 +1,6 @@
-"""What a job needs of this machine before anything is read: Java, a user with a name, folders, Spark's master.
+"""What a job needs on this machine before it reads anything: Java, a user with a name, folders, Spark's master.
 
-A cache is not needed: without one Spark's home is made at each start, and its classes are loaded one by one.
+A cache is optional: without one, Spark's home is created at each start, and its classes are loaded one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from teacup.spark.java import archive_name, check_java, java_of
 
 
 def written_folders(job: CommonJob) -> dict[str, Path]:
-    """Returns the folders of this machine that a job of any kind writes to, by what they are for."""
+    """Returns the local folders that any kind of job writes to, by purpose."""
     found = {} if (checkpoint := local_folder(job.checkpoint)) is None else {"checkpoint": checkpoint}
     with suppress(FileNotFoundError):
         found["TMPDIR"] = Path(tempfile.gettempdir())
@@ -32,7 +32,7 @@ def written_folders(job: CommonJob) -> dict[str, Path]:
 
 
 def spark_folders(given: Mapping[str, str]) -> dict[str, Path]:
-    """Returns the folders that Spark writes to on this machine, where these are not the temporary one."""
+    """Returns the local folders that Spark writes to, if configured (otherwise the temporary one)."""
     named = {"SPARK_LOCAL_DIRS": os.environ.get("SPARK_LOCAL_DIRS"), "spark.local.dir": given.get("spark.local.dir")}
     return {
         key if at == 0 else f"{key}, {at + 1}": Path(folder)
@@ -43,7 +43,7 @@ def spark_folders(given: Mapping[str, str]) -> dict[str, Path]:
 
 
 def of_machine(spark: Mapping[str, str]) -> Iterator[Finding]:
-    """Looks at this machine, as a job does when it starts; spark: its properties."""
+    """Checks this machine as a job does when it starts. `spark` holds the job's Spark properties."""
     master = master_of(spark)
     try:
         check_java()
@@ -76,7 +76,7 @@ def of_machine(spark: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def of_cores(spark: Mapping[str, str]) -> Iterator[Finding]:
-    """Says whether other applications of a standalone cluster get cores beside the job."""
+    """Says whether the job leaves cores for other applications of a standalone cluster."""
     if master_of(spark).startswith("spark://") and "spark.cores.max" not in spark:
         yield warning(
             "spark.cores.max",
@@ -86,9 +86,9 @@ def of_cores(spark: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def folder_facts(key: str, folder: Path, content: str = "") -> PlaceFacts:
-    """Looks at a folder of this machine, which is created if it is missing when the job runs.
+    """Checks a local folder, which the job creates if it is missing.
 
-    Whether it takes a file is tried, with one that has no name.
+    Tries whether it can hold a file, with an unnamed one.
     """
     there = existing(folder)
     disk = disk_of(there)

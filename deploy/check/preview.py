@@ -1,8 +1,8 @@
-"""`teacup check --connect --preview`: what becomes of the first left records, without writing anything.
+"""`teacup check --connect --preview`: shows what becomes of the first left records, without writing anything.
 
 The job's own planner and stage run in this process (`joins.driven`), from where a new checkpoint would start, until
-enough left records have been joined, nothing more may be read, or time is up. Their window is in a folder that is
-removed. Nothing reaches the output, no position and no batch is kept, nothing is claimed.
+enough left records have been joined, nothing more may be read, or time is up. Their window is in a temporary folder.
+Nothing is written to the output, no position or batch is kept, and nothing is claimed.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ AT_ONCE = 20_000
 """Records of both sides per batch."""
 WITHIN_S = 60.0
 EXAMPLES = {"matched": 3, "unmatched": 3, "dead_letter": 2}
-"""How many rows of each outcome are shown."""
+"""The most rows shown of each outcome."""
 SHARES = (0.01, 0.5, 0.99)
 _WIDEST = 48
 
 
 @dataclass(slots=True)
 class Preview:
-    """What was found.
+    """The results of a preview.
 
-    rows      by outcome
-    reasons   by outcome and reason
-    late      how many rows are about late left records
-    apart_ms  of matched rows, right's time less left's
-    appended  right's times are those at which the broker appended its records
+    lefts     the number of left records that were joined
+    read      records read, by side
+    rows      number of rows by outcome
+    reasons   number of rows by outcome and reason
+    late      number of rows about late left records
+    apart_ms  right's time minus left's, for matched rows
+    appended  whether right's times are those at which the broker appended its records
     examples  rows (`joins.rows.frames.ROW`), by outcome
     ended     why it ended before `LEFTS` left records, for people; empty if it did not
     """
@@ -65,7 +67,7 @@ class Preview:
     ended: str = ""
 
     def add(self, rows: pl.DataFrame) -> None:
-        """Counts rows."""
+        """Counts rows and keeps some as examples."""
         for outcome, reason, count in rows.group_by("outcome", "reason").len().iter_rows():
             self.rows[outcome] += count
             if reason is not None:
@@ -81,7 +83,7 @@ class Preview:
 
     @property
     def match_rate(self) -> float | None:
-        """Returns the matched rows divided by the rows of left records; None without any."""
+        """The matched rows divided by all rows of left records; None if there are none."""
         results = self.rows["matched"] + self.rows["unmatched"]
         return self.rows["matched"] / results if results else None
 
@@ -165,7 +167,7 @@ def _apart(spec: JoinSpec, apart: pl.Series) -> Iterator[str]:
 
 
 def _readable(apart: pl.Series, *, appended: bool) -> str:
-    """Says how long after left's time right could be read: of records that came long ago only a broker's time tells."""
+    """Says how long after left's time right became readable. For old records only the broker's append time tells."""
     if not appended:
         return (
             "  how long after left's time right becomes readable: unknown, as times come from the payload. A job with "
@@ -193,7 +195,7 @@ def _sides(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _text(value: bytes | None) -> str:
-    """Returns a key or value as people can read it, cut."""
+    """Returns a key or value in readable form, shortened."""
     if value is None:
         return "null"
     try:

@@ -1,4 +1,4 @@
-"""The records of the topics that a job reads: what a sample of their keys and event times says about the job."""
+"""Samples the topics that a job reads: what the keys and event times of their records say about the job."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from teacup.kafka.log.topic_log import Ends
 
 REGISTRY_ANSWERS_WITHIN_S = 5.0
 LOOKED_AT = 1_000
-"""Offsets: a topic without valid times is not read to its end."""
+"""Limit in offsets, so that a topic without valid times is not read to its end."""
 
 
 def of_join(
@@ -50,10 +50,10 @@ def of_join(
     *,
     dead_letters: bool = True,
 ) -> Iterator[Finding]:
-    """Samples both sides, and says whether their keys fit; a side whose topic does not exist is left out.
+    """Samples both sides and says whether their keys fit. A side whose topic does not exist is left out.
 
-    planned, moved   what is in the checkpoint
-    dead_letters     whether the job has a topic for them
+    planned, moved   from the checkpoint
+    dead_letters     whether the job has a dead-letter topic
 
     Raises `KafkaIOError`, `DataLoss`.
     """
@@ -72,7 +72,7 @@ def of_join(
 
 
 def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-    """Samples the topic that is fed. Raises `KafkaIOError`."""
+    """Samples the topic that a feeder reads. Raises `KafkaIOError`."""
     if (found := _of_registry(spec, [spec.right])) is not None:
         yield found
     elif "right.topic" in topics:
@@ -80,7 +80,7 @@ def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Find
 
 
 def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, BucketFacts]) -> Sample:
-    """Samples what the join reads next of left: after its newest batch, with the facts of that, or from its start on.
+    """Samples the left records that the join reads next: after its newest batch (with its facts) or from its start on.
 
     Raises `KafkaIOError`, `DataLoss`.
     """
@@ -97,9 +97,9 @@ def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, B
 def first_unread(
     spec: JoinSpec | FeedSpec, side: Side, read: Mapping[int, int], ends: Mapping[int, Ends], now_ms: int
 ) -> dict[int, int]:
-    """Returns the time of the first unread record of each partition that has one, among its next `LOOKED_AT` offsets.
+    """Returns by partition the time of the first unread record, if there is one in its next `LOOKED_AT` offsets.
 
-    read, ends   up to where it was read, and where it ends. Raises `KafkaIOError`.
+    read, ends   by partition, the next offset to read, and the ends. Raises `KafkaIOError`.
     """
     starts = {p: max(at, ends[p].start) for p, at in read.items() if p in ends}
     spans = {p: (at, min(ends[p].stable, at + LOOKED_AT)) for p, at in starts.items() if at < ends[p].stable}
@@ -112,7 +112,7 @@ def first_unread(
 
 
 def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | None:
-    """Says why no key and no time can be looked at; None if they can."""
+    """Returns an error if the schema registry does not answer, so that no key or time can be read."""
     try:
         wait_for_registry(spec.registry, sides, give_up_after_s=REGISTRY_ANSWERS_WITHIN_S)
     except KafkaIOError as failed:
@@ -121,7 +121,7 @@ def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | 
 
 
 def _as_planned(spec: JoinSpec, planned: BatchPlan) -> Finding:
-    """Says whether the topics are those of the checkpoint."""
+    """Says whether the topics are still those of the checkpoint."""
     with ExitStack() as stack:
         logs = {
             name: stack.enter_context(closing(side_log(spec, spec.side(name)))) for name in join_kind_of(spec).inputs
@@ -136,7 +136,7 @@ def _as_planned(spec: JoinSpec, planned: BatchPlan) -> Finding:
 
 
 def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None, dead_letters: bool) -> Iterator[Finding]:
-    """Samples both sides. chosen: the checkpoint has its path."""
+    """Samples both sides. `chosen`: the checkpoint already has a path."""
     with ExitStack() as stack:
         left, right = (stack.enter_context(closing(side_log(spec, side))) for side in (spec.left, spec.right))
         now_ms = wall_ms()

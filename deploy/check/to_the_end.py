@@ -1,4 +1,4 @@
-"""What a join that reads to the end and stops (`trigger: available_now`) will wait for, before it is started. Pure."""
+"""Says before the start what a join that reads to the end and stops (`trigger: available_now`) will wait for. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from teacup.base.times import written
 
 
 def what_a_run_waits_for(job: CommonJob) -> str | None:
-    """Says until when a run lasts at least; of complete topics, what must not come after it. None: nothing to say."""
+    """Says how long a run lasts at least or, for complete topics, what must not come after it; None if neither."""
     if not isinstance(job, JoinJob) or isinstance(job.spec, LookupSpec) or job.trigger_ms is not None:
         return None
     spec = job.spec

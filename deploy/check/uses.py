@@ -1,9 +1,11 @@
 """What a job, or a command that looks at one, does at the brokers: the least that its user must be allowed.
 
-    Named     a topic; GroupUse: a consumer group; Use: all of it
-    to_audit, to_explain, to_move, to_rewind, ...   of the commands
+    Named      a topic
+    GroupUse   a consumer group
+    Use        all topics, groups and transactional ids
+    to_audit, to_explain, to_move, to_rewind, ...   what each command uses
 
-What it takes to run a job the kind of job says itself (`deploy.check.access.to_run`). A test compares the table in
+The kind of job itself says what running a job takes (`deploy.check.access.to_run`). A test compares the table in
 docs/deploy.md with all of this, and grants it to users of a broker that grants nothing else.
 """
 
@@ -23,15 +25,17 @@ READ = ("Read",)
 READ_CHECKED = ("Read", "DescribeConfigs")
 WRITE = ("Write", "DescribeConfigs")
 WRITE_AND_READ = ("Read", "Write", "DescribeConfigs")
-"""Also where transactions commit offsets of a topic, for which Kafka asks the same."""
+"""Also for topics whose offsets transactions commit, because Kafka requires the same for these."""
 
 SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A topic that a job file names. key: where; kafka: the properties to reach it.
+    """A topic that a job file names.
 
+    key          where the job file names it
+    kafka        the properties to reach it
     operations   what the user must be allowed to do with it, as `kafka-acls` spells it
     """
 
@@ -42,20 +46,20 @@ class Named:
 
     @property
     def written(self) -> bool:
-        """Returns whether records are written to it."""
+        """Whether records are written to the topic."""
         return "Write" in self.operations
 
 
 def side_outputs(
     topics: Mapping[str, str | None], kafka: Mapping[str, str], operations: tuple[str, ...] = WRITE
 ) -> list[Named]:
-    """Returns the topics of the side outputs that have one. topics: by the name of their key."""
+    """Returns the side outputs that have a topic; `topics` is by the name of their key."""
     return [Named(f"topics.{name}", topic, kafka, operations) for name, topic in topics.items() if topic]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """A consumer group, or all whose names begin alike. group: the one to ask about; what: what it is for."""
+    """A consumer group, or all with a common prefix. `group` is the one to ask about, `what` its purpose."""
 
     group: str
     what: str
@@ -75,7 +79,7 @@ class GroupUse:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """All that is used. transactions: a bucket of those that are written to, and the properties to reach it."""
+    """Everything that is used. `transactions` is one of the buckets that are written to, with its properties."""
 
     topics: Sequence[Named] = ()
     groups: Sequence[GroupUse] = ()
@@ -115,7 +119,7 @@ def _inputs_and_outputs(job: JoinJob, operations: tuple[str, ...]) -> list[Named
 
 
 def to_move(job: JoinJob) -> Use:
-    """Returns what `teacup move` uses: it reads the last batch again if what is known of it is lost."""
+    """Returns what `teacup move` uses. It reads the last batch again if its facts are lost."""
     return Use(_inputs(job, READ))
 
 
@@ -135,7 +139,7 @@ def to_look_back(job: JoinJob) -> Use:
 
 
 def to_judge(job: JoinJob, bucket: OutputBucket, kafka: Mapping[str, str]) -> Use:
-    """Returns what `teacup unjoined` uses. bucket: of its deliveries, which are always exactly once."""
+    """Returns what `teacup unjoined` uses. `bucket` is one of its deliveries, which are always exactly once."""
     reads = committed_only(job.spec.kafka)
     right, output = Named("right.topic", job.spec.right.topic, reads), Named("output.topic", job.output.topic, reads)
     written = Named("topics.unjoined", bucket.topic, kafka, WRITE_AND_READ)
@@ -143,14 +147,14 @@ def to_judge(job: JoinJob, bucket: OutputBucket, kafka: Mapping[str, str]) -> Us
 
 
 def to_see(topics: Sequence[Named]) -> Use:
-    """Returns what `teacup status` uses: where topics end; of left, or of a feeder's, also the first unread record."""
+    """Returns what `teacup status` uses: ends of topics, and the first unread record of left or a feeder's topic."""
     reads = {topic.key: topic for topic in topics if not topic.written}
     timed = next((key for key in ("left.topic", "right.topic") if key in reads), None)
     return Use([replace(topic, operations=READ if key == timed else DESCRIBE) for key, topic in reads.items()])
 
 
 def to_set_offsets(topic: str, kafka: Mapping[str, str], group: str | None = None) -> Use:
-    """Returns what `teacup offsets` uses; group: whose positions are set."""
+    """Returns what `teacup offsets` uses; `group` is the one whose positions are set, if any."""
     groups = [] if group is None else [GroupUse.named(group, "positions", kafka)]
     return Use([Named("--topic", topic, kafka, READ)], groups)
 
