@@ -207,7 +207,7 @@ def refused(lacks: Sequence[Lack]) -> AccessRefused:
 
 @contextmanager
 def explained(use: Callable[[], Use]) -> Iterator[None]:
-    """Extends a refusal by everything that is missing. It is unchanged if nothing is, or if the login failed.
+    """Extends a refusal by everything that is missing. It is unchanged if nothing is, or if the connection was refused.
 
     use   returns what the block does at the brokers
     """

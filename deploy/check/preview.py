@@ -44,8 +44,8 @@ _WIDEST = 48
 class Preview:
     """The results of a preview.
 
-    lefts     the number of left records that were joined
-    read      records read, by side
+    lefts     number of left records read
+    read      number of records read, by side
     rows      number of rows by outcome
     reasons   number of rows by outcome and reason
     late      number of rows about late left records

@@ -32,7 +32,7 @@ class Concern:
     """A problem in a batch.
 
     about   what it is about, the same each time: `right.disorder`
-    size    how bad it is, in any unit, as long as a concern keeps to it
+    size    how bad it is, in any unit, but always the same for one concern
     text    for people: what was seen, and what to do about it
     """
 

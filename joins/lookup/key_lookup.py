@@ -70,7 +70,7 @@ class RightStore:
 
     def __init__(self, spec: LookupSpec, client: StorageClient) -> None:
         self._spec, self._client = spec, client
-        self._generation = ""  # of the last attempt
+        self._generation = ""  # as seen by the last attempt
         self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
 
     def close(self) -> None:

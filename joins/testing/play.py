@@ -44,7 +44,7 @@ class What(Enum):
     LATE = "late"
     ZERO = "zero"  # as late as possible: 1970
     SENT_AGAIN = "sent again"  # late, because a producer resent a batch after later ones: any number in a row
-    AHEAD = "ahead"  # of its neighbours, by less than the skew
+    AHEAD = "ahead"  # ahead of its neighbours, by less than the skew
     SOON = "soon"  # in the future when appended, but not forever
 
 
