@@ -1,11 +1,11 @@
-"""Digests of texts that can be put together: that of a row follows from those of its left and its right record. Pure.
+"""Digests of texts that can be combined: a row's digest follows from those of its left and its right record. Pure.
 
     digest(s) = sum of s[i] * X^i  modulo 2^64,      digest(a + b) = digest(a) + X^len(a) * digest(b)
 
-An envelope is some literals, the text of a left record, and that of a right one. So each record is hashed once, when it
-is read, and each row of the output once; a row is compared by arithmetic on these numbers, without its bytes. X is odd:
-any change of one byte changes the digest; other changes go unnoticed with a probability of some 2^-60. It is no defence
-against somebody who forges rows.
+An envelope consists of some literals, the text of a left record and the text of a right one. So each record is hashed
+once, when it is read, and each row of the output once; rows are then compared by arithmetic on these numbers, without
+their bytes. X is odd, so any change of a single byte changes the digest; other changes go unnoticed with a probability
+of about 2^-60. This is no defence against somebody who forges rows.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ I64 = npt.NDArray[np.int64]
 
 X = 0x9E3779B97F4A7C15
 PIECE = 1 << 20
-"""Bytes that are hashed at a time: their products take eight times as much memory."""
+"""How many bytes are hashed at a time; their products take eight times as much memory."""
 _MOD = 1 << 64
 
 
 class Digests(NamedTuple):
-    """One per text: its digest and its bytes. Null texts have 0 and 0."""
+    """The digest and the length in bytes of each text. Null texts have 0 and 0."""
 
     value: U64
     size: I64
 
     def then(self, other: Digests) -> Digests:
-        """Returns the digests of these texts, each followed by the other one (or by the only other one)."""
+        """Returns the digests of these texts, each followed by its counterpart in `other` (or by its only text)."""
         return Digests(self.value + powers_of(self.size) * other.value, self.size + other.size)
 
 
 def of_text(text: str) -> Digests:
-    """Returns the digest of one text, to be put together with those of columns."""
+    """Returns the digest of one text, to be combined with those of columns."""
     return of_column(pa.array([text.encode()], pa.large_binary()))
 
 
@@ -69,7 +69,7 @@ def of_column(texts: pa.Array) -> Digests:
 
 
 def powers_of(exponents: I64) -> U64:
-    """Returns X to these powers."""
+    """Returns X to the power of each exponent."""
     powers = _powers()[0]
     if not len(exponents) or int(exponents.max()) < len(powers):
         return powers[exponents]
@@ -80,7 +80,7 @@ def powers_of(exponents: I64) -> U64:
 
 
 def _short(data: npt.NDArray[np.uint8], bounds: I64) -> U64:
-    """Returns the digests of the texts between these bounds, together at most a piece."""
+    """Returns the digests of the texts between these bounds; together they are at most one piece."""
     powers, inverse = _powers()
     until = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(data * powers[: len(data)], out=until[1:])

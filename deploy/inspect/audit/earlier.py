@@ -1,9 +1,9 @@
-"""What the checkpoints before this one have read and written: those that it was moved or rewound from.
+"""What the checkpoints that this one was moved or rewound from have read and written.
 
     moved     left goes on where the other ended; right is read again from as far back as that left needs
     rewound   left is read again, too: its rows stay, or are written again
 
-What both have read may be in a side topic twice. Of rows that were written again the last ones count.
+Records that both have read may be in a side topic twice. Of rows that were written again, the last ones count.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from teacup.base.times import LATEST_MS
 from teacup.kafka.delivery.provenance import BatchTag
 
 MATCHING = ("before_ms", "after_ms", "policy", "outliers", "left.disorder_ms", "right.disorder_ms")
-"""What may differ between two joins that read records alike."""
+"""Two joins may differ in these and still read records alike."""
 UNREADABLE = "its checkpoint cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How a checkpoint went on after another one.
+    """How one checkpoint continued another.
 
-    ended   by side, how far the other one had read each partition; None: that cannot be read
+    ended   by side, how far the other one had read each partition; None if that cannot be read
     """
 
     handover: Handover
@@ -43,7 +43,7 @@ class Earlier:
     """The checkpoints before this one.
 
     links    from this one back to the first
-    unlike   in what they read records otherwise: then nothing is known of their rows
+    unlike   settings in which they differ such that they read records differently: then nothing is known of their rows
     """
 
     links: Sequence[Link] = ()
@@ -51,7 +51,7 @@ class Earlier:
 
     @property
     def left(self) -> Mapping[int, int]:
-        """Returns where this one goes on, by partition; empty: there are none before it."""
+        """Returns where this one continues, by partition; empty if none came before it."""
         return self.links[0].handover.left if self.links else {}
 
     @property
@@ -63,11 +63,11 @@ class Earlier:
 
     @property
     def rewound(self) -> bool:
-        """Returns whether this one, or one before it, reads left records that another one has read."""
+        """Returns whether this one, or one before it, reads left records that another has already read."""
         return any(link.handover.rewound is not None for link in self.links)
 
     def again(self, name: str, generation: str) -> Iterator[Rewriting]:
-        """Yields the rewinds of a job of this name that had rows written again, given this checkpoint's generation."""
+        """Yields the rewinds that had rows of the job `name` written again, given this checkpoint's generation."""
         since = [generation]
         for link in self.links:
             if link.handover.rewound is not None and link.handover.stays is None:
@@ -75,7 +75,7 @@ class Earlier:
             since.append(link.handover.generation)
 
     def twice(self, side: str, partition: int, begins: int) -> tuple[int, int]:
-        """Returns the offsets that this one, from where it begins, and an earlier one have read."""
+        """Returns the offsets that both this checkpoint, from where it begins, and an earlier one have read."""
         if not self.links or (side == "left" and not self.rewound):
             return 0, 0
         ends = [link.ended[side].get(partition, 0) for link in self.links if link.ended is not None]
@@ -88,7 +88,7 @@ class Earlier:
 
 
 def earlier_than(spec: JoinSpec, after: Handover | None) -> Earlier:
-    """Looks at the checkpoints that this one goes on after; one that is gone may have read anything."""
+    """Looks at the checkpoints that this one continues; one that is gone may have read anything."""
     now, unlike, links = spec.identity(), [], []
     for handover, plan in _plans(after):
         ended = None
@@ -111,9 +111,9 @@ def _ends(plan: BatchPlan, side: str) -> dict[int, int]:
 
 
 def _plans(after: Handover | None) -> Iterator[tuple[Handover, BatchPlan | None]]:
-    """Yields how each went on after another checkpoint, back to the first, and that one's newest plan.
+    """Yields each handover, from this checkpoint's back to the first, with the newest plan of the checkpoint before it.
 
-    None in place of a plan that cannot be read.
+    The plan is None if it cannot be read.
     """
     while after is not None:
         handover = after

@@ -1,13 +1,13 @@
 """What an audit has checked, how strictly, and what is wrong: as text, and as JSON. Pure.
 
-A left record is checked *strictly* if one result was right; *as allowed* if what the run knew leaves several, and it
-has one of them (`deploy.inspect.audit.judging.choice`). A fault has a kind, and names its record:
+A left record is checked *strictly* if only one result was right. If what is known of the run allows several, it is
+checked *as allowed*: it must have one of them (`deploy.inspect.audit.judging.choice`). Faults have a kind and a record:
 
     missing           a left record without a row, or a record without its copy in a side topic
     doubled           a left record with more rows than it has results, or two copies of one record
-    altered           a row or copy that says something else than its records
+    altered           a row or copy that does not say what its records say
     wrong right       a row with another right record than the join's
-    wrong outcome     matched in place of unmatched, or the reverse; another reason; a dead letter that is none
+    wrong outcome     matched instead of unmatched, or the reverse; a wrong reason; a dead letter that is none
     wrong side topic  a copy of a record that does not belong there
     foreign           a row or copy about no record at all
 """
@@ -34,9 +34,9 @@ class Fault:
     """One difference.
 
     topic     where it is: the output, or a side topic; at: the row or copy there, None if it is missing
-    left, right   the records that it is about; expected: the right record that the join gives, if another
-    time_ms   of the record that it is about; None: it has none
-    key       of that record, as text
+    left, right   the records that it is about; expected: the right record that the join gives, if it is another
+    time_ms   the time of the record that it is about; None if it has none
+    key       the key of that record, as text
     why       for people
     """
 
@@ -67,7 +67,7 @@ def _spot(spot: Spot) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What was checked of the left records of one minute of event time; start_ms None: of those without a time."""
+    """What was checked of the left records of one minute of event time; start_ms is None for those without a time."""
 
     start_ms: int | None
     strict: int = 0
@@ -77,13 +77,13 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All of an audit.
+    """Everything that an audit found.
 
     read      how many records were read, by topic role: left, right, rows, copies
     strict, allowed   left records
     outcomes  of the left records, as the output has them
-    side      by side topic, and by side: how many of the records that were checked have a copy there
-    counts    faults by kind, all of them; faults: some of each
+    side      by side topic and by side: how many of the checked records have a copy there
+    counts    all faults, by kind; faults: some of each kind
     repeated  rows that at-least-once output has written again
     notes     what was not checked, or only in part, and why
     """
@@ -106,21 +106,21 @@ class Findings:
 
     @property
     def checked(self) -> int:
-        """How many left records were checked."""
+        """Returns how many left records were checked."""
         return self.strict + self.allowed
 
     @property
     def clean(self) -> bool:
-        """Whether nothing is wrong."""
+        """Returns whether nothing is wrong."""
         return not any(self.counts.values())
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was there to compare, nor anything that should not be there."""
+        """Returns whether there was nothing to compare, and nothing that should not be there."""
         return self.clean and not self.checked and not any(any(of.values()) for of in self.side.values())
 
     def lines(self) -> Iterator[str]:
-        """Yields it for people: one line that sums up, the faults, and what was not checked."""
+        """Yields the findings for people: a summary line, the faults, and what was not checked."""
         yield f"{self.job}: {iso(self.from_ms)} to {iso(self.to_ms)}, {self.summary()}"
         shown = dict.fromkeys(self.counts, 0)
         for fault in self.faults:
@@ -133,7 +133,7 @@ class Findings:
             yield f"  note: {note}"
 
     def summary(self) -> str:
-        """Returns what was checked, and what was found, in one line."""
+        """Returns in one line what was checked and what was found."""
         if self.empty:
             return "no left record that the job has written: nothing was compared. Are --from and --to right?"
         of = f" of a sample of {self.sample:g} %" if self.sample is not None else ""

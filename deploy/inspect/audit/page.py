@@ -1,6 +1,6 @@
-"""An audit as a page of its own: no script, nothing from elsewhere, so it can be mailed, archived and served. Pure.
+"""An audit as a self-contained page: no script, nothing loaded, so it can be mailed, archived and served. Pure.
 
-What was found comes first, then minute by minute what was checked, then what was not.
+First comes what was found, then minute by minute what was checked, then what was not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = {
     "dead_letter": "dead letters",
 }
 BARS = 400
-"""At most as many bars; longer ranges have several minutes in one."""
+"""The most bars; in longer ranges a bar stands for several minutes."""
 _MINUTE_MS = 60_000
 _WIDTH, _HEIGHT = 960, 160
 
@@ -190,7 +190,7 @@ def _chart(minutes: Sequence[Minute], to_ms: int) -> Iterator[str]:
 
 
 def _minutes(minutes: Sequence[Minute]) -> Iterator[str]:
-    """How many minutes there are, then those in which something is wrong; records without a time are in none."""
+    """Yields how many minutes there are and a table of those with faults; records without a time are in no minute."""
     wrong = [minute for minute in minutes if minute.faults]
     timed, of_them = ([one for one in some if one.start_ms is not None] for some in (minutes, wrong))
     yield f'<p class="soft">{len(timed):,} minutes, {len(of_them):,} of them with differences</p>'

@@ -1,16 +1,16 @@
 """What a run decided, as far as its checkpoint still says: which batch read a record, and what the batch knew. Pure.
 
 Spark keeps the plans of the last batches (100, unless `spark.sql.streaming.minBatchesToRetain` says otherwise). A plan
-says where each partition's part begins, the next plan where it ended. So for each offset that these batches have read,
-it is known in which batch that was, and with what the batch decided:
+says where each partition's part begins, and the next plan where it ended. So for each offset that these batches have
+read it is known which batch that was, and what the batch based its decisions on:
 
     late       a record below its partition's watermark before the batch
-    future     a record beyond the clock when the ends were listed, and the tolerated skew
+    future     a record beyond the clock when the ends were listed, plus the tolerated skew
     expired    right records below the bucket's expiry before the batch were no candidates
     stalled    left records from here on went without waiting for right (`max_wait`)
 
-Earlier offsets were read by batches of which nothing is known (`BEFORE`), unless the first plan of all is there: then
-this checkpoint has not read them.
+Earlier offsets were read by batches of which nothing is known (`BEFORE`), unless the very first plan is still there:
+then this checkpoint has not read them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from teacup.base.times import EARLIEST_MS, LATEST_MS
 I64 = npt.NDArray[np.int64]
 
 BEFORE = -1
-"""In place of a batch's number: it was read by a batch before those that are known."""
+"""Stands for a batch's number: the record was read by a batch before the known ones."""
 
 UNREAD = 2**31 - 1
-"""The same: this checkpoint has not read it, or not yet."""
+"""Stands for a batch's number: this checkpoint has not read the record, or not yet."""
 
 FIELDS = ("number", "watermark_ms", "ceiling_ms", "expiry_ms", "stalled_ms")
 
@@ -42,8 +42,8 @@ class OffsetSpans:
     """One partition, as the known batches read it: row i of the columns holds for the offsets [starts[i], starts[i+1]).
 
     end     where the last batch ended
-    before  who read what lies before: `BEFORE`, or `UNREAD` if the first of all batches is known
-    other   up to here another checkpoint has read what lies behind
+    before  who read what comes before: `BEFORE`, or `UNREAD` if the very first batch is known
+    other   another checkpoint has read what comes after, up to here
     """
 
     starts: I64
@@ -83,8 +83,8 @@ class PlanHistory:
 
     left, right   by partition
     done          where left goes on: every record before it has been written
-    over_ms       right records below it, of the partition, have expired and are written where they belong
-    begins        where left began, if the first plan is known; None: it is not
+    over_ms       the partition's right records below it have expired and are written where they belong
+    begins        where left began; None unless the first plan is known
     """
 
     left: Mapping[int, OffsetSpans] = field(default_factory=dict)
@@ -111,12 +111,12 @@ def plan_history_of(
 ) -> PlanHistory:
     """Returns what the plans of committed batches say.
 
-    plans     in their order
+    plans     in order
     after     the state that the last one left
     after_ms  the join's `after`
     lookup    a lookup join: its plans say nothing about right
     moved     another checkpoint has written the left records before the first plan
-    further   by partition, up to where another checkpoint has written those after the last one
+    further   by partition, up to where another checkpoint has written the records after the last plan
     """
     plans = _without_gaps(plans)
     found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
@@ -158,7 +158,7 @@ def _begins(stretches: Mapping[int, OffsetSpans]) -> dict[int, int]:
 
 
 def _without_gaps(plans: Sequence[BatchPlan]) -> list[BatchPlan]:
-    """Returns the last plans of which none is missing between two."""
+    """Returns the last plans without a gap between them."""
     kept: list[BatchPlan] = []
     for plan in plans:
         if kept and (plan.number, plan.generation) != (kept[-1].number + 1, kept[-1].generation):
@@ -168,7 +168,7 @@ def _without_gaps(plans: Sequence[BatchPlan]) -> list[BatchPlan]:
 
 
 def _stalled_ms(bucket: Bucket, then: Bucket, shuffled: bool, after_ms: int) -> int:
-    """Returns the time from which left went without waiting: right was given up, and not cut short by its bytes.
+    """Returns the time from which left went without waiting: right was given up, and not because bytes cut it short.
 
     On the shuffled path left goes by what was known of right before the batch.
     """

@@ -1,17 +1,17 @@
 """Records and rows as columns of numbers: what a verdict needs, without keys and values. Pure.
 
-A position is one number, partition * 2^44 + offset: in this order records are compared. Keys are hashed to 64 bits;
-texts have digests that can be put together (`digests.py`), so that a row's envelope is compared with its two records
-by arithmetic.
+A position is one number, partition * 2^44 + offset; records are compared in this order. Keys are hashed to 64 bits.
+The digests of texts can be combined (`digests.py`), so that a row's envelope is compared with its two records by
+arithmetic.
 
     lefts, rights   pos, t, kh (null: no key), dead (why it takes no part, as far as the record itself says), number,
-                    late, expiry, stalled (`plan_history.py`), doubt (a right record that its neighbours show
-                    to be late, perhaps), kept (in the sample), h, len (its text in an envelope), vh (its value), okh
+                    late, expiry, stalled (`plan_history.py`), doubt (a right record that may be late, judging by
+                    its neighbours), kept (in the sample), h, len (its text in an envelope), vh (its value), okh
                     (its own key)
-    rows            spot, lpos, rpos, ts, kh, late, before (an earlier checkpoint than this rewound one wrote it), pass
-                    (how many rewinds had it written again), h, len: spot is its position in the output
+    rows            spot, lpos, rpos, ts, kh, late, before (written by an earlier checkpoint than this rewound one),
+                    pass (how many rewinds had it written again), h, len: spot is its position in the output
     copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len, origin
-                    (which generation of the job wrote it; null: it does not say), pass
+                    (the generation of the job that wrote it; null: it does not say), pass
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def spot_of(position: int) -> tuple[int, int]:
 class SideTable:
     """How the records of a side become columns.
 
-    now_ms     the clock: a time beyond it by more than the skew was never valid
-    sample     of a million keys, how many are compared; None: all
+    now_ms     the clock: a time more than the skew beyond it was never valid
+    sample     how many of a million keys are compared; None: all
     texts      envelopes are compared
     copies     copies in side topics are compared
     """
@@ -183,7 +183,7 @@ class SideTable:
         return _table(columns, SIDES)
 
     def _dead(self, batch: pa.RecordBatch, times: pa.Array, unusable: pl.Series | None, ceiling_ms: I64) -> pl.Series:
-        """Returns why each record takes no part; null: it does, unless its batch found its time in the future."""
+        """Returns why each record takes no part; null if it does, unless its batch found its time in the future."""
         count = batch.num_rows
         limit = np.minimum(ceiling_ms, self.now_ms + self.skew_ms)
         if self.side.payload_time:
@@ -206,7 +206,7 @@ class SideTable:
         )["dead"]
 
     def _values(self, batch: pa.RecordBatch, kept: pa.Array | None) -> pa.Array:
-        """Returns the values as they are kept."""
+        """Returns the values as the job keeps them."""
         if self.side.kept is None:
             return batch.column("value")
         return self.side.kept.values(batch.column("value"), kept)
@@ -214,7 +214,7 @@ class SideTable:
     def _texts(
         self, batch: pa.RecordBatch, keys: pl.Series, kept: pa.Array | None, ms: I64, partition: int, shown: Any
     ) -> pa.Array:
-        """Returns what an envelope says of each record, from its join key on if it is a left one; null if not shown."""
+        """Returns what an envelope says of each record (of a left one from its join key on); null if not shown."""
         side = self.side
         own = pl.Series(batch.column("key")).cast(pl.Binary)
         if not side.key_of.is_kafkas and side.kept is not None and not side.kept.own_key:
@@ -229,7 +229,7 @@ class SideTable:
                 "shown": shown,
             }
         )
-        frame = frame.filter("shown")  # the bytes of dead letters are no text, and stay in a column of nulls
+        frame = frame.filter("shown")  # a dead letter's bytes are no text; in its column it stays null
         strings = {"own": json_strings(frame["own"]), "value": value_texts(frame["value"], side.format)}
         head = ""
         if self.name == "left":
@@ -268,7 +268,7 @@ class Rewriting:
     origins: Collection[str]
 
     def wrote(self, batch: pa.RecordBatch, lefts: pl.Series) -> npt.NDArray[np.bool_]:
-        """Returns which rows were written since, about these left records (positions)."""
+        """Returns which of these rows, about the left records at these positions, were written since."""
         covered = np.zeros(len(lefts), np.bool_)
         for p, offset in self.left.items():
             of = lefts.is_between(position_of(p, offset), position_of(p + 1, 0), closed="left")
@@ -278,7 +278,7 @@ class Rewriting:
 
 
 def passes(batch: pa.RecordBatch, lefts: pl.Series, again: Iterable[Rewriting]) -> I64:
-    """Returns in which pass each row was written, or copy: of those about a left record the last pass counts."""
+    """Returns in which pass each row or copy was written: of those about one left record, the last pass counts."""
     return sum((one.wrote(batch, lefts).astype(np.int64) for one in again), np.zeros(len(lefts), np.int64))
 
 
@@ -288,7 +288,7 @@ def rows_of(
     """Returns the columns of rows.
 
     texts    values are envelopes
-    origin   of the rows of this checkpoint; None: those of others are not told from them
+    origin   of this checkpoint's rows; None: they are not told apart from those of others
     again    the rewinds before it that had rows written again
     """
     headers = batch.column("headers")
@@ -312,7 +312,7 @@ def rows_of(
 
 
 def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ()) -> pa.Table:
-    """Returns the columns of what is in the side topic of this role: `late`, `unmatched`, `unjoined`, `dead_letter`."""
+    """Returns the columns of the copies in a side topic; role: `late`, `unmatched`, `unjoined`, `dead_letter`."""
     headers = added_to_copies(batch.column("headers"))
     written = provenance_of(headers)
     left, right = _position(written["left"]), _position(written["right"])
@@ -367,7 +367,7 @@ def _times(batch: pa.RecordBatch) -> pl.Series:
 
 
 def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Returns the columns as the schema has them; those that are not needed are null."""
+    """Returns the columns in the order of the schema; missing ones are null."""
     frame = pl.DataFrame({name: pl.Series(name, column) for name, column in columns.items()})
     missing = [name for name in schema.names if name not in columns]
     table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())

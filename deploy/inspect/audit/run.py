@@ -1,10 +1,10 @@
 """`teacup audit`: one run, read-only. A running job is not disturbed.
 
-checkpoint   the plans of its last batches, and where the newest committed one ended; before the topics, so that all
-             rows up to there are in the output when its end is listed
-topics       into Parquet files of numbers (`deploy.inspect.audit.scan`), then records that lie outside and are named
+checkpoint   the plans of its last batches, and where the newest committed one ended. It is read before the topics, so
+             that all rows up to there are in the output when its end is listed
+topics       into Parquet files of numbers (`deploy.inspect.audit.scan`), then named records that lie outside
 verdicts     in a DuckDB file beside them (`deploy.inspect.audit.judging.compare`)
-keys         of the records that something is wrong with: they are read once more
+keys         of the records with faults: these records are read once more
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def audit(
 ) -> Findings:
     """Audits left records of [from_ms, to_ms).
 
-    percent   of the keys; None: all
-    folder    where its files are while it runs; None: the temporary folder
-    tell      is called with what is done, how far it is, and of how much
+    percent   how many of the keys; None: all
+    folder    for its files while it runs; None: the temporary folder
+    tell      called with what is being done, how far it is, and out of how much
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
@@ -113,8 +113,8 @@ def audit(
 
 
 def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[PlanHistory, Handover | None, bool, str]:
-    """Returns what is known of the run; after which other checkpoint this one goes on, if after any; whether it took
-    the direct path; its generation."""
+    """Returns what is known of the run, the handover from another checkpoint (if any), whether the run took the direct
+    path, and its generation."""
     checkpoint = Checkpoint(job.checkpoint)
     plans = [*checkpoint.committed_plans()]
     if not plans:
@@ -182,7 +182,7 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
 
 @contextmanager
 def _folder(folder: Path | None) -> Iterator[Path]:
-    """Yields a folder of its own, which is removed in the end."""
+    """Yields a folder of its own and removes it in the end."""
     made = Path(tempfile.mkdtemp(prefix="teacup-audit-", dir=folder))
     try:
         yield made
@@ -230,7 +230,7 @@ def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
 
 
 def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int) -> int:
-    """Reads records that rows and copies of the range name, and that lie outside of what was read.
+    """Reads the records outside of what was read that rows and copies of the range name.
 
     Returns how many runs of them were left out.
     """

@@ -3,10 +3,10 @@
     left    from where the range's first time begins, less the disorder, to where every later record is beyond the range
             unless it is late; at most up to where the run goes on
     right   the same for the times that those can match, and for the judged right records
-    output  from the first row whose time may be of the range to the end: a row may be written again much later
+    output  from the first row whose time may be of the range to the end, as a row may be written again much later
     copies  likewise
 
-Records that rows and copies name, and that lie outside, are read one by one: late ones, mostly.
+Records outside of these that rows and copies name, mostly late ones, are read one by one.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from teacup.kafka.read.range_reader import open_reader
 OPEN_TRANSACTION_S = 60.0
 THREADS = 2
 RUN_GAP = 200
-"""Records between two that are needed, over which it is cheaper to read on."""
+"""Up to this many records between two needed ones, it is cheaper to read on."""
 MOST_RUNS = 2_000
 
 Tell = Callable[[str, int, int], None]
-"""(what is read, offsets done, of how many)"""
+"""(what is read, offsets done, out of how many)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the job, and which offsets of it are read: partition -> (start, end).
+    """A topic of the job, and which of its offsets are read: partition -> (start, end).
 
     compacted   any of its records may be gone
     """
@@ -65,28 +65,28 @@ class Topic:
 
     @property
     def offsets(self) -> int:
-        """How many offsets are read."""
+        """Returns how many offsets are read."""
         return sum(end - start for start, end in self.spans.values())
 
     @property
     def cut(self) -> bool:
-        """Whether retention has removed records where it is read from."""
+        """Returns whether retention has removed records where reading begins."""
         return any(0 < self.ends[p].start == start for p, (start, _) in self.spans.items())
 
     @property
     def complete(self) -> bool:
-        """Whether what is not there was never written."""
+        """Returns whether what is not there was never written."""
         return not (self.cut or self.compacted)
 
     def kept_from(self, partition: int) -> int:
-        """Returns the offset before which a record that is not there may have been deleted."""
+        """Returns the offset before which a missing record may have been deleted."""
         ends = self.ends[partition]
         return ends.high if self.compacted else ends.start
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is read."""
+    """Everything that is read."""
 
     left: Topic
     right: Topic
@@ -95,7 +95,7 @@ class Plan:
 
     @property
     def offsets(self) -> int:
-        """How many offsets are read."""
+        """Returns how many offsets are read."""
         return sum(topic.offsets for topic in (self.left, self.right, self.output, *self.copies.values()))
 
 
@@ -154,12 +154,12 @@ def _read(
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """Whose rows there are.
+    """Whose rows are expected.
 
-    origins   of this checkpoint, and of those before it
-    origin    of this one, if the others' rows are to be told from its own; None: they are not
+    origins   of this checkpoint and those before it
+    origin    of this one, if its rows are to be told apart from those of the others; None: they are not
     again     the rewinds that had rows written again
-    later     of generations since that have completed no batch
+    later     of later generations that have completed no batch
     """
 
     origins: Collection[str]
@@ -171,10 +171,10 @@ class Writers:
 class Tables:
     """Reads topics into Parquet files in a folder.
 
-    writers     whose rows there are
-    of_others   how many rows and copies were left out: another job's
-    of_later    likewise: of generations that have completed no batch
-    tell        is called as it goes
+    writers     whose rows are expected
+    of_others   how many rows and copies were left out as another job's
+    of_later    how many were left out because their generation has completed no batch
+    tell        called as it goes
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Tables:
                 future.result()
 
     def read_spots(self, name: str, topic: Topic, positions: Iterable[int]) -> tuple[int, int]:
-        """Reads single records of a side that lie outside its spans; returns how many runs, and how many were left."""
+        """Reads single records of a side outside its spans; returns how many runs, and how many were left out."""
         runs: dict[int, list[tuple[int, int]]] = {}
         for position in sorted(positions):
             p, offset = spot_of(position)
@@ -270,7 +270,7 @@ class Tables:
             for start, end in spans:
                 for batch in reader.read(partition, start, end):
                     made = table.of(batch, stretch, shown)
-                    if strays and name == "right":  # it lies where no timely record of its time does
+                    if strays and name == "right":  # it does not lie where timely records of its time do
                         at = made.schema.get_field_index("doubt")
                         made = made.set_column(at, "doubt", pa.array([True] * made.num_rows))
                     yield made

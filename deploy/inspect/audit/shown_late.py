@@ -1,4 +1,4 @@
-"""Which right records may have been late, by those around them. Pure."""
+"""Which right records may have been late, judging by their neighbours. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class ShownLate:
-    """Sees one right partition in offset order, and which of its records may have been late.
+    """Sees one right partition in offset order, and tells which of its records may have been late.
 
     Records prove a time in blocks of 2 * outliers + 1, of which the median counts. Where blocks begin depends on the
-    run, so every run of as many records is taken for one: what none of them contradicts was not late, whatever the run
-    was like, unless it became readable later than `producer_delay`.
+    run, so every sequence of that many records is taken for one. A record that none of them contradicts was not late,
+    however the run went, unless it became readable later than `producer_delay`.
     """
 
     outliers: int
@@ -49,7 +49,7 @@ class ShownLate:
         return found
 
     def _note(self, whole: I64, block: int) -> None:
-        """Takes the largest median; here it can only matter for later records."""
+        """Keeps the largest median; at this point it can only matter for later records."""
         if len(whole) < block:
             return
         medians = pl.Series(whole).rolling_median(block)

@@ -1,4 +1,4 @@
-"""What an envelope says, written out once more from the documents: its JSON strings, values and end. Pure."""
+"""What an envelope says, implemented independently from the documents: its JSON strings, values and end. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from deploy.inspect.audit.digests import Digests, of_text
 from joins.spec import Format
 
 REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored")
-"""Why a row is unmatched, as an envelope says it."""
+"""The reasons for an unmatched row, as an envelope gives them."""
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 
 def tails() -> dict[str, Digests]:
-    """Returns the end of an envelope: of a matched row under "", of an unmatched one under its reason."""
+    """Returns the ends of envelopes: of a matched row under "", of an unmatched one under its reason."""
     found = {"": of_text(',"outcome":"matched","reason":null}')}
     for reason in REASONS:
         found[reason] = of_text(f',"outcome":"unmatched","reason":"{reason}"}}')
@@ -28,13 +28,13 @@ BETWEEN, NO_RIGHT = ',"right":', "null"
 
 
 def json_string(text: str) -> str:
-    """Returns a text as a JSON string, with the short escapes where there are any."""
+    """Returns a text as a JSON string, with the short escapes where they exist."""
     escaped = "".join(_ESCAPES.get(one) or (f"\\u00{ord(one):02X}" if one < " " else one) for one in text)
     return f'"{escaped}"'
 
 
 def json_strings(values: pl.Series) -> pl.Series:
-    """Returns keys (binary) as an envelope has them: JSON strings, `null`, or base64 of what is not UTF-8."""
+    """Returns keys (binary) as an envelope has them: JSON strings, `null`, or base64 if they are not UTF-8."""
     try:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:

@@ -1,6 +1,6 @@
 """`teacup explain`: why a record was joined, or not, from topics, output and checkpoint alone. It only reads.
 
-answers.py  questions about a key, or the record at a position, are answered
+answers.py  answers questions about a key, or about the record at a position
 as_json.py  the answer for machines (pure)
 command.py  a question becomes an answer, in lines or JSON
 inputs.py   records of both topics, by position or by key and time, parsed as the join parses them
@@ -14,5 +14,5 @@ stored.py   lookup join: what the store holds of a key now
 text.py     the answer for people, in about ten lines (pure)
 written.py  rows in the output and copies in side topics, found by their headers
 
-What decides who won is `joins.explain`.
+`joins.explain` decides which record won.
 """

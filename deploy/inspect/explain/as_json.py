@@ -24,7 +24,7 @@ _ORDER = [
 
 
 def for_machines(answer: Answer) -> dict[str, Any]:
-    """Returns an answer as JSON has it."""
+    """Returns an answer as JSON data."""
     match answer:
         case Gone():
             return {
@@ -134,7 +134,7 @@ def _known(time_ms: int | None) -> int | None:
 
 
 def ranked(answer: LeftAnswer) -> list[Candidate]:
-    """Returns the candidates, those that matter most first, then the nearest ones."""
+    """Returns the candidates: those that matter most come first, then the nearest ones."""
     left = answer.record
 
     def rank(candidate: Candidate) -> tuple[bool, int, int]:

@@ -32,7 +32,7 @@ from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked for, as it was typed: a key, or the position of a record."""
+    """What is asked for, as typed: a key, or the position of a record."""
 
     key: str | None = None
     left: str | None = None
@@ -42,7 +42,7 @@ class Question:
     most: int = 1_000_000
 
     def check(self) -> None:
-        """Raises ValueError if it cannot be answered."""
+        """Raises `ValueError` if it cannot be answered."""
         if sum(given is not None for given in (self.key, self.left, self.right)) != 1:
             raise ValueError("give one of --key, --left and --right")
         for option, text in (("--left", self.left), ("--right", self.right)):

@@ -1,7 +1,7 @@
 """The records of both topics, read as the join reads them: one by its position, or those of a key around a time.
 
-What is read is bounded (`Budget`): of each partition the offsets of a time are looked up, and the nearest ones are read
-first. What was not read any more is said. Consumers have no group, and commit nothing.
+How much is read is limited (`Budget`): in each partition the offsets of a time are looked up, and the nearest ones are
+read first. The answer says what was not read. Consumers have no group and commit nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from teacup.kafka.log.topic_log import Ends, TimeQuery
 
 CHUNK = 50_000
 BESIDE = 1_000
-"""Offsets before and after those of a time that are read as well: some records are out of order."""
+"""How many offsets on either side of a time's offsets are read as well, as some records are out of order."""
 SHOWN = 60
 
 Say = Callable[[str], None]
@@ -44,9 +44,9 @@ Span = tuple[int, int]
 
 @dataclass
 class Budget:
-    """How many records one question may still read, and how many it has.
+    """How many records one question may still read, and how many it has read.
 
-    most   of each search
+    most   for each search
     """
 
     most: int
@@ -54,7 +54,7 @@ class Budget:
     read: int = 0
 
     def spent(self, records: int, what: str) -> None:
-        """Counts records that were read, and says so where it takes a while."""
+        """Counts records that were read, and reports progress if it takes a while."""
         before, self.read = self.read, self.read + records
         if before // 1_000_000 != self.read // 1_000_000:
             self.say(f"{self.read:,} records read, now of {what}")
@@ -66,7 +66,7 @@ class Searched:
 
     records   as the join parses them
     offsets   how many were read
-    unread    how many that may matter were not read any more
+    unread    how many that may matter were not read
     """
 
     records: tuple[SideRecord, ...] = ()
@@ -90,7 +90,7 @@ class Input:
         self.ends: Mapping[int, Ends] = self._listed()
 
     def _listed(self) -> Mapping[int, Ends]:
-        """Lists the ends; a lookup join does without the topic that was fed."""
+        """Lists the ends; a lookup join can do without the topic that was fed."""
         try:
             return self.log.ends()
         except TopicMissing:
@@ -121,7 +121,7 @@ class Input:
         )
 
     def proving(self, partition: int, start: int, end: int, listed_ms: int) -> list[I64]:
-        """Returns times of [start, end) that prove something, for a batch planned then. Raises `KafkaIOError`."""
+        """Returns the times in [start, end) that prove something, for a batch planned then. Raises `KafkaIOError`."""
         found: list[I64] = []
         with closing(self._reader.read(partition, start, end)) as batches:
             for batch in batches:
@@ -133,9 +133,9 @@ class Input:
     def around(
         self, key: bytes, zones: Sequence[tuple[int, int]], center_ms: int, partitions: Iterable[int]
     ) -> Searched:
-        """Finds the records of a key, and of keys that look like it, in times [from, to]; the first zone is read first.
+        """Finds the records of a key, and of similar keys, in times [from, to]; the first zone is read first.
 
-        In a zone what is nearest to the center is read first.
+        Within a zone, what is nearest to the center is read first.
         """
         wanted: list[tuple[int, int, int, Span]] = []
         at = {p: self.ends[p] for p in partitions}
@@ -152,7 +152,8 @@ class Input:
         return self._read(sorted(wanted), lambda keys: alike(keys, key))
 
     def newest_of(self, key: bytes, count: int, until_ms: int | None, partitions: Sequence[int]) -> Searched:
-        """Finds the newest records of exactly this key, from the end back, at least `count` if there are as many."""
+        """Finds the newest records of exactly this key, from the end backwards: at least `count` if there are enough.
+        """
         at = {p: self.ends[p] for p in partitions}
         tops = {p: ends.stable for p, ends in at.items()}
         if until_ms is not None:
@@ -171,7 +172,7 @@ class Input:
         return Searched(tuple(found), offsets, unread + sum(top - at[p].start for p, top in left.items()))
 
     def _read(self, spans: Sequence[tuple[int, int, int, Span]], mine: Callable[[pl.Series], Any]) -> Searched:
-        """Reads these spans of partitions, in this order, as far as the budget goes."""
+        """Reads these spans of partitions in order, as far as the budget goes."""
         taken: dict[int, list[Span]] = {}
         room, unread, offsets = self._budget.most, 0, 0
         for _, _, p, (low, high) in spans:
@@ -204,7 +205,7 @@ class Input:
         return parse(self.name, self.side, batch, listed_ms, self._spec.max_future_skew_ms, watermark_ms)
 
     def _parsed(self, batch: pa.RecordBatch, partition: int) -> SideRecord:
-        """Parses one record as the batch that read it did: by its clock, and by the schemas that were known."""
+        """Parses one record as the batch that read it did: by its clock, and by the schemas known then."""
         offset = batch.column("offset")[0].as_py()
         read = self.read(partition, offset)
         span = read.range_of(self.name, partition)
@@ -229,13 +230,13 @@ class Input:
         )
 
     def read(self, partition: int, offset: int) -> BatchRead:
-        """Returns the batch that read the record at a position; a lookup join reads no right."""
+        """Returns the batch that read the record at a position; a lookup join does not read right."""
         if self.name not in join_kind_of(self._spec).inputs:
             return BatchRead(BatchSpan())
         return self._plans.read(self.name, partition, offset)
 
     def _offsets_of(self, time_ms: int, at: Mapping[int, Ends], margin_ms: int | None = None) -> dict[int, int]:
-        """Returns where a time begins in each partition: no timely record before it is at the time or later."""
+        """Returns where a time begins in each partition: no timely record before that offset has reached it."""
         margin = self.side.disorder_ms if margin_ms is None else margin_ms
         queries = {p: TimeQuery(max(time_ms, 0), ends.start, ends.stable, margin) for p, ends in at.items()}
         if not queries:
@@ -255,7 +256,7 @@ def _chunks(span: Span) -> Iterator[Span]:
 
 
 def _without(span: Span, done: Iterable[Span]) -> list[Span]:
-    """Returns the parts of a span outside of those that are done."""
+    """Returns the parts of a span that are not done yet."""
     parts = [span]
     for low, high in done:
         parts = [
@@ -265,7 +266,7 @@ def _without(span: Span, done: Iterable[Span]) -> list[Span]:
 
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
-    """Puts neighbours together: a seek takes as long as reading thousands of records."""
+    """Merges adjacent spans, as a seek takes as long as reading thousands of records."""
     found: list[Span] = []
     for low, high in sorted(spans):
         if found and found[-1][1] == low:
@@ -276,13 +277,13 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def _shown(side: Side, value: bytes | None) -> str | None:
-    """Returns the beginning of a value, for people; None if it has none, or none that can be shown."""
+    """Returns the beginning of a value, for people; None if there is none, or none that can be shown."""
     if value is None:
         return None
     if side.format is Format.BYTES:
         return f"{len(value)} bytes"
     try:
         text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value.decode())
-    except UnicodeDecodeError:  # a dead letter, or Avro and Protobuf that its schema does not fit
+    except UnicodeDecodeError:  # a dead letter, or Avro or Protobuf that does not fit its schema
         return f"{len(value)} bytes"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -1,7 +1,7 @@
 """The answer about a left record.
 
-The row in the output is the truth: it says what became of it, and with which right record. The plans of the batches say
-why. What neither says is not guessed: it is in the answer as not known, with the reason.
+The row in the output is the truth: it says what became of the record, and with which right record. The plans of the
+batches say why. What neither of them says is not guessed: the answer gives it as not known, with the reason.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.errors import AccessRefused, KafkaIOError, OffsetOutOfRange, TopicMissing
 
 NEAR_MS = 60_000
-"""How far beside the interval other records of the key are looked for, at least; at most ten times the interval."""
+"""At least how far beside the interval other records of the key are looked for; at most ten times the interval."""
 MOST_PROVING = 1_000_000
-"""What right records proved is found by reading them again, if they are no more."""
+"""What right records proved is found by reading them again, if there are at most this many."""
 
 
 class LeftAnswers:
@@ -71,7 +71,7 @@ class LeftAnswers:
         return answer
 
     def _remedy(self, answer: LeftAnswer) -> Mapping[str, int] | None:
-        """Returns with which settings it would have waited for the right record that came nearest, and too late."""
+        """Returns the settings with which it would have waited for the nearest right record that came too late."""
         later = [candidate.record for candidate in ranked(answer) if candidate.match_reason is MatchReason.READ_LATER]
         left_ms, spec = answer.record.time_ms, self._spec
         if answer.outcome is not Outcome.UNMATCHED or not later or left_ms is None or answer.limit is None:
@@ -107,7 +107,7 @@ class LeftAnswers:
         return moved.checkpoint
 
     def _rows(self, record: SideRecord, read: BatchRead) -> RowsFound:
-        """Finds the rows about a left record. One that no batch has read has none of this checkpoint's."""
+        """Finds the rows about a left record. If no batch has read it, this checkpoint has written none."""
         if record.time_ms is None:
             return RowsFound()
         topic = self._of.topic(self._of.job.output.topic)
@@ -141,7 +141,7 @@ class LeftAnswers:
         return Outcome.UNKNOWN, None
 
     def _why_alone(self, record: SideRecord, read: BatchRead) -> str | None:
-        """Returns the reason of an unmatched row that does not say it, where it follows from the plan."""
+        """Returns why a row is unmatched, if it does not say so itself and the plan does."""
         if record.key is None:
             return "null_key"
         limit = limit_of(self._spec, read)
@@ -168,7 +168,7 @@ class LeftAnswers:
             return None
 
     def _waits(self, read: BatchRead) -> LeftWaits | None:
-        """Finds what a left record that is held waits for, by the state after the newest batch."""
+        """Finds what a held left record waits for, by the state after the newest batch."""
         state = self._of.plans.state
         of = read.after or read.before
         if state is None or of is None or isinstance(self._spec, LookupSpec):
@@ -180,7 +180,7 @@ class LeftAnswers:
         return why_left_waits(self._spec, bucket, BucketFacts({}, facts, bucket.watermark_ms), end_offsets)
 
     def _candidates(self, answer: LeftAnswer) -> tuple[list[Candidate], tuple[int, int]]:
-        """Finds right records of the key in the interval of a left record and beside it, and judges them."""
+        """Finds the right records of the key in the interval of a left record and beside it, and judges them."""
         record, right, spec = answer.record, self._of.inputs["right"], self._spec
         assert record.time_ms is not None
         assert record.key is not None
@@ -228,14 +228,14 @@ class LeftAnswers:
         return list(found.records), found.offsets, found.unread
 
     def _is_cut(self, from_ms: int, partitions: Sequence[int]) -> bool:
-        """Returns whether records of this time may have been deleted: the log begins with later ones."""
+        """Returns whether records of this time may have been deleted, as the log begins with later ones."""
         right = self._of.inputs["right"]
         spans = {p: (right.ends[p].start, right.ends[p].stable) for p in partitions}
         firsts = right.log.valid_times(spans, right.now_ms + self._spec.max_future_skew_ms, 1)
         return any(not times or times[0][1] > from_ms for times in firsts.values())
 
     def winners(self, answer: LeftAnswer, *known: SideRecord) -> list[SideRecord]:
-        """Reads the right records in the rows that are not among the known ones."""
+        """Reads the right records in the rows, except the known ones."""
         have = {record.position for record in known}
         found: list[SideRecord] = []
         for position in dict.fromkeys(row.right for row in answer.rows.found if row.right is not None):
@@ -289,7 +289,7 @@ class LeftAnswers:
         return [replace(r, read=kept[r.position].read) if r.position in kept else r for r in found] + missing
 
     def _deduced(self, answer: LeftAnswer) -> LeftAnswer:
-        """Says why there is no row, and what it has to be by the plans, if they tell."""
+        """Says why there is no row, and what it must be according to the plans, if they tell."""
         rows, output = answer.rows, self._of.job.output.topic
         if rows.gone:
             self._of.note(f"its row is gone: retention has deleted records of {output} of that time")
@@ -326,14 +326,14 @@ class LeftAnswers:
 
 
 def _copied_left(record: SideRecord, rows: RowsFound) -> list[str]:
-    """Returns the side topics that may have a copy of a left record; dead letters have no rows."""
+    """Returns the side topics that may have a copy of a left record. Dead letters have no rows."""
     if not rows.found:
         return ["dead_letter"] if record.dead is not None or record.late_by_ms == 0 else ["dead_letter", "late"]
     return ["late"] if any(row.late for row in rows.found) else []
 
 
 def _partition_of(record: SideRecord, partitions: int) -> int:
-    """Returns where a row of this key is by the partitioner of our producers, unless the key is long."""
+    """Returns the partition of a row with this key by our producers' partitioner, unless the key is long."""
     return _bucket_of(record, partitions)
 
 

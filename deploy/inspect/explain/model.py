@@ -20,8 +20,8 @@ from teacup.kafka.headers import TOMBSTONE
 class Written:
     """A record that the join has written: a row, or a copy in a side topic.
 
-    right    the position of the right record; None: the row has none
-    batch    the batch that wrote it; None: a copy, or a row of a version without this header
+    right    the position of the right record; None if the row has none
+    batch    the batch that wrote it; None for a copy, or a row of a version without this header
     outcome, reason   as far as it says; a row with a `select` has no reason
     """
 
@@ -38,7 +38,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class RowsFound:
-    """Rows or copies; `gone`: retention has deleted where they may have been; unread: offsets not searched any more."""
+    """Rows or copies. `gone`: retention has deleted where they may have been; unread: offsets not searched."""
 
     found: tuple[Written, ...] = ()
     offsets: int = 0
@@ -50,7 +50,7 @@ class RowsFound:
 class BatchRead:
     """The batch that read a record.
 
-    before, after   its bucket before and after the batch; None: the plan is gone, or the batch is not done
+    before, after   its bucket before and after the batch; None if the plan is gone or the batch is not done
     """
 
     batches: BatchSpan
@@ -64,14 +64,14 @@ class BatchRead:
 
 
 def limit_of(spec: JoinSpec, read: BatchRead) -> Limit | None:
-    """Returns which left records went in a batch that is done."""
+    """Returns which left records went in a batch, if it is done."""
     if read.before is None or read.after is None:
         return None
     return left_limit(spec, read.before.known_watermark_ms, read.after.watermark_ms, read.before.give_up_ms)
 
 
 class Outcome(StrEnum):
-    """What became of a record. Of a left one the first seven, of a right one all but the first two and `held`."""
+    """What became of a record: of a left one the first seven, of a right one all but the first two and `held`."""
 
     MATCHED = "matched"
     UNMATCHED = "unmatched"
@@ -87,13 +87,13 @@ class Outcome(StrEnum):
 
 
 def outcome_of_dead(side: Side, reason: str) -> Outcome:
-    """Returns what becomes of a record that takes no part."""
+    """Returns the outcome of a record that takes no part."""
     return Outcome.SKIPPED if reason == TOMBSTONE and side.tombstones == "skip" else Outcome.DEAD_LETTER
 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A position at which there is no record to explain, and why; rows: of a left record, those that outlived it."""
+    """A position without a record to explain, and why there is none; rows: those that outlived a left record."""
 
     side: str
     topic: str
@@ -108,10 +108,10 @@ class LeftAnswer:
 
     written_by   the batch that wrote its row, if that is known, and whether it is of this checkpoint
     read, limit  the batch that read it, by the checkpoint; which left records went in it
-    bucket       of its rows; receipt: of that bucket, the newest
+    bucket       of its rows; receipt: the bucket's newest
     moved_from   the checkpoint that joined it, before `teacup move`; None: this one does
     candidates   right records of its key, and those beside
-    waits        a left record that is held: what it waits for
+    waits        what it waits for, if it is held
     remedy       unmatched because right was read later: the settings, in ms, with which it would have waited for it;
                  None: not known
     searched     what was read of right to find candidates: records, and how many were left out
@@ -137,7 +137,7 @@ class LeftAnswer:
 
     @property
     def late(self) -> bool | None:
-        """Returns whether it came later than its disorder allows; None: not known."""
+        """Returns whether it came later than its disorder allows; None if that is not known."""
         if self.rows.found:
             return any(row.late for row in self.rows.found)
         return None if self.record.late_by_ms is None else self.record.late_by_ms > 0

@@ -1,8 +1,8 @@
 """What a checkpoint still knows of a join's batches: which of them read a record, and what was known then.
 
 Spark keeps the plans of the last 100 batches (`spark.sql.streaming.minBatchesToRetain`). Each is read when it is
-needed, and only read: no lock is taken, and a job that runs meanwhile is not disturbed. A plan says from where a batch
-reads; where it ended is where the next one begins. After the newest batch the facts say so, if the batch is done.
+needed, without taking a lock, so a running job is not disturbed. A plan says where a batch begins to read; it ends
+where the next one begins. For the newest batch the facts say where it ended, if it is done.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from joins.spec import JoinPath, JoinSpec
 from teacup.kafka.client import committed_only
 
 MOST_READ_AGAIN = 1_000_000
-"""Facts of the newest batch that are lost are found again by reading it, if it has no more records."""
+"""Facts of the newest batch that are lost are found by reading it again, if it has at most this many records."""
 
 
 class Plans:
-    """The plans of one join, and the state after the last batch that is done."""
+    """The plans of one join, and the state after the last completed batch."""
 
     def __init__(self, job: JoinJob) -> None:
         self._job = current(job)
@@ -47,12 +47,12 @@ class Plans:
 
     @cached_property
     def oldest(self) -> BatchPlan | None:
-        """The oldest one that is kept."""
+        """The oldest plan that is kept."""
         return next(filter(None, map(self._plan, range(len(self._files)))), None)
 
     @cached_property
     def state(self) -> BatchPlan | None:
-        """The state after the newest batch; None while it is under way, or if that is not known."""
+        """The state after the newest batch; None while that is under way, or if it is not known."""
         newest = self.newest
         if newest is None:
             return None
@@ -66,12 +66,12 @@ class Plans:
 
     @cached_property
     def moved(self) -> Handover | None:
-        """After which other checkpoint this one goes on (`teacup move`); None: after none."""
+        """The handover from another checkpoint (`teacup move`); None if there was none."""
         return self._checkpoint.moved()
 
     @cached_property
     def spec(self) -> JoinSpec:
-        """The join with its path, once it has one."""
+        """The join, with its path as soon as that is decided."""
         spec, newest = self._job.spec, self.newest
         if newest is None or spec.path is not None:
             return spec
@@ -101,7 +101,7 @@ class Plans:
         return BatchRead(BatchSpan.one(plan.number), plan, before, after)
 
     def looks(self, partition: int, offset: int) -> Iterator[Look]:
-        """Yields the looks at a right partition of the batch that read an offset, and of those before, newest first."""
+        """Yields the looks at a right partition by the batch that read an offset and by earlier ones, newest first."""
         at = self._last_from("right", partition, offset)
         for each in range(-1 if at is None else at, -1, -1):
             plan = self._plan(each)
@@ -111,12 +111,12 @@ class Plans:
             yield Look(plan.listed_ms, bucket.right[partition])
 
     def _last_from(self, side: str, partition: int, offset: int) -> int | None:
-        """Returns the last plan that begins at or before an offset, by bisection: plans only go forward."""
+        """Returns the last plan that begins at or before an offset, by bisection, as plans only go forward."""
         low, high = -1, len(self._files)
         while high - low > 1:
             middle = (low + high) // 2
             bucket = _bucket(self._plan(middle), side, partition)
-            # Plans that Spark has removed meanwhile, and those from before the partition was added, are the older ones.
+            # Plans that Spark has removed meanwhile, and plans from before the partition was added, are older ones.
             if bucket is not None and bucket.side(side)[partition].start > offset:
                 high = middle
             else:
@@ -124,7 +124,7 @@ class Plans:
         return None if low < 0 or _bucket(self._plan(low), side, partition) is None else low
 
     def _before_all(self, side: str, partition: int, offset: int) -> BatchRead:
-        """Says what is known of a record before the oldest plan: that may be the first of all."""
+        """Returns what is known of a record before the oldest plan, which may be the very first."""
         oldest = self.oldest
         bucket = _bucket(oldest, side, partition)
         if oldest is None or bucket is None:

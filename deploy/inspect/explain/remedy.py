@@ -7,8 +7,8 @@ partition complete is in the plans and records up to the batch that read the rig
     clock     when its end was last looked at, less `producer_delay`    (only while it is read to its end)
     max_wait  when the right record was read: until then left would have had to wait
 
-Each of them that went beyond what the left record needs must be held back, so a remedy may name several keys: one
-alone does not help. With all of them the left limit stays at the left record's time, or below, and it waits.
+Each of these that went beyond what the left record needs must be held back, so a remedy may name several keys, none of
+which helps alone. With all of them the left limit stays at or below the left record's time, and it waits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Look:
 
     listed_ms   when the batch was planned
     of          its range of the partition
-    times       those of the records in it that prove something, in offset order
+    times       of the records in it that prove something, in offset order
     """
 
     listed_ms: int
@@ -44,7 +44,7 @@ class Passed:
     """What made a right partition complete before the right record was read; `UNKNOWN`: nothing did.
 
     proved_ms   the largest time that its records proved
-    looked_ms   when its end was last looked at, with nothing more to read: the clock counts from there
+    looked_ms   when its end was last looked at with nothing more to read; the clock counts from there
     """
 
     proved_ms: int = UNKNOWN
@@ -52,9 +52,9 @@ class Passed:
 
 
 def passed(spec: JoinSpec, looks: Sequence[Look]) -> Passed:
-    """Sums looks up, the oldest first; the last one is that of the batch that read the right record."""
+    """Sums up the looks, oldest first; the last one is by the batch that read the right record."""
     tracker, looked_ms = WatermarkTracker.carried(spec.outliers, looks[0].of.tail), UNKNOWN
-    # On the shuffled path left goes by what is known before a batch: what the last one but one read counts too late.
+    # On the shuffled path left goes by what is known before a batch: the last look but one counts too late.
     pairs = list(pairwise(looks))
     counted = pairs[:-1] if spec.path is JoinPath.SHUFFLED else pairs
     for look, _ in counted:
@@ -67,7 +67,7 @@ def passed(spec: JoinSpec, looks: Sequence[Look]) -> Passed:
 
 
 def remedy(spec: JoinSpec, left_ms: int, known: Passed, read_ms: int | None = None) -> Mapping[str, int]:
-    """Returns the smallest values, by key, with which a left record of this time would have waited.
+    """Returns, by key, the smallest values with which a left record of this time would have waited.
 
     read_ms   when the right record was read, if left went by `max_wait`
     """
@@ -82,12 +82,12 @@ def remedy(spec: JoinSpec, left_ms: int, known: Passed, read_ms: int | None = No
 
 
 def reaching_back(spec: JoinSpec, left_ms: int, looks: Iterable[Look]) -> list[Look] | None:
-    """Returns the looks that matter, the oldest first; None if they do not reach back far enough.
+    """Returns the looks that matter, oldest first; None if they do not reach back far enough.
 
-    looks   the newest first, from that of the batch that read the right record on
+    looks   newest first, beginning with the batch that read the right record
 
-    The last one that found the partition less complete than the left record needs matters, and the one before: if that
-    read it to its end, the clock counted from then on.
+    What matters is the last look that found the partition less complete than the left record needs, and the one before:
+    if that read it to its end, the clock counted from then on.
     """
     found: list[Look] = []
     reached = False

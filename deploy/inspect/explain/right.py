@@ -1,4 +1,4 @@
-"""The answer about a right record: the left records that it may match, and what became of it besides."""
+"""The answer about a right record: the left records that it may match, and what else became of it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from joins.spec import JoinPath
 from teacup.base.times import LATEST_MS
 
 MOST_LEFTS = 5
-"""Left records about which the answer to a right one says everything."""
+"""How many left records the answer to a right one explains in full."""
 
 
 class RightAnswers:
@@ -64,7 +64,7 @@ class RightAnswers:
         return RightAnswer(record, outcome, reason, copies, read, expiry_ms, tuple(lefts), more, searched, tuple(notes))
 
     def _rows_with(self, record: SideRecord) -> RowsFound:
-        """Finds rows that hold a right record; `gone` if the output cannot be read."""
+        """Finds rows with a right record; `gone` if the output cannot be read."""
         assert record.time_ms is not None
         topic = self._of.topic(self._of.job.output.topic)
         if topic is None:
@@ -84,7 +84,7 @@ class RightAnswers:
         ]
 
     def _lefts_of(self, record: SideRecord) -> tuple[list[SideRecord], tuple[int, int]]:
-        """Finds left records of a right one's key in its interval, nearest first; if there are none, those beside."""
+        """Finds left records of a right one's key in its interval, nearest first; if none, those beside it."""
         assert record.key is not None
         assert record.time_ms is not None
         spec, left = self._spec, self._of.inputs["left"]
@@ -142,7 +142,7 @@ class RightAnswers:
         return Outcome.UNJOINED, "expired", bucket.expiry_ms
 
     def _verdict_note(self, record: SideRecord, notes: list[str]) -> None:
-        """Lookup join: says how far `teacup unjoined` has come."""
+        """Lookup join: notes how far `teacup unjoined` has come."""
         try:
             verdicts = load(self._of.job.checkpoint)
         except SpecChanged as error:

@@ -19,10 +19,10 @@ from teacup.kafka.errors import AccessRefused, KafkaIOError
 
 
 class Sources:
-    """The sources of one job, which are only read.
+    """The read-only sources of one job.
 
-    origin   of the rows of this checkpoint; None: it has none yet
-    notes    what turned out not to be known, about the record that is explained now
+    origin   of this checkpoint's rows; None if it has none yet
+    notes    what turned out not to be known about the record being explained
     """
 
     def __init__(self, job: JoinJob, plans: Plans, inputs: Mapping[str, Input], budget: Budget) -> None:
@@ -42,7 +42,7 @@ class Sources:
 
     @contextmanager
     def noting(self) -> Iterator[list[str]]:
-        """Yields the notes about a record, while it is explained."""
+        """Yields the notes about a record while it is explained."""
         outer, self.notes = self.notes, []
         try:
             yield self.notes
@@ -54,7 +54,7 @@ class Sources:
             self.notes.append(note)
 
     def copies(self, side: str, record: SideRecord, names: Sequence[str], read: BatchRead) -> tuple[Written, ...]:
-        """Finds copies in these side topics; where no batch has read the record there are none."""
+        """Finds copies in these side topics; there are none if no batch has read the record."""
         if read.batches.unread:
             return ()
         found: list[Written] = []

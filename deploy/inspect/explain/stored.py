@@ -23,7 +23,7 @@ class StoredNow:
     """What is stored of one key.
 
     records           its right records; `late` ones may have come after a look-up
-    retained_from_ms  below it some may have been dropped; None: not known
+    retained_from_ms  records below it may have been dropped; None if that is not known
     problem           why the store could not be asked
     """
 
@@ -34,9 +34,9 @@ class StoredNow:
 
 
 def stored_now(spec: LookupSpec, key: bytes, complete_ms: int | None) -> StoredNow:
-    """Looks a key up.
+    """Looks up a key.
 
-    complete_ms   every right record below it was stored when the left record was looked up; None: not known
+    complete_ms   every right record below it was stored when the left record was looked up; None if that is not known
     """
     try:
         with closing(lookup_client(spec)) as client:
@@ -63,7 +63,7 @@ def stored_now(spec: LookupSpec, key: bytes, complete_ms: int | None) -> StoredN
 
 
 def how_far(spec: LookupSpec) -> str:
-    """Says how far right is stored by the Data Delay API, or why that is not known."""
+    """Says how far right is stored according to the Data Delay API, or why that is not known."""
     who = f"consumer {spec.delay.consumer!r}"
     try:
         with closing(delay_client(spec.delay)) as client:

@@ -1,8 +1,8 @@
 """The answer for people, in about ten lines. Pure.
 
 The first line is the record, the second what became of it and where that is, the third what the join knew when it
-decided. Then come the right records, each with why it won or lost. The last line says what to change, where a setting
-would help. What is not known, or gone, is said as such.
+decided. Then come the right records, each with why it won or lost. The last line says what to change, if a setting
+would help. The answer also says what is not known, or gone.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from joins.spec import JoinSpec
 from teacup.base.times import is_wrong, iso, written
 
 IDLE_MS = 60_000
-"""A job that has planned nothing for longer, while left waits, may not run."""
+"""A job that has planned nothing for longer, while left waits, may not be running."""
 
 SHOWN = 6
-"""Right records that are named one by one; of the others only their number."""
+"""How many right records are named one by one; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class Words:
         return "in the store" if isinstance(self.spec, LookupSpec) else "in the window"
 
     def _advice(self, answer: LeftAnswer) -> str | None:
-        """Says what would have made a match, for the record that came nearest to it."""
+        """Says what would have made a match, for the record that came nearest to one."""
         if answer.record.dead is not None:
             return self._of_dead("left", answer.record)
         if answer.outcome is not Outcome.UNMATCHED:
@@ -389,7 +389,7 @@ class Words:
             case Outcome.JOINED:
                 rows = [row for left, c in answer.lefts if c.match_reason is MatchReason.WON for row in left.rows.found]
                 mine = [row for row in rows if row.right == answer.record.position]
-                if not mine:  # a dead letter about the left record is in place of the row
+                if not mine:  # a dead letter about the left record replaces the row
                     return "joined: its row could not be written, see its left record below"
                 return f"joined: it is in {', '.join(_at(row.topic, (row.partition, row.offset)) for row in mine)}"
             case Outcome.UNJOINED if answer.copies:
@@ -411,12 +411,12 @@ class Words:
 
 
 def _times_of(*sides: str) -> str:
-    """Says which keys say what a time is."""
+    """Says which keys determine a time."""
     return f"check {' and '.join(f'`{side}.time` and `{side}.time_unit`' for side in sides)}, and what writes it"
 
 
 def shown_key(key: bytes | None) -> str:
-    """Returns a key for people: quoted text, or base64 if it is none."""
+    """Returns a key for people: quoted text, or base64 if it is not text."""
     if key is None:
         return "null"
     text = written_key(key)
@@ -436,7 +436,7 @@ def _because(reason: str | None) -> str:
 
 
 def _time(time_ms: int, about_ms: int | None = None) -> str:
-    """Returns a time for people; without its date if that is the one of the time that the answer is about."""
+    """Returns a time for people, without its date if that is the date of `about_ms`."""
     if time_ms <= UNKNOWN // 2:
         return "an unknown time"
     text, about = iso(time_ms), "" if about_ms is None else iso(about_ms)
@@ -455,5 +455,5 @@ def _away(milliseconds: int) -> str:
 
 
 def _about(milliseconds: int) -> str:
-    """Returns a duration, in whole seconds where it is long."""
+    """Returns a duration, in whole seconds if it is long."""
     return written(milliseconds if milliseconds < 60_000 else milliseconds // 1_000 * 1_000)

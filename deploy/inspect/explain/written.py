@@ -1,8 +1,8 @@
 """What a join has written about a record: its rows in the output, copies in side topics, and the receipt.
 
-The header `teacup` of a row names the positions of both records, so it is found by them, in whichever form its value
-is. A row's time is that of its left record; the search begins where the output's time index says that this time
-begins, and ends behind the rows of the record's batch: the header numbers it. Copies are found the same way.
+A row's header `teacup` names the positions of both records, so the row is found by them, whatever the form of its
+value. A row's time is that of its left record: the search begins where this time begins according to the output's time
+index, and ends after the rows of the record's batch, whose number is in the header. Copies are found the same way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from teacup.kafka.read.range_reader import RangeReader
 class WrittenTopic:
     """The output, or a side topic.
 
-    origins   of the job's rows and copies; None: those of copies are not known
+    origins   of the job's rows and copies; None if those of copies are not known
     """
 
     def __init__(self, job: JoinJob, topic: str, budget: Budget, origins: Collection[str] | None) -> None:
@@ -59,7 +59,7 @@ class WrittenTopic:
         """Finds what is written about a record of a side.
 
         from_ms   no record about it has an earlier time
-        ends      says behind which rows there are none; None: the first one that is found ends the search
+        ends      tells where no more rows can follow; None: the search ends with the first one found
         source    the topic that copies name; None: rows, which name none
         first     the partitions to look at first; the others only if nothing is there
         """
@@ -87,7 +87,7 @@ class WrittenTopic:
         source: str | None,
         ends: Ended | None,
     ) -> tuple[list[Written], int, bool]:
-        """Returns what is found, how many offsets were read, and whether nothing about the record can follow."""
+        """Returns what was found, how many offsets were read, and whether nothing about the record can follow."""
         wanted = f"{position[0]}:{position[1]}"
         found: list[Written] = []
         start, end = span
@@ -115,7 +115,7 @@ class WrittenTopic:
 class Ended:
     """Knows which rows of the output come after all rows about a left record.
 
-    origin   of this checkpoint's rows; number: of the record's batch, None: not known
+    origin   of this checkpoint's rows; number: of the record's batch, None if not known
     direct   direct path, or lookup join: the rows about a partition of left are in the order of its records
     """
 
@@ -125,7 +125,7 @@ class Ended:
     direct: bool
 
     def behind(self, provenance: pl.DataFrame) -> bool:
-        """Returns whether such a row is among those whose headers say this (`provenance_of`)."""
+        """Returns whether such a row is among those with these headers (`provenance_of`)."""
         tags, lefts = tags_in(provenance["batch"]), positions_in(provenance["left"])
         ours = (tags["origin"] == self.origin).fill_null(value=False)
         if self.number is not None and (ours & (tags["number"] > self.number)).any():

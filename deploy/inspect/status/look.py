@@ -1,10 +1,10 @@
-"""Looks at the job of a file, without its process: at the lock and the files of its checkpoint, and at its topics.
+"""Looks at the job of a file from outside its process: at the lock and files of its checkpoint, and at its topics.
 
-Nothing is written, no group is joined, and a job that starts meanwhile is not kept out. Each step has a limit of time.
-What cannot be looked at (a checkpoint out of reach, brokers that do not answer) is a row that says why, with all that
-was found before. A job file with errors is a job that has failed, under the name that a process gives it.
+Nothing is written, no group is joined, and a job may start meanwhile. Each step has a time limit. If something cannot
+be looked at (a checkpoint out of reach, brokers that do not answer), the row says why, with everything found before. A
+job file with errors is shown as a failed job, under the name that a process gives it.
 
-A lookup join for which `teacup unjoined` has run has a second row, about that.
+A lookup join for which `teacup unjoined` has run has a second row, for that.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _rows(file: Path, job: CommonJob | WrongFile) -> list[Row]:
 
 
 def _looked(row: Row, checkpoint: str, more: Callable[[Row], Row]) -> Row:
-    """Returns the row with what the lock and the last run say, and `more`; or with why that is not known."""
+    """Returns the row with what the lock and the last run say and what `more` adds, or with why that is not known."""
     row = replace(row, lock=_lock(checkpoint))
     try:
         row = within(WITHIN_S, lambda: _with_files(row, checkpoint))
@@ -106,7 +106,7 @@ def _lock(checkpoint: str) -> Lock:
 
 
 def _with_files(row: Row, checkpoint: str) -> Row:
-    """Returns the row with what files of the checkpoint say: last run, standby, and where no lock shows, a lease."""
+    """Returns the row with what the checkpoint's files say: last run, standby, and a lease where no lock shows."""
     folder = local_folder(checkpoint)
     disk = None if folder is None else disk_of(folder)
     row = replace(row, run=last_run(checkpoint), disk=disk, standby=standby_of(checkpoint, row.looked_ms))
@@ -120,10 +120,10 @@ def _with_batches(row: Row, kind: JobKind) -> Row:
     within(WITHIN_S, kind.find_checkpoint)
     end, row = within(WITHIN_S, lambda: _last_batch(row, kind.common))
     if not end:
-        within(WITHIN_S, lambda: ends_of(kind.topics()))  # that they are there
+        within(WITHIN_S, lambda: ends_of(kind.topics()))  # checks that they are there
         return row
     found = _within_limits(row, kind, end)
-    if not (found.standing.exact or found.problem):  # a running job removes the facts of a batch some batches later
+    if not (found.standing.exact or found.problem):  # a running job removes a batch's facts some batches later
         end, row = within(WITHIN_S, lambda: _last_batch(row, kind.common))
         found = _within_limits(row, kind, end)
     return found
@@ -139,7 +139,7 @@ def _within_limits(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
 
 
 def _last_batch(row: Row, job: CommonJob) -> tuple[dict[str, Any], Row]:
-    """Returns where the newest committed batch ends, empty if there is none, and the row with that batch."""
+    """Returns where the newest committed batch ends (empty if there is none), and the row with that batch."""
     checkpoint = Checkpoint(job.checkpoint)
     end = checkpoint.committed_end()
     if not end:
@@ -167,7 +167,7 @@ def _with_topics(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
 def _by_side(
     read: Mapping[str, str], ends: Mapping[str, Mapping[int, Ends]], positions: Mapping[tuple[str, int], int]
 ) -> dict[str, dict[int, int]]:
-    """Counts the unread offsets of each partition; a partition that the job does not know yet is unread."""
+    """Counts the unread offsets of each partition; all of a partition that the job does not know yet."""
     return {
         side: {p: max(end.stable - positions.get((topic, p), end.start), 0) for p, end in ends[topic].items()}
         for topic, side in read.items()
@@ -175,7 +175,7 @@ def _by_side(
 
 
 def ends_of(topics: Sequence[Named]) -> dict[str, Mapping[int, Ends]]:
-    """Returns where those topics end that are read. Raises `KafkaUnavailable` within seconds, `KafkaIOError`."""
+    """Returns the ends of the topics that are read. Raises `KafkaUnavailable` within seconds, `KafkaIOError`."""
     seen = to_see(topics).topics
     wait_for_brokers(seen[0].kafka, give_up_after_s=ANSWERED_WITHIN_S)
     with explained(lambda: to_see(topics)), ExitStack() as stack:
@@ -184,7 +184,7 @@ def ends_of(topics: Sequence[Named]) -> dict[str, Mapping[int, Ends]]:
 
 
 def _of_unjoined(job: JoinJob, row: Row) -> list[Row]:
-    """Looks at `teacup unjoined`; nothing if it has never run."""
+    """Looks at `teacup unjoined`; returns nothing if it has never run."""
     folder, spec = folder_of(job.checkpoint), job.spec
 
     def more(found: Row) -> Row:

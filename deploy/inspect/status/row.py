@@ -1,9 +1,9 @@
 """What is known of a job that runs elsewhere, and whether it is well.
 
-How it is (`deploy.watch.life`) follows from the record of its last run (`deploy.checkpoint.run_record`), and from
-whether a process holds the lock of its checkpoint. Well is a job that is not known to be otherwise, and is not further
-behind than the limit. What could not be looked at is not well, and `problem` says why. A job whose file is wrong has
-failed, as in a process.
+Its state (`deploy.watch.life`) follows from the record of its last run (`deploy.checkpoint.run_record`) and from
+whether a process holds the lock of its checkpoint. A job is well unless it is known to be otherwise or is further
+behind than the limit. If something could not be looked at, it is not well, and `problem` says why. A job whose file is
+wrong has failed, as in a process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MEANINGS = {code.value: code.meaning for code in ExitCode}
 
 @dataclass(frozen=True, slots=True)
 class LastBatch:
-    """The newest batch that was committed. at_ms: when; None: its file system does not say."""
+    """The newest committed batch. at_ms: when; None if its file system does not say."""
 
     number: int
     at_ms: int | None = None
@@ -34,15 +34,15 @@ class LastBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One job. What is None is not known.
+    """One job. None means not known.
 
     looked_ms       wall clock
-    standby         a process that waits to take over (of several, one)
-    disk            of the checkpoint; None also where that is remote
-    ends_by_itself  with `trigger: available_now`, and of `teacup unjoined`: that it does not run is as it should be
+    standby         a process that waits to take over (one of them, if there are several)
+    disk            of the checkpoint; None also if that is remote
+    ends_by_itself  with `trigger: available_now`, and of `teacup unjoined`: it is fine that it does not run
     lag             unread offsets, by side
-    lost            offsets that retention has deleted before they were read, by side
-    problem, code   why something is not known, and the exit code of that
+    lost            offsets that retention deleted before they were read, by side
+    problem, code   why something is not known, and the exit code for that
     wrong           what is wrong with its file: nothing else is known then
     """
 
@@ -65,7 +65,7 @@ class Row:
 
     @property
     def life(self) -> Life:
-        """Returns how the job is."""
+        """Returns the state of the job with its reasons."""
         refused = RecordedRun(code=ExitCode.BAD_JOB_FILE, error=self.wrong) if self.wrong else None
         return seen_from_outside(
             refused if self.run is None else self.run.seen,
@@ -77,7 +77,7 @@ class Row:
 
     @property
     def state(self) -> State:
-        """Returns how it is, in a word."""
+        """Returns the state of the job in a word."""
         return self.life.state
 
     def exit_code(self, limit_ms: int | None = None) -> ExitCode:
@@ -91,7 +91,7 @@ class Row:
         return ExitCode.DONE
 
     def remarks(self) -> Iterator[str]:
-        """Yields what people should know beside the figures: problems first, then the newest warnings."""
+        """Yields what people should know besides the figures: problems first, then the newest warnings."""
         run, life = self.run, self.life
         if self.wrong:
             yield life.text
@@ -128,13 +128,13 @@ class Row:
                 "where its last batch ended is not known here: lag and behind count from where that began, so they are "
                 "at most as much"
             )
-        notes = () if run is None or life.state is State.STOPPED else run.notes  # of what is over, on purpose
+        notes = () if run is None or life.state is State.STOPPED else run.notes  # not of a stopped job
         for note in reversed(notes):
             often = f" ({note.times} times)" if note.times > 1 else ""
             yield f"{note.level} {iso(note.at_ms)}{often}: {note.text}"
 
     def for_machines(self, limit_ms: int | None = None) -> dict[str, Any]:
-        """Returns all of it; times in milliseconds, what is not known null."""
+        """Returns all of it; times in milliseconds, null for what is not known."""
         run, batch, standing, life = self.run, self.batch, self.standing, self.life
         return {
             "file": self.file,

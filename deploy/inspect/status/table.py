@@ -1,4 +1,4 @@
-"""Many jobs as a table, for people; below it, what a figure cannot say. As JSON, one line per job."""
+"""Many jobs as a table for people, with remarks below that figures cannot express. As JSON, one line per job."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 
 SHOWN = 3
-"""How many remarks of a job are shown, and how many holders."""
+"""How many remarks of a job, and how many holders, are shown."""
 WIDTH = 160
-"""Columns where there is no terminal."""
+"""The width in columns where there is no terminal."""
 
 _COLOURS = {State.RUNNING: "green", State.DONE: "green", State.STANDBY: "green"}
 
@@ -41,7 +41,7 @@ def lines(rows: Sequence[Row], limit_ms: int | None = None) -> Iterator[str]:
 
 
 def exit_code(rows: Sequence[Row], limit_ms: int | None = None) -> ExitCode:
-    """Returns that of the first job that is not well."""
+    """Returns the exit code of the first job that is not well."""
     codes = (row.exit_code(limit_ms) for row in rows)
     return next((code for code in codes if code is not ExitCode.DONE), ExitCode.DONE)
 

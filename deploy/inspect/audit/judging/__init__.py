@@ -1,6 +1,6 @@
 """The verdicts of an audit, over tables of numbers: no topic, no checkpoint, no clock.
 
-choice.py    which right records one left record may have been joined with, whatever the run was like (pure)
+choice.py    which right records one left record may have been joined with, however the run went (pure)
 compare.py   every verdict, one question after the other (pure)
 contents.py  what rows say, compared by digests (pure)
 database.py  the tables in DuckDB, and the faults that are gathered there (pure)

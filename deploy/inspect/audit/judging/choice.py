@@ -1,12 +1,12 @@
-"""Which right records one left record may have been joined with, as far as what is known of the run decides it. Pure.
+"""Which right records one left record may have been joined with, given what is known of the run. Pure.
 
-Candidates are the right records of its key in its interval; each was readable for the left record, or not:
+Candidates are the right records of its key in its interval. Each was readable for the left record, or not:
 
-    the batch of the left record is known     so is what its batch had: the right records read by then (`number`), none
-                                              below the expiry. One result is right
-    not known, left is timely                 timely right records were there, late ones may have been: the choice of
-                                              the timely ones, or a late one that the policy prefers to it
-    not known, left is late                   what is below some time may have expired: the same among the others
+    the left record's batch is known          so is what it had: the right records read by then (`number`), except those
+                                              below the expiry. Only one result is right
+    not known, left is timely                 timely right records were there, late ones may have been: the policy's
+                                              choice among the timely ones, or a late one that it prefers to that
+    not known, left is late                   records below some time may have expired: the same among the others
     not known, with `max_wait`                left may have gone before right was read: any candidate, or none
 
 `possible` returns every result that may be right.
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from joins.spec import Policy
 
 Chosen = frozenset[int]
-"""The positions of the right records in the rows of a left one; empty: it is unmatched."""
+"""The positions of the right records in the rows of a left record; empty if it is unmatched."""
 
 NONE: Chosen = frozenset()
 
@@ -29,9 +29,9 @@ NONE: Chosen = frozenset()
 class RightCandidate:
     """A right record that pairs with the left one.
 
-    position  its partition and offset in one number, in this order
-    number    of the batch that read it; None: not known
-    surely    nothing speaks against its having been there
+    position  its partition and offset as one number; candidates are ordered by it
+    number    the batch that read it; None if not known
+    surely    nothing suggests that it was not there
     """
 
     time_ms: int
@@ -44,10 +44,10 @@ class RightCandidate:
 class LeftCase:
     """A left record whose result is not simply the choice among all candidates.
 
-    number     of the batch that wrote it; None: not known
+    number     the batch that wrote it; None if not known
     expiry_ms  right records below it had left the window before that batch
-    late       it was late
-    waited     it waited for right: False if `max_wait` may have let it go before
+    late       whether it was late
+    waited     whether it waited for right; False if `max_wait` may have let it go earlier
     """
 
     time_ms: int
@@ -58,26 +58,26 @@ class LeftCase:
 
 
 def chosen(policy: Policy, time_ms: int, candidates: Iterable[RightCandidate]) -> Chosen:
-    """Returns what the policy chooses of these."""
+    """Returns what the policy chooses among the candidates."""
     order = sorted(candidates, key=lambda one: policy.rank(time_ms, one.time_ms, one.position))
     return frozenset(one.position for one in (order if policy is Policy.ALL else order[:1]))
 
 
 def allowed(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate], got: Chosen) -> bool:
-    """Returns whether a left record may have been joined with these."""
+    """Returns whether a left record may have been joined with the right records in `got`."""
     if policy is Policy.ALL:
         return any(sure <= got <= every for sure, every in _known(left, candidates))
     return got in possible(policy, left, candidates)
 
 
 def expected(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate]) -> Chosen:
-    """Returns the result that is right, or that would be if nothing had been late."""
+    """Returns the right result, or what it would be if nothing had been late."""
     surely, _ = next(_known(left, candidates))
     return chosen(policy, left.time_ms, (one for one in candidates if one.position in surely))
 
 
 def possible(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate]) -> set[Chosen]:
-    """Returns every result that may be right, of a policy that chooses one."""
+    """Returns every result that may be right under a policy that chooses one record."""
     found: set[Chosen] = set()
     ranks = {one.position: policy.rank(left.time_ms, one.time_ms, one.position) for one in candidates}
     for sure, every in _known(left, candidates):
@@ -88,7 +88,7 @@ def possible(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate
 
 
 def _known(left: LeftCase, candidates: Sequence[RightCandidate]) -> Iterator[tuple[Chosen, Chosen]]:
-    """Yields what was surely there, and what may have been, for each way that the run may have gone."""
+    """Yields what was surely there and what may have been there, for each way that the run may have gone."""
     if left.number is not None:
         had = frozenset(
             one.position

@@ -1,13 +1,13 @@
 """Every verdict of an audit: what should have been written, and what was, in SQL. Pure.
 
-Given are four tables (`deploy.inspect.audit.records`): `lefts`, `rights`, `rows`, `copies`. Then, in this order:
+It starts from four tables (`deploy.inspect.audit.records`): `lefts`, `rights`, `rows`, `copies`. Then, in this order:
 
     judged.py    which records are judged
     contents.py  what rows say
     joined.py    the join, and the rows beside it
     sides.py     the side topics
 
-Faults are gathered in a table; `Judgement` are its rows, and counts by minute.
+Faults are gathered in a table; a `Judgement` holds its rows, and counts by minute.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found; faults are at most `most` of each kind.
+    """What was found; at most `most` faults of each kind.
 
-    side     by side topic, and by side: how many of the records that were judged have a copy there
+    side     by side topic and by side: how many of the judged records have a copy there
     unread   rows whose right record was not read, so that their values were not compared
-    timeless   records without a time that were counted with those of the range between which they lie
+    timeless   records without a time that were counted because they lie between records of the range
     elsewhere   direct path: unmatched left records whose key has a right record in another partition
     """
 
@@ -55,7 +55,7 @@ class Judgement:
 def compare(
     db: AuditTables, scope: AuditScope, most: int = 20, tell: Callable[[str], None] = lambda _: None
 ) -> Judgement:
-    """Judges everything; the four tables are there. tell: is called with what comes next."""
+    """Judges everything, given the four tables. `tell` is called with the name of each next step."""
     tell("which records are judged")
     judge_what(db, scope)
     tell("contents of rows")
@@ -71,7 +71,7 @@ def compare(
 
 
 def _side_counts(db: AuditTables, scope: AuditScope) -> dict[str, dict[str, int]]:
-    """Counts records, not copies: of the same ones the outcomes are counted, whenever a copy was written."""
+    """Counts records, not copies, whenever the copy was written, so that these counts fit the outcomes."""
     found: dict[str, dict[str, int]] = {role: {} for role in scope.topics}
     for name, judged, is_left in (("left", "judged", "c.is_left"), ("right", "judged_right", "NOT c.is_left")):
         by_feeder = scope.lookup and name == "right"
@@ -95,7 +95,7 @@ def _summed(db: AuditTables, scope: AuditScope, most: int, repeated: int, unread
     found = db.all(
         f"SELECT kind, role, spot, lpos, rpos, expected, t, why FROM numbered WHERE nth <= {most} ORDER BY kind, nth"
     )
-    minutes: dict[int | None, dict[str, Any]] = {}  # None: of records without a time
+    minutes: dict[int | None, dict[str, Any]] = {}  # None: the minute of records without a time
     for minute, strict, more in db.all(
         f"SELECT t // {MINUTE_MS}, count(*) FILTER (strictly), count(*) FILTER (NOT strictly) "
         "FROM judgements GROUP BY 1"

@@ -1,4 +1,4 @@
-"""What rows say: compared with their records by digests, without reading either again. Pure."""
+"""What rows say, compared with their records by digests, without reading either again. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deploy.inspect.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails
 
 
 def compare_contents(db: AuditTables, scope: AuditScope) -> int:
-    """Compares each row with its records, by digests; notes which say that the store may have lost their match.
+    """Compares each row with its records by digests, and notes rows which say that the store may have lost their match.
 
     Returns how many rows have right records that were not read.
     """

@@ -14,7 +14,7 @@ _AT_ONCE = 200_000
 
 
 class AuditTables:
-    """Runs statements on a connection, on which the tables are."""
+    """Runs statements on the connection that has the tables."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self._con = con
@@ -24,7 +24,7 @@ class AuditTables:
         self._con.execute(sql, list(values))
 
     def make(self, table: str, select: str) -> None:
-        """Makes a table of what a select gives."""
+        """Makes a table from a select."""
         self._con.execute(f"CREATE OR REPLACE TABLE {table} AS {select}")
 
     def all(self, sql: str) -> list[tuple[Any, ...]]:
@@ -50,17 +50,17 @@ class AuditTables:
         self._con.unregister("given")
 
     def faults(self, kind: str, role: str, lpos: str, rpos: str, t: str, why: str, of: str, spot: str = "NULL") -> None:
-        """Adds a fault for each row of `FROM {of}`; the others are SQL, but the kind and the topic's role."""
+        """Adds a fault for each row of `FROM {of}`; all arguments are SQL, except the kind and the topic's role."""
         self._con.execute(
             f"INSERT INTO faults SELECT '{kind}', '{role}', {spot}, {lpos}, {rpos}, NULL, {t}, {why} FROM {of}"
         )
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """Yields what a select gives, in pieces; other statements may be run meanwhile."""
+        """Yields the result of a select in pieces; other statements may run meanwhile."""
         yield from self._con.cursor().sql(sql).to_arrow_reader(_AT_ONCE)
 
     def tuples(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        """Yields what a select gives, row by row, likewise."""
+        """Yields the result of a select row by row; other statements may run meanwhile."""
         for batch in self.batches(sql):
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 

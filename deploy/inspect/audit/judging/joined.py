@@ -1,7 +1,7 @@
-"""The join by brute force, and the rows beside it: who is missing, doubled, foreign, or joined otherwise. Pure.
+"""The join by brute force, compared with the rows: which are missing, doubled, foreign, or joined otherwise. Pure.
 
 moments    right records that surely took part, by key and time: the smallest and the largest position
-best       the right record of each judged one, by two ASOF joins at most: no hot key makes it quadratic
+best       the right record of each judged left one, by at most two ASOF joins: no hot key makes it quadratic
 lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
            each is judged by itself, with all of its candidates (`deploy.inspect.audit.judging.choice`)
 judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly
@@ -28,7 +28,7 @@ _ANSWERS = pa.schema(
 
 
 def join_again(db: AuditTables, scope: AuditScope) -> None:
-    """Joins the judged left records: makes `best`, or `pairs` of a join that gives one row for each."""
+    """Joins the judged left records: makes `best`, or `pairs` if the policy gives a row for each pair."""
     joined = "FROM judged WHERE dead IS NULL AND kh IS NOT NULL"
     db.run(
         f"""
@@ -63,7 +63,7 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
             SELECT j.pos, CASE WHEN b.t >= {low} THEN b.last END AS best
             FROM {one} ASOF LEFT JOIN moments b ON b.meets = j.meets AND j.high >= b.t
         """,
-        # Nothing below the interval, and nothing above it; of two equally near ones the earlier.
+        # Nothing outside the interval; of two equally near records the earlier.
         Policy.NEAREST: f"""
             SELECT j.pos, CASE
                 WHEN b.t >= {low} AND b.t <= {high} AND f.t <= {high} AND f.t >= {low}
@@ -110,7 +110,7 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
         """
     )
     repeated = _doubled(db, scope)
-    # Whether left waited is known of a lookup join, too; but not when its right records were stored.
+    # Whether left waited is known for a lookup join, too, but not when its right records were stored.
     waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {scope.gives_up}))"
     number = str(BEFORE) if scope.lookup else "j.number"
     lenient = f"""
@@ -154,7 +154,7 @@ def elsewhere(db: AuditTables, scope: AuditScope) -> int:
 
 
 def _per_left(db: AuditTables, scope: AuditScope) -> None:
-    """The rows of each left record. Usually it has one, and nothing has to be grouped."""
+    """Gathers the rows of each left record. Usually it has one, so nothing has to be grouped."""
     if scope.all_pairs:
         db.make(
             "per_left",
@@ -179,7 +179,7 @@ def _per_left(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _doubled(db: AuditTables, scope: AuditScope) -> int:
-    """Rows that come again. At least once allows that, if they are the same; returns how many are."""
+    """Finds repeated rows; returns how many at-least-once output allows because they are the same."""
     repeated = 0
     db.run(
         """
@@ -205,7 +205,7 @@ def _doubled(db: AuditTables, scope: AuditScope) -> int:
 
 
 def _foreign(db: AuditTables, scope: AuditScope) -> None:
-    """Rows about no left record. What was not read is left out, unless no log has ever held it."""
+    """Finds rows about no left record. Records that were not read are left out, unless no log has ever held them."""
     about = f"(r.lpos & {OFFSET})"
     db.run(
         f"""
@@ -220,7 +220,7 @@ def _foreign(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _single(db: AuditTables, scope: AuditScope) -> None:
-    """Policies that choose one record."""
+    """Judges the results under policies that choose one record."""
     db.run(
         """
         CREATE OR REPLACE TABLE results AS
@@ -245,7 +245,7 @@ def _single(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
-    """Policy `all`: the pairs of a record, as sets."""
+    """Judges the results under policy `all`: the pairs of a record, as sets."""
     db.run(
         """
         CREATE OR REPLACE TABLE got AS
@@ -300,7 +300,7 @@ def _wrong(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _older(db: AuditTables, scope: AuditScope) -> None:
-    """Rows of before a move: their join may have been another one, but their keys are equal."""
+    """Judges rows from before a move: the join may have been another one then, but the keys must be equal."""
     key = "j.kh IS DISTINCT FROM x.kh"
     db.run(
         f"""
@@ -338,14 +338,14 @@ def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
 def _answer(
     scope: AuditScope, pos: int, lines: Sequence[tuple[Any, ...]], got: frozenset[int]
 ) -> tuple[int, bool, bool, list[int]]:
-    """Returns whether the result of a left record may be right, whether it is the only one, and the join's."""
+    """Returns the position, whether the result may be right, whether only one may be, and the result of the join."""
     _, time_ms, number, expiry_ms, late, waited, *_ = lines[0]
     known = number != BEFORE
     left = LeftCase(time_ms, number if known else None, expiry_ms, bool(late), bool(waited))
     candidates = [
         RightCandidate(rt, rpos, rnumber, sure)
         for *_, rpos, rt, rnumber, sure in lines
-        # Of those that may have been late, later batches have read the known ones.
+        # The known records that may have been late were read by later batches.
         if rpos is not None and (known or sure or rnumber == BEFORE)
     ]
     fine = allowed(scope.policy, left, candidates, got)

@@ -1,8 +1,8 @@
-"""Which records an audit judges, and which right records surely took part: tables that the verdicts start from. Pure.
+"""Which records are judged, and which right records surely took part: the tables that the verdicts start from. Pure.
 
-judged     left records of the time range that the run has written, dead letters among them
+judged     left records of the time range that the run has written, including dead letters
 judged_right   right records of the time range that the run has read
-taking     right records that take part; `sure` ones were there for each left record that waited
+taking     right records that take part; the `sure` ones were there for each left record that waited
 doubtful   the others: late, or perhaps late
 """
 
@@ -44,12 +44,12 @@ def _spans(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _first(db: AuditTables, named: str) -> dict[int, int]:
-    """Returns the first offset of each partition that is named."""
+    """Returns the first offset that is named in each partition."""
     return dict(db.all(f"SELECT pos >> {SHIFT}, min(pos & {OFFSET}) FROM ({named}) WHERE pos >= 0 GROUP BY 1"))
 
 
 def _dead_then(db: AuditTables) -> None:
-    """What depends on the clock, or on what the registry knew then, is known from the copy if the batch is not."""
+    """If the batch is not known, the copy tells what depended on the clock or on what the registry knew then."""
     db.run(
         "CREATE OR REPLACE TABLE dead_then AS SELECT is_left, pos, min(reason) AS reason FROM copies "
         "WHERE role = 'dead_letter' AND reason IN ('future_time', 'unknown_schema') GROUP BY ALL"
@@ -59,8 +59,8 @@ def _dead_then(db: AuditTables) -> None:
 def _of_range(db: AuditTables, scope: AuditScope, records: str) -> str:
     """Returns, in SQL, which records `r` of a table are of the range.
 
-    Records without a time count if they lie between two of the range in their partition: then `i` is there, of
-    `inside_{records}`.
+    Records without a time count if they lie between two records of the range in their partition: `i`, from
+    `inside_{records}`, has the first and the last of those.
     """
     in_range = f"r.t >= {scope.from_ms} AND r.t < {scope.to_ms}"
     db.run(
@@ -106,7 +106,7 @@ def _judged_right(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _rights(db: AuditTables, scope: AuditScope) -> None:
-    """Right records that take part; `sure` ones were there for each left record that waited."""
+    """Finds the right records that take part; the `sure` ones were there for each left record that waited."""
     known_late = "" if "late" not in scope.topics else "OR c.pos IS NOT NULL"
     db.run(
         """

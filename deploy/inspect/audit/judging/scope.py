@@ -10,7 +10,7 @@ from joins.spec import Policy
 from teacup.base.times import LATEST_MS
 
 OFFSET = (1 << SHIFT) - 1
-"""In SQL `pos & OFFSET` is the offset of a position."""
+"""In SQL, `pos & OFFSET` is the offset of a position."""
 
 SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
 
@@ -19,11 +19,11 @@ SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
 class LeftSpan:
     """The offsets of one left partition.
 
-    begin, end   what was read of it, besides single records that rows name
+    begin, end   what was read of it, apart from single records that rows name
     done         where the run goes on
     due          from here on every record has a row; None: from the first one that has one
-    moved        records before it were written by another checkpoint, as another join perhaps
-    log_start, log_end   of the topic; before log_start a record that is not there may have been deleted
+    moved        records before it were written by another checkpoint, perhaps as another join
+    log_start, log_end   of the topic; a record missing before log_start may have been deleted
     again, until         an earlier checkpoint has read these offsets, too
     """
 
@@ -43,10 +43,10 @@ class RightSpan:
     """The offsets of one right partition.
 
     begin, end   what was read of it
-    begins       where the run began; None: with the first one that a row or copy names
+    begins       where the run began; None: at the first record that a row or copy names
     done         where the run goes on
     over_ms      records below it have expired
-    log_start, log_end, again, until   as of left
+    log_start, log_end, again, until   as in `LeftSpan`
     """
 
     begin: int
@@ -67,15 +67,15 @@ class AuditScope:
     from_ms, to_ms   left's event time, the end excluded
     envelopes        rows are envelopes; otherwise a `select` made them, and only their positions are compared
     once             each row is in the output once; otherwise a batch that ran again has written it again
-    copies_once      the same of copies
+    copies_once      the same for copies
     gives_up         `max_wait` is set
     direct           the direct path: partition n of left meets partition n of right only
     lookup           a lookup join; forgets: its store may have lost a match (`on_expired: unmatched`)
-    topics           the side topics that there are, by role
+    topics           the existing side topics, by role
     complete         by role: what is not in the topic was never written
     skips            the sides that skip tombstones
     kept_values      copies have the values of their records
-    from_due_ms      left records before it may have been written, or not: the job began at a time
+    from_due_ms      left records before it may be missing: the job began at a time
     all_named        all records that rows and copies name were read
     """
 
@@ -102,7 +102,7 @@ class AuditScope:
     all_named: bool = True
 
     def meets(self, record: str) -> str:
-        """Returns, in SQL, what two records that meet share: their key, and on the direct path the partition."""
+        """Returns, in SQL, what records that meet have in common: the key, and on the direct path the partition."""
         return f"hash({record}.kh, {record}.pos >> {SHIFT})" if self.direct else f"{record}.kh"
 
     def is_complete(self, role: str) -> bool:
@@ -111,5 +111,5 @@ class AuditScope:
 
     @property
     def all_pairs(self) -> bool:
-        """Whether a left record has a row for each right one."""
+        """Returns whether a left record has a row for each right one."""
         return self.policy is Policy.ALL

@@ -1,4 +1,4 @@
-"""The side topics: each record that belongs there has one copy, unchanged, and no other has any. Pure."""
+"""The side topics: each record that belongs there has one copy, unchanged, and no other record has any. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from teacup.kafka.headers import TOMBSTONE
 
 
 def judge_copies(db: AuditTables, scope: AuditScope) -> None:
-    """Judges the copies of each side topic that there is."""
+    """Judges the copies in each side topic of the job."""
     _copies_about_nothing(db, scope)
     _copies_of_the_other_side(db, scope)
     if "dead_letter" in scope.topics:
@@ -60,7 +60,7 @@ def _side(
 ) -> None:
     """Judges the copies of one side in one side topic.
 
-    records     the judged ones: pos, t, vh, okh, twice, and what the next two say
+    records     the judged ones: pos, t, vh, okh, twice, and the columns that the next two use
     expected    it must have a copy; unexpected: it must have none, unless an earlier checkpoint has read it, too
     """
     side = "is_left" if is_left else "NOT is_left"
@@ -81,7 +81,7 @@ def _side(
         FROM {records} r JOIN {found} c ON c.pos = r.pos WHERE ({unexpected}) AND NOT r.twice
         """
     )
-    # Within a generation: another one may have read the record, too.
+    # Within a generation, as another one may have read the record, too.
     nth = f"row_number() OVER (PARTITION BY pos, origin{', reason' if role == 'dead_letter' else ''} ORDER BY spot)"
     if scope.copies_once:
         db.run(
@@ -127,7 +127,7 @@ def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
         WHERE c.reason IN ('too_large', 'select_failed')
         """
     )
-    if not scope.lookup:  # there the feeder writes right's
+    if not scope.lookup:  # there the feeder writes right's dead letters
         _side(
             db,
             scope,
@@ -141,7 +141,7 @@ def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _late(db: AuditTables, scope: AuditScope) -> None:
-    # What lay before the known batches is known only by its header, and by these copies themselves.
+    # If a record's batch is not known, only its row's header and these copies themselves tell whether it was late.
     db.run(
         f"""
         CREATE OR REPLACE TABLE late_left AS
@@ -177,7 +177,7 @@ def _unmatched(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _unjoined(db: AuditTables, scope: AuditScope) -> None:
-    """Right records without a row, once they have expired; one that an older join had may be there or not."""
+    """Judges right records without a row, once they have expired. One that an older join had may have a copy or not."""
     db.run(
         f"""
         CREATE OR REPLACE TABLE joined_right AS
