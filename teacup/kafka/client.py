@@ -1,13 +1,12 @@
-"""librdkafka configurations: our defaults, overridden by the user's properties; what would lose data is refused.
+"""librdkafka configurations: our defaults, overridden by the user's properties, except what would lose data.
 
-Every property passes through, including TLS and SASL. Refused are properties that would silently lose records, or
-that break what this package's reading and writing relies on. Secrets must never reach a log: show a configuration
-only through `masked`.
+Every property is passed through, including TLS and SASL. Properties are refused if they would silently lose records or
+break what this package's reading and writing relies on. Secrets must not reach a log: show configurations as `masked`.
 
-Also what librdkafka says, in its log and as errors, and what follows from it: whether a call may work later
-(`is_transient`, `retried`), and which error of ours it is (`translate`). Its guess that the broker is ten years old is
-taken out. It makes that guess whenever a broker that has accepted a connection does not answer the first request: one
-that is paused or overloaded, or something else that listens there.
+This module also handles what librdkafka reports, in its log and as errors: whether a call may work later
+(`is_transient`, `retried`), and which error of ours it becomes (`translate`). librdkafka guesses that a broker is ten
+years old whenever one that has accepted a connection does not answer the first request: because it is paused or
+overloaded, or because something else listens there. That guess is removed.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ T = TypeVar("T")
 
 log = sparse("teacup.kafka.client")
 librdkafka = sparse(LIBRDKAFKA)
-"""What librdkafka says. Its INFO is not progress: it names each connection that is closed."""
+"""librdkafka's messages. Its INFO does not report progress: it names each connection that is closed."""
 librdkafka.setLevel(logging.WARNING)
 librdkafka.addFilter(lambda record: not is_usual(record.getMessage()))
 
 
 def is_usual(message: str) -> bool:
-    """Returns whether librdkafka only says what happens at many starts, and what it tries again by itself.
+    """Returns whether librdkafka only reports what happens at many starts and what it retries by itself.
 
-    A coordinator that loads its part of `__transaction_state`, or that has just moved, answers so for a moment.
+    A coordinator that loads its part of `__transaction_state`, or has just moved, gives this answer for a moment.
     """
     return "GETPID" in message and any(why in message for why in _FOR_A_MOMENT)
 
@@ -62,11 +61,12 @@ _COMMON: Mapping[str, Any] = {"client.id": "teacup", "reconnect.backoff.ms": 20,
 # librdkafka requires a group id even if nobody joins a group; nothing is ever committed to this one.
 _CONSUMER: Mapping[str, Any] = {
     "group.id": "teacup-reader",
-    # While no broker can be reached, librdkafka begins again and again at the bootstrap addresses, each time with this
+    # While no broker can be reached, librdkafka starts over and over at the bootstrap addresses, each time with this
     # back-off. With 20 ms the eight consumers of a reader took 0.4 cores, which the broker needs to start.
     "reconnect.backoff.ms": 100,
-    # How long a partition waits after an error, mostly since its leader has changed or has a new epoch. A planner looks
-    # at one topic after the other, and then come the tasks: with the default of 500 ms that was more than a second.
+    # How long a partition waits after an error, mostly because its leader has changed or has a new epoch. A planner
+    # looks at one topic after the other, and then come the tasks: with the default of 500 ms that took more than a
+    # second.
     "fetch.error.backoff.ms": 50,
     "isolation.level": "read_committed",
     "topic.metadata.propagation.max.ms": 5_000,  # how long a missing topic may still be in creation
@@ -79,9 +79,9 @@ _CONSUMER_FIXED: Mapping[str, Any] = {
 }
 TRANSACTION_TIMEOUT_MS = 10_000  # how long readers wait for a transaction that a dead writer left open
 _PRODUCER: Mapping[str, Any] = {"partitioner": "murmur2_random"}
-# Once no broker can be reached, librdkafka would forget them all, and begin again at the bootstrap addresses. But it
-# keeps a group's coordinator, and then waits for one that is not there any more (its issue 5511). A transactional
-# producer need not begin again: after a failure it is replaced.
+# Once no broker can be reached, librdkafka would forget them all and start over at the bootstrap addresses. But it
+# keeps a group's coordinator, and then waits for one that no longer exists (its issue 5511). A transactional producer
+# need not start over: after a failure it is replaced.
 _TRANSACTIONAL: Mapping[str, Any] = {"metadata.recovery.strategy": "none"}
 _PRODUCER_FIXED: Mapping[str, Any] = {
     "enable.idempotence": True,
@@ -140,13 +140,13 @@ def committed_only(kafka: Mapping[str, str]) -> dict[str, str]:
 def of_group(kafka: Mapping[str, str], group: str) -> dict[str, str]:
     """Returns the properties of a consumer that is to read or write a group's committed offsets.
 
-    `read_committed` makes it ask for stable offsets: while a commit is under way, the coordinator makes it wait.
+    `read_committed` makes it ask for stable offsets: the coordinator lets it wait while a commit is under way.
     """
     return {**committed_only(kafka), "group.id": group}
 
 
 def delivery_timeout_ms(kafka: Mapping[str, str], otherwise_ms: int) -> int:
-    """Returns after which time librdkafka gives a record up, by either name of the property, or `otherwise_ms`."""
+    """Returns after what time librdkafka gives up a record, by either name of the property, or `otherwise_ms`."""
     return int(kafka.get("delivery.timeout.ms", kafka.get("message.timeout.ms", otherwise_ms)))
 
 
@@ -164,18 +164,19 @@ def consumer(kafka: Mapping[str, str], tuning: Mapping[str, Any], on_error: Call
 
 
 def consumer_properties(kafka: Mapping[str, str], tuning: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what `consumer` gives to librdkafka, for one that is not confluent-kafka's."""
+    """Returns the properties that `consumer` gives to librdkafka, for consumers other than confluent-kafka's."""
     validate(kafka)
     return {**_COMMON, **_CONSUMER, **tuning, **_with_secrets(kafka), **_CONSUMER_FIXED}
 
 
 def _with_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
-    """Returns the properties with secrets as their files have them now. Raises `KafkaUnavailable`: a file that is being
-    replaced is there again soon.
+    """Returns the properties with secrets as they are in their files now.
+
+    Raises `KafkaUnavailable`, as a file that is being replaced will soon be back.
     """
     try:
         if TOKEN in kafka:
-            token_now(kafka[TOKEN], wall_ms() / 1000)  # with one that has expired librdkafka would wait for another
+            token_now(kafka[TOKEN], wall_ms() / 1000)  # if it has expired, librdkafka would wait for another
         return read_now(kafka)
     except ValueError as error:
         raise KafkaUnavailable(f"no client can be made: {error}") from None
@@ -190,10 +191,10 @@ class _KnowsLeaders(Protocol):
 def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> KafkaError | None:
     """Fetches the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
 
-    Returns the error of a topic that may not even be described: an assignment would only wait for it.
+    Returns the error of a topic that may not even be described, as an assignment would only wait for it.
 
-    A call that finds no connected broker waits until librdkafka next looks for one: an assignment up to a second, the
-    first call of a transactional producer half a second.
+    A call that finds no connected broker waits until librdkafka next looks for one: up to a second for an assignment,
+    half a second for the first call of a transactional producer.
     """
     try:
         about = client.list_topics(topic, timeout_s).topics.get(topic)
@@ -223,9 +224,9 @@ def admin(
     on_error: Callable[[KafkaError], None] = lambda _: None,
     logger: logging.Logger | None = None,
 ) -> AdminClient:
-    """Makes an admin client. Connection errors show in its answers; polled, it also passes them to `on_error`.
+    """Makes an admin client. Connection errors show in its answers; when polled, it also passes them to `on_error`.
 
-    To ask for a topic creates none: librdkafka's own default would, where the brokers allow it.
+    Asking for a topic does not create it, as librdkafka would by default where the brokers allow it.
     """
     return _make(AdminClient, kafka, {}, {"error_cb": on_error, "allow.auto.create.topics": False}, logger)
 
@@ -254,19 +255,19 @@ def _make(
 
 
 def refused(kafka: Mapping[str, Any], reason: str) -> ConfigError:
-    """Returns the error for properties that librdkafka does not take."""
+    """Returns the error for properties that librdkafka does not accept."""
     return ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {reason}")
 
 
 class _OtherRole(logging.Filter):
-    """Drops lines about properties of the other role: one mapping serves consumers and producers."""
+    """Drops lines about properties of the other role, as one mapping serves consumers and producers."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "property and will be ignored by this" not in record.getMessage()
 
 
 class _WithoutGuess(logging.Filter):
-    """Takes out its guess about an old broker, which misleads whoever looks for a paused one."""
+    """Removes the guess about an old broker, which misleads whoever looks for a paused one."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = without_guess(record.getMessage()), ()
@@ -293,12 +294,12 @@ def said_with_name(error: KafkaError) -> str:
 
 
 def last_error(trouble: KafkaError | None) -> str:
-    """Returns the end of a message about a call that took too long: what librdkafka reported last, if anything."""
+    """Returns the end of a message about a call that took too long: the last error that librdkafka reported, if any."""
     return "" if trouble is None else f"; the last error: {said(trouble)}"
 
 
 def without_guess(text: str) -> str:
-    """Returns the text with what is certain in place of the guess."""
+    """Returns the text with what is certain instead of the guess."""
     return _GUESS.sub(_INSTEAD if "Timed out" in text else "", text)
 
 
@@ -311,7 +312,7 @@ _TRANSIENT = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
     KafkaError._WAIT_COORD,
-    KafkaError._NOENT,  # from `list_offsets`: no broker is reachable that knows the leaders
+    KafkaError._NOENT,  # from `list_offsets`: no broker that knows the leaders is reachable
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -335,7 +336,7 @@ def is_missing(error: KafkaError) -> bool:
 
 
 def is_out_of_range(error: KafkaError) -> bool:
-    """Returns whether the log does not hold the offset that was to be read."""
+    """Returns whether the log does not hold the offset to be read."""
     return error.code() in _OUT_OF_RANGE
 
 
@@ -360,8 +361,8 @@ _ACL_IS_MISSING = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 )
-_TLS_ALERT = "SSL alert number"  # the brokers' reason to end a connection, as for want of a client's certificate
-_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # the server that issues tokens did not give one: it may later
+_TLS_ALERT = "SSL alert number"  # the brokers' reason to end a connection, such as a missing client certificate
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"  # the token server did not issue one, but may do so later
 
 
 def is_not_let_in(error: KafkaError) -> bool:
@@ -370,9 +371,9 @@ def is_not_let_in(error: KafkaError) -> bool:
 
 
 def not_let_in(error: KafkaError, kafka: Mapping[str, str]) -> NotLetIn:
-    """Returns the error for a connection that the brokers refuse: with whom they refuse, and the properties to look at.
+    """Returns the error for a refused connection, naming the brokers and the properties to look at.
 
-    Waiting would not help, so nothing is tried again.
+    Waiting would not help, so nothing is retried.
     """
     brokers = _brokers(kafka)
     if error.code() == KafkaError._SSL or _TLS_ALERT in error.str():
@@ -393,7 +394,7 @@ def translate(
 ) -> KafkaIOError:
     """Returns our error for an error of librdkafka's.
 
-    trouble   the error last passed to the client's `on_error`: a call that only timed out may have been refused access
+    trouble   the last error passed to the client's `on_error`: a call that only timed out may have been refused access
     """
     if is_missing(error):
         return TopicMissing(topic, partition)
@@ -404,7 +405,7 @@ def translate(
 
 
 def failure(error: KafkaError, message: str) -> KafkaIOError:
-    """Returns the message as an error of the class that says whether the same call may work later."""
+    """Returns an error with this message, of the class that says whether the same call may work later."""
     if is_not_let_in(error):
         return NotLetIn(message)
     if lacks_acl(error.code()):
@@ -425,8 +426,8 @@ def retried(
 ) -> T:
     """Calls until it no longer raises `KafkaUnavailable`, with growing pauses; logs a warning.
 
-    say_after_s       when the warning comes, at the earliest
-    give_up_after_s   None: after a minute. (A running job holds for longer: `teacup.spark.stream_reader`.)
+    say_after_s       the earliest time for the warning
+    give_up_after_s   None: after a minute. (A running job holds out longer: `teacup.spark.stream_reader`.)
 
     `TopicMissing` is retried for a few seconds: a topic just created, or a broker just started, may not know it yet.
     """

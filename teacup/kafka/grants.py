@@ -1,7 +1,7 @@
 """What a user needs at the brokers, and the `kafka-acls` commands that grant it. Pure.
 
-The principal is the user name of SASL where the properties have one. Whom the brokers see in a client certificate or a
-token only they know: there the command has a name to fill in.
+The principal is the SASL user name if the properties have one. Only the brokers know which principal they see in a
+client certificate or a token; then the command has a name to fill in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Grant:
     """Operations on one resource.
 
     resource    "topic", "group" or "transactional-id", as `kafka-acls` calls it
-    name        of the resource; prefixed: the beginning of its name
+    name        the resource's name; prefixed: the beginning of its name
     operations  as `kafka-acls` spells them
     """
 
@@ -40,13 +40,13 @@ def principal(kafka: Mapping[str, str]) -> str:
 
 
 def refusal(missing: Iterable[Grant], kafka: Mapping[str, str]) -> str:
-    """Returns what is missing, and the commands that grant it, in one line."""
+    """Returns in one line what is missing and the commands that grant it."""
     some = sorted(set(missing))
     return f"{principal(kafka)} lacks {'; '.join(map(str, some))}. To grant it: {' && '.join(commands(some, kafka))}"
 
 
 def commands(missing: Iterable[Grant], kafka: Mapping[str, str]) -> list[str]:
-    """Returns the commands, one for all resources of a kind that need the same operations."""
+    """Returns the commands: one for all resources of a kind that need the same operations."""
     alike: dict[tuple[str, tuple[str, ...], bool], list[str]] = {}
     for grant in sorted(set(missing)):
         alike.setdefault((grant.resource, grant.operations, grant.prefixed), []).append(grant.name)

@@ -1,12 +1,12 @@
-"""Clients whose login is in files get the new one when it changes.
+"""Gives clients whose login is in files the new login when it changes.
 
     a password       as `${file:PATH}`: a thread looks every two seconds
-    a token          in the property `sasl.oauthbearer.token`, which is ours, as `${file:PATH}`: librdkafka asks for it
-                     again before it expires, and once a minute (`token_now`)
-    a certificate    the same thread warns that clients which live keep the old one: librdkafka takes no other
+    a token          in our property `sasl.oauthbearer.token`, as `${file:PATH}`: librdkafka asks for it again before it
+                     expires, and once a minute (`token_now`)
+    a certificate    the same thread warns that existing clients keep the old one, as librdkafka takes no other
 
-librdkafka takes a login for the next connection that it opens, or when brokers ask for it again; connections that are
-open stay. So a password may be changed while jobs run, if its file and the brokers' own record change together.
+librdkafka uses a login for the next connection that it opens, or when brokers ask for it again; open connections stay
+open. So a password may be changed while jobs run, if its file and the brokers' own record change together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ASKED_AGAIN_S = 60.0
 
 @dataclass(slots=True)
 class _Followed:
-    """A client as long as it lives; login: what it has."""
+    """A client as long as it lives; login: the one that it has."""
 
     client: weakref.ref[Any]
     kafka: Mapping[str, str]
@@ -52,9 +52,9 @@ _threads: list[threading.Thread] = []
 
 
 def token_now(token: str, now_s: float) -> tuple[str, float]:
-    """Returns a token, and until when librdkafka is to use it: it asks again after four fifths of that.
+    """Returns a token, and until when librdkafka is to use it; it asks again after four fifths of that time.
 
-    token   as it is written in the properties. Raises ValueError if its file cannot be read, or has an expired token
+    token   as written in the properties. Raises `ValueError` if its file cannot be read or has an expired token
     """
     found = read_now({TOKEN: token})[TOKEN]
     expires_s = _expires_s(found)
@@ -66,7 +66,7 @@ def token_now(token: str, now_s: float) -> tuple[str, float]:
 
 
 def _expires_s(token: str) -> float:
-    """Returns when a token expires, if it says so as JSON Web Tokens do; who checks it are the brokers."""
+    """Returns when a token expires, if it says so as JSON Web Tokens do; checking it is up to the brokers."""
     try:
         body = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -76,7 +76,7 @@ def _expires_s(token: str) -> float:
 
 
 def watch_certificate(kafka: Mapping[str, str]) -> None:
-    """Warns once the client's certificate is replaced, from now on."""
+    """Warns once the client's certificate is replaced from now on."""
     path = kafka.get(CERTIFICATE)
     if path is not None:
         with _lock:
@@ -103,9 +103,9 @@ def rotates(kafka: Mapping[str, str]) -> bool:
 
 
 def follow(client: Any, kafka: Mapping[str, str], made_with: Mapping[str, Any]) -> None:
-    """Gives a client, which takes weak references, each new login by its `set_sasl_credentials`.
+    """Gives a client, which must allow weak references, each new login by its `set_sasl_credentials`.
 
-    kafka, made_with   the properties as they are written, and those that the client has
+    kafka, made_with   the properties as written, and those that the client has
     """
     known, has = ({name: given.get(name, "") for name in (USER, PASSWORD)} for given in (kafka, made_with))
     with _lock:
@@ -128,7 +128,7 @@ def look() -> None:
 
 
 def _up_to_date(one: _Followed) -> bool:
-    """Gives a client its present login. Returns whether it lives."""
+    """Gives a client its present login. Returns whether the client lives."""
     if (client := one.client()) is None:
         return False
     try:
@@ -140,7 +140,7 @@ def _up_to_date(one: _Followed) -> bool:
         one.login = login
         try:
             client.set_sasl_credentials(login[USER], login[PASSWORD])
-        except Exception as error:  # noqa: BLE001 - a client that is closed just now; others still get it
+        except Exception as error:  # noqa: BLE001 - a client that is just being closed; others still get it
             log.warning("a client does not take a new login: %s", type(error).__name__)
         else:
             log.info("the login of %s has changed", login[USER])
@@ -154,7 +154,7 @@ def _look() -> None:
 
 
 def _after_fork() -> None:
-    """Threads and clients stay behind."""
+    """Forgets threads and clients, which a forked child does not have."""
     global _lock
     _followed.clear()
     _certificates.clear()

@@ -152,8 +152,7 @@ class Input:
         return self._read(sorted(wanted), lambda keys: alike(keys, key))
 
     def newest_of(self, key: bytes, count: int, until_ms: int | None, partitions: Sequence[int]) -> Searched:
-        """Finds the newest records of exactly this key, from the end backwards: at least `count` if there are enough.
-        """
+        """Finds the newest records of exactly this key, from the end back: at least `count` if there are that many."""
         at = {p: self.ends[p] for p in partitions}
         tops = {p: ends.stable for p, ends in at.items()}
         if until_ms is not None:

@@ -1,16 +1,16 @@
 """Topics as the brokers describe them to this user. Nothing is changed.
 
-    wait_for_brokers   whether they answer at all, asked before anything else: a mistyped address is one line, within
+    wait_for_brokers   whether they answer at all, asked before anything else: a mistyped address gives one line, within
                        seconds
-    describe           partitions, and what the user may do. Without an authorizer at the brokers everything is allowed;
-                       brokers that do not say give None
+    describe           partitions, and what the user may do. Brokers without an authorizer allow everything; for brokers
+                       that do not say, the operations are None
     truncated          whether a partition still holds what it held up to an offset, asked of its leader (KIP-320,
                        `OffsetForLeaderEpoch`)
 
 A leader knows at which offset each of its epochs ended. If the epoch of an offset ended below that offset, the records
-from there on are gone, whatever is there now. librdkafka asks when a consumer seeks to an offset with a leader epoch;
-an assignment with one is not checked (2.16). With `auto.offset.reset=error` a truncated log then gives an error event
-in place of records. Anything else that arrives after the seek says that the offset is valid.
+from there on are gone, whatever is there now. librdkafka asks when a consumer seeks to an offset with a leader epoch,
+but not for an assignment with one (2.16). With `auto.offset.reset=error` a truncated log then gives an error event
+instead of records. Anything else that arrives after the seek says that the offset is valid.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from teacup.kafka.errors import KafkaIOError, KafkaUnavailable
 from teacup.kafka.log.topic_log import LeaderPosition
 
 _silent = logging.getLogger("teacup.kafka.log.admin.librdkafka")
-_silent.disabled = True  # what it says of each attempt is in our own line
+_silent.disabled = True  # our own line says what it reports for each attempt
 
 ANSWERED_WITHIN_S = 10.0
 _ONE_TRY_S = 1.0
 _POLL_S = 0.1
 TUNING: Mapping[str, object] = {
     "queued.min.messages": 1,
-    "fetch.queue.backoff.ms": 1,  # one record fills the queue; by default it pauses for a second then
+    "fetch.queue.backoff.ms": 1,  # one record fills the queue, after which it would pause for a second by default
     "fetch.message.max.bytes": 1_024,
     "fetch.wait.max.ms": 5,
 }
-"""Of the consumer that looks for truncation."""
+"""Properties of the consumer that looks for truncation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A topic. operations: lower-case names of ACL operations ("read", "describe_configs"); None: not known."""
+    """A topic. operations: lower-case names of ACL operations ("read", "describe_configs"), or None if not known."""
 
     partitions: int
     operations: frozenset[str] | None
 
 
 def describe(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, Described | KafkaIOError]:
-    """Describes each topic, or returns the error that says why it cannot. One attempt, of at most ten seconds."""
+    """Describes each topic, or returns the error that says why it cannot, after one attempt of at most ten seconds."""
     troubles: list[KafkaError] = []
     admin = client.admin(kafka, troubles.append)
     futures = admin.describe_topics(
@@ -76,7 +76,7 @@ def _names(operations: Sequence[Any] | None) -> frozenset[str] | None:
 
 
 LOOK_WITHIN_S = 5.0
-"""How long a command that only looks asks brokers whether they are there."""
+"""How long a command that only looks waits for brokers to answer."""
 
 
 def wait_for_brokers(
@@ -84,7 +84,7 @@ def wait_for_brokers(
     stopped: Callable[[], bool] = lambda: False,
     give_up_after_s: float | None = None,
 ) -> None:
-    """Returns once a broker has answered, or `stopped()`; a warning after the first try, `KafkaUnavailable` in the end.
+    """Returns once a broker has answered or `stopped()`; warns after the first try, finally raises `KafkaUnavailable`.
 
     Raises `ConfigError` for properties that librdkafka does not accept.
     """
@@ -146,7 +146,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
             continue
         partition, error = event.partition(), event.error()
         if partition not in waiting or any(spot.partition == partition for spot in spots):
-            continue  # until the seek has begun nothing is checked
+            continue  # nothing is checked until the seek has begun
         if error is not None and client.is_about_its_group(error):
             continue
         if error is not None and client.is_out_of_range(error):
@@ -162,7 +162,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
 
 
 def _sought(consumer: Consumer, spot: TopicPartition) -> bool:
-    """Seeks. Returns whether the seek has begun: an assignment that has not begun refuses it."""
+    """Seeks. Returns whether the seek has begun, as an assignment that has not begun refuses it."""
     try:
         consumer.seek(spot)
     except KafkaException as error:

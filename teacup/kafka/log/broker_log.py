@@ -3,12 +3,12 @@
 A time is first looked up in the broker's index, for all partitions in one call. The index returns the first record
 of any kind at or after the time, counted from the start of the log. That may be a transaction marker, an aborted
 record, a record from the future or one ahead of its neighbours. So the block of valid records that starts there is
-read, and the answer counts only if that block has reached the time. The answer that no record at all reaches a time
+read, and the answer counts only if that block has reached the time. An answer that no record at all reaches a time
 is exact.
 
 Otherwise, and if times are in the payload, the search goes by blocks of records (`teacup.kafka.log.time_search`):
 records are not sorted by time, and one with a wrong time at a probe must not discard what precedes it. All partitions
-advance in lockstep, so the cost depends on the number of rounds, not of partitions. Where records are small, a block
+advance in lockstep, so the cost depends on the number of rounds, not of partitions. If records are small, a block
 takes one fetch, as a single record does.
 """
 
@@ -45,21 +45,21 @@ ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 
 T = TypeVar("T")
 
-BEYOND_THE_LOG = 1 << 62  # an offset that no log reaches: the index knows no record at or after the time
+BEYOND_THE_LOG = 1 << 62  # an offset that no log reaches: no record in the index is at or after the time
 
 _ANSWERED_WITHIN_S = 5.0  # after that the client refreshes its metadata and retries
-_TAKE_AT_MOST = 4096  # records per read, while one record after another has no time
-_TAKE_MORE, _GO_BACK_MORE = 8, 4  # times as many in each further read
+_TAKE_AT_MOST = 4096  # records per read, as long as no record with a time is found
+_TAKE_MORE, _GO_BACK_MORE = 8, 4  # factors for each further read
 
 
 class BrokerLog:
-    """Implements `teacup.kafka.log.topic_log.TopicLog`. Every call is retried within bounds, then raises
+    """Implements `teacup.kafka.log.topic_log.TopicLog`. Every call is retried for a limited time, then raises
     `KafkaUnavailable`.
 
     outliers            how many records of a block may have a wrong time (`teacup.kafka.log.time_search`)
-    max_future_skew_ms  how far a record's time may lie above its append time, if the broker set that, and be valid
+    max_future_skew_ms  how far a valid time may lie above the record's append time, if the broker set that
     as_json             makes JSON of values (binary) in which the time is looked for; None: they are JSON
-    tried_for_s         how long brokers that do not answer are asked again, in each call; None: for a minute
+    tried_for_s         how long each call asks brokers that do not answer again; None: for a minute
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class BrokerLog:
         self._admin = client.admin(kafka, self._on_error)
         self._points = PointReader(topic, kafka)
         self._partitions: int | None = None
-        self._whole: dict[int, LeaderPosition] = {}  # what was asked last, and is not truncated
+        self._whole: dict[int, LeaderPosition] = {}  # the positions asked about last, and not truncated
 
     @property
     def topic(self) -> str:
@@ -98,11 +98,11 @@ class BrokerLog:
         return str(self._describe().topic_id)
 
     def partition_count(self) -> int:
-        """Asks each time; the other calls use the count that was reported last."""
+        """Asks each time; the other calls use the last count."""
         return self.described()[1]
 
     def described(self) -> tuple[str, int]:
-        """Returns `topic_id` and `partition_count`, asked in one request."""
+        """Returns `topic_id` and `partition_count`, from one request."""
         found = self._describe()
         self._partitions = len(found.partitions)
         return str(found.topic_id), self._partitions
@@ -121,7 +121,7 @@ class BrokerLog:
         return self._ends_of(self)[self.topic]
 
     def ends_with(self, other: BrokerLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
-        """Asks in as many requests as for the ends of one topic; `other` is a topic of the same brokers."""
+        """Takes as many requests as for the ends of one topic; `other` is a topic of the same brokers."""
         found = self._ends_of(self, other)
         return found[self.topic], found[other.topic]
 
@@ -134,7 +134,7 @@ class BrokerLog:
     def highs(self, *others: BrokerLog) -> dict[str, dict[int, int]]:
         """Returns the high watermark of every partition of this topic and of others of the same brokers, by topic.
 
-        One request is the cheapest way to see whether anything came.
+        One request is the cheapest way to see whether anything new has come.
         """
         found = self._of_all((self, *others), OffsetSpec.latest())
         return {topic: {p: high.offset for p, high in by_partition.items()} for topic, by_partition in found.items()}
@@ -224,7 +224,7 @@ class BrokerLog:
         }
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
-        """Returns the index's answers that hold; partitions for which it may be wrong are left out."""
+        """Returns those answers of the index that hold; partitions for which it may be wrong are left out."""
         found = {p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()}
         none = {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in queries.items() if found[p] >= q.hi}
         spans = {p: (found[p], q.hi) for p, q in queries.items() if q.lo <= found[p] < q.hi}
@@ -233,7 +233,7 @@ class BrokerLog:
         return none | {p: TimeAnswer(at, queries[p].time_ms, True) for p, at in begins.items() if at is not None}
 
     def _search(self, queries: Mapping[int, TimeQuery], ceiling_ms: int, outliers: int) -> dict[int, TimeAnswer]:
-        """Runs all searches in lockstep: each round reads one block of every partition still being searched."""
+        """Runs all searches in lockstep: each round reads one block of every partition that is still being searched."""
         starts = self._all(queries, OffsetSpec.earliest())
         searches = {
             p: search(replace(query, lo=min(max(query.lo, starts[p].offset), query.hi)), outliers)
@@ -285,7 +285,7 @@ class BrokerLog:
     def _listed(
         self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[tuple[str, int], Any]:
-        """Returns the same by topic and partition."""
+        """Returns the same as `_offsets`, by topic and partition."""
         if not specs:
             return {}
 
@@ -295,14 +295,14 @@ class BrokerLog:
             )
             found = {(at.topic, at.partition): self._result(future, at) for at, future in futures.items()}
             missing = [f"{topic}-{p}" for (topic, p), answer in found.items() if answer.offset == OFFSET_INVALID]
-            if missing:  # no error, and no answer
+            if missing:  # neither an error nor an answer
                 raise KafkaUnavailable(f"look-up of {', '.join(missing)} got no answer")
             return found
 
         return self._retried(ask, {at.topic for at in specs})
 
     def _known(self) -> range:
-        """Returns the partitions, as many as were reported last."""
+        """Returns the partitions, by the last reported count."""
         return range(self._partitions if self._partitions is not None else self.partition_count())
 
     def _describe(self) -> Any:
@@ -316,8 +316,8 @@ class BrokerLog:
         """Retries a call. Before, the client refreshes its brokers and leaders, of this topic unless others are given.
 
         For minutes after a broker was restarted, librdkafka by itself asks with an old leader epoch, and waits for a
-        controller that it does not know. A partition that was added is missing to a client that has asked for others
-        of its topic before, even if another client was told of it.
+        controller that it does not know. A client that has asked for other partitions of a topic does not see one that
+        was added since, even if another client was told of it.
         """
 
         def asked() -> T:

@@ -7,10 +7,10 @@ call succeeds, so every answer is checked.
 Positions are read and written through a consumer that joins no group, not through the admin client's group calls:
 those end the process when the coordinator moves or its topic is just being created (librdkafka issue 5040).
 
-If the broker refuses such a consumer its group, the call looks for the coordinator until its time-out; the reason is
-given to whoever polls the consumer (`committed`). What a user may do with a group only the admin client learns, and a
-failed librdkafka assertion ends its process if a broker goes down during the call: `error_codes` asks in a process of
-its own.
+If the broker refuses such a consumer its group, the call looks for the coordinator until its time-out, and only
+whoever polls the consumer gets the reason (`committed`). Only the admin client can tell what a user may do with a
+group, and a failed librdkafka assertion ends its process if a broker goes down during the call; so `error_codes` asks
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = logging.getLogger("teacup.kafka.log.groups")
 Spot = tuple[str, int]  # topic and partition
 
 JOB_NOTE = "teacup job"
-"""The note of positions that a job of ours commits for lag tools alone."""
+"""The note of positions that our jobs commit only for lag tools."""
 
 _READ = "read of the committed offsets"
 
@@ -67,9 +67,9 @@ _PAUSE_S = 0.5
 
 
 class LatestOffsets:
-    """Commits the latest offsets in the background, with `JOB_NOTE`: for lag tools; nothing may wait for them.
+    """Commits the latest offsets in the background, with `JOB_NOTE`, for lag tools only; nothing may wait for them.
 
-    After a failure the next commit reconnects: librdkafka may never reconnect to a broker that was restarted.
+    After a failure the next commit reconnects, as librdkafka may never reconnect to a broker that was restarted.
     """
 
     def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
@@ -134,7 +134,7 @@ class GroupOffsets:
         return {spot: offset for spot, (offset, _) in self.read_with_notes(spots).items()}
 
     def read_with_notes(self, spots: Iterable[Spot]) -> dict[Spot, tuple[int | None, str]]:
-        """Reads as `read`, with the note that each offset was committed with; empty if it has none."""
+        """Reads as `read` does, with the note that each offset was committed with; empty if it has none."""
         asked = [TopicPartition(topic, partition) for topic, partition in spots]
         if not asked:
             return {}
@@ -153,7 +153,7 @@ class GroupOffsets:
         return client.retried(ask, self._kafka)
 
     def commit(self, offsets: Mapping[Spot, int], note: str = "") -> None:
-        """Sets the committed offsets, each with a note; Kafka refuses this while the group has members."""
+        """Sets the committed offsets, each with the note; Kafka refuses this while the group has members."""
         if not offsets:
             return
 
@@ -170,7 +170,7 @@ class GroupOffsets:
                 raise self._translated(error.args[0], doing, first) from error
             except TimeoutError:
                 with self._lock:
-                    self._consumer = None  # it is stuck in the call, and cannot be closed
+                    self._consumer = None  # it is stuck in the call and cannot be closed
                 raise KafkaUnavailable(
                     f"{doing} of group {self.group!r} was not answered in {client.REQUEST_TIMEOUT_S:g} s"
                 ) from None
@@ -179,7 +179,7 @@ class GroupOffsets:
         client.retried(ask, self._kafka)
 
     def activity(self) -> str | None:
-        """Returns the group's state and members; None if it has none, or does not exist."""
+        """Returns the group's state and members; None if it has no members or does not exist."""
         admin = client.admin(self._kafka)
 
         def ask() -> str | None:
@@ -224,19 +224,19 @@ class GroupOffsets:
 
 
 def error_codes(kafka: Mapping[str, str], groups: Sequence[str], *, reading: bool = False) -> dict[str, int] | None:
-    """Returns the error code of each group that could not be described, as librdkafka's numbers; None: no answer.
+    """Returns librdkafka's error code for each group that could not be described; None if there was no answer.
 
-    reading   a group that may be described, but not read, counts as refused too
+    reading   a group that may be described but not read counts as refused, too
     """
     spawned = multiprocessing.get_context("spawn")
     answer, answering = spawned.Pipe(duplex=False)
     asked = spawned.Process(target=_answer, args=(answering, dict(kafka), list(groups), reading), daemon=True)
-    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is for us alone
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Ctrl-C is only for us
     try:
         asked.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-    answering.close()  # so that its end, too, ends the waiting
+    answering.close()  # so that the end of the process also ends the wait
     try:
         if not answer.poll(ANSWERED_WITHIN_S + _STARTED_WITHIN_S):
             log.info("whether the groups may be read is not known: nobody answered in time")
@@ -258,10 +258,10 @@ def _answer(answering: Connection, kafka: Mapping[str, str], groups: list[str], 
 
 def _codes(kafka: Mapping[str, str], groups: list[str], reading: bool) -> dict[str, int]:
     """Returns the error code of each group whose description failed, or which may not be read."""
-    admin = client.admin(kafka)  # kept alive: its calls end with it
+    admin = client.admin(kafka)  # kept alive, as its calls end with it
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     found = _described(admin, groups, reading)
-    # Brokers without any group yet have no coordinator for a moment.
+    # Brokers that have no group yet lack a coordinator for a moment.
     while reading and time.monotonic() < deadline and (rest := [g for g, c in found.items() if c in _PASSING]):
         time.sleep(_PAUSE_S)
         found = {g: code for g, code in found.items() if g not in rest} | _described(admin, rest, reading)

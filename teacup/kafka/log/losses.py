@@ -8,8 +8,8 @@ deleted     start > needed: retention, or somebody, has deleted records. Refused
 truncated   high < position: offsets that count as read will be those of other records. Always refused, because
             nobody knows what else of the output came from records that are gone. If the log has grown beyond the
             position again, only its leader epochs tell: a log is cut off when another broker, or the same one after a
-            restart, becomes its leader without all of its records. So a position is kept with the leader epoch of the
-            listing that it is from; where the partition has another one now, its leader is asked (KIP-320)
+            restart, becomes its leader without having all records. So a position is kept with the leader epoch of the
+            listing that it is from; if the partition has another epoch now, its leader is asked (KIP-320)
 recreated   the topic has another id. Always refused
 """
 
@@ -27,7 +27,7 @@ CONTINUE = "continue"
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """How many offsets of a partition are deleted: those never read, and those read that may be needed again."""
+    """How many offsets of a partition are deleted: unread ones, and ones already read that may be needed again."""
 
     unread: int = 0
     again: int = 0
@@ -37,7 +37,7 @@ class Lost:
 
 
 Epochs = tuple[int | None, ...]
-"""The leader epochs of a topic's partitions, in their order; None: not known."""
+"""The leader epochs of a topic's partitions, in order; None if not known."""
 
 
 def epochs_of(ends: Mapping[int, Ends]) -> Epochs:
@@ -51,7 +51,7 @@ class Losses:
 
     error      what it raises
     remedy     how to go on without them, as a clause: "start a new checkpoint"
-    continues  whether deleted records are counted instead (`on_data_loss: continue`)
+    continues  whether it counts deleted records instead (`on_data_loss: continue`)
     """
 
     error: type[Exception]
@@ -64,7 +64,7 @@ class Losses:
         Raises `error` if something is and the reader does not continue, and always for a truncated partition.
 
         where    the partition, for people: "right partition clicks-0"
-        ends     None: the topic has no such partition any more
+        ends     None: the topic no longer has such a partition
         needed   the first offset that may have to be read again, by what (`by`: "the window"); None: `position`
         """
         needed = position if needed is None else needed
@@ -119,9 +119,9 @@ class Losses:
 
     @contextmanager
     def of_planned(self, way_out: str) -> Iterator[None]:
-        """Raises `error` around what reads a planned batch, for records that are gone since.
+        """Raises `error` if reading a planned batch finds that its records are gone.
 
-        way_out   a sentence: what can be done where they are deleted
+        way_out   a sentence: what can be done if they were deleted
         """
         try:
             yield

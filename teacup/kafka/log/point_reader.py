@@ -1,13 +1,13 @@
 """Reads single records at given offsets, of many partitions at once, for searches and collectors.
 
-One consumer is kept open and fetches little. A broker returns whole record batches (about 100 KB where producers
-batch), so a fetch limit below that saves nothing. It would cost much: only the first partition of a fetch gets a
+One consumer is kept open and fetches little. A broker returns whole record batches (about 100 KB if producers
+batch), so a fetch limit below that saves nothing and costs much: only the first partition of a fetch gets a
 batch above the limit, and each of the others needs a fetch of its own. With the limit at about one batch, all
 partitions of a call are answered at once, and the time depends on the number of rounds, not of partitions. Nothing
 is assigned between calls, so nothing is fetched in the background.
 
-What is behind the first record of an open transaction cannot be read before it ends: when its producer commits or
-aborts it, or with its time-out (`transaction.timeout.ms` of the producer). `wait_until_readable` waits for that.
+Records after the first one of an open transaction cannot be read until it ends: when its producer commits or aborts it,
+or at its time-out (the producer's `transaction.timeout.ms`). `wait_until_readable` waits for that.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class PointReader:
                 self._done(partition, waiting)
 
     def _done(self, partition: int, waiting: set[int]) -> None:
-        """Finishes the partition. What was fetched beyond it is discarded unread, which is cheaper."""
+        """Finishes the partition. Records fetched beyond it are discarded unread, which is cheaper."""
         waiting.discard(partition)
         self._consumer.incremental_unassign([TopicPartition(self.topic, partition)])
 
@@ -162,7 +162,7 @@ def _record(message: Any) -> Record:
     kind, stamp = message.timestamp()
     time_ms = stamp if kind else None
     try:
-        # confluent-kafka sets an error without raising it; `map` looks for one, the interpreter's own call may not
+        # confluent-kafka sets an error without raising it; `map` looks for it, the interpreter's own call may not
         (found,) = map(Message.headers, (message,))
         headers: Any = tuple(found or ())
     except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: as in `teacup.kafka.read.fetch`
@@ -171,7 +171,7 @@ def _record(message: Any) -> Record:
 
 
 def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: float) -> dict[int, Ends]:
-    """Waits until everything that was below the high watermarks in `listed` can be read. Returns the ends then.
+    """Waits until everything that was below the high watermarks in `listed` can be read. Returns the ends at that time.
 
     Raises `KafkaUnavailable` if that takes longer than `timeout_s`.
     """

@@ -1,13 +1,13 @@
-"""Whether the brokers can take a write: to a partition they acknowledge none without enough replicas in sync.
+"""Whether the brokers can take a write: they acknowledge none to a partition without enough replicas in sync.
 
     Replicas        of a topic: how many each partition has, and how many of them are in sync
     cannot_take     the partitions that take no write now, as an error; None: each takes one
     why_not_taken   the same, but the brokers are asked, after a write that was not acknowledged
 
-librdkafka keeps the brokers' NOT_ENOUGH_REPLICAS to itself. It tries again until a record, or a call, times out. A
-coordinator does likewise if its own topic has too few: it only answers that it is not available. And where an earlier
+librdkafka keeps the brokers' NOT_ENOUGH_REPLICAS to itself and retries until a record, or a call, times out. A
+coordinator whose own topic has too few does the same: it only answers that it is not available. And if an earlier
 transaction cannot be ended for that reason, the next producer of its id is told CONCURRENT_TRANSACTIONS. So the topics
-are asked. What the user may not look at is left out.
+are asked, except those that the user may not look at.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 MINIMUM = "min.insync.replicas"
 TRANSACTIONS, GROUPS = "__transaction_state", "__consumer_offsets"
 """The coordinators' own topics. An id, or a group, has its partition (`partition_of`)."""
-_USUAL_MINIMUM = 2  # of the transactions' coordinator; other topics that have it set have this mostly
+_USUAL_MINIMUM = 2  # of the transactions' coordinator; most other topics with a minimum have this one
 _ANSWERED_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The replicas of a topic's partitions, in their order.
+    """The replicas of a topic's partitions, in order.
 
-    placed, in_sync   how many each has, and how many of these are in sync; 0 where it has no leader. A topic that does
+    placed, in_sync   how many each has, and how many of these are in sync; 0 if it has no leader. A topic that does
                       not exist has no partitions
-    minimum           `min.insync.replicas`; None: it may not be looked at
+    minimum           `min.insync.replicas`; None if it may not be looked at
     """
 
     topic: str
@@ -50,7 +50,7 @@ class Replicas:
 
     @classmethod
     def of(cls, about: Any) -> Replicas:
-        """Reads a topic's metadata, as any client of librdkafka's lists it; the minimum is not in them."""
+        """Reads a topic's metadata, as any librdkafka client lists it; the minimum is not included."""
         found = [about.partitions[p] for p in sorted(about.partitions)]
         in_sync = tuple(len(partition.isrs) if partition.leader >= 0 else 0 for partition in found)
         return cls(about.topic, tuple(len(partition.replicas) for partition in found), in_sync)
@@ -62,9 +62,9 @@ class Replicas:
 
     @property
     def refusing(self) -> tuple[int, ...]:
-        """Returns the partitions that take no write. A minimum that is not known is taken for a usual one.
+        """Returns the partitions that take no write. An unknown minimum is taken for the usual one.
 
-        Kafka caps the minimum by the number of replicas.
+        Kafka caps the minimum at the number of replicas.
         """
         minimum = _USUAL_MINIMUM if self.minimum is None else self.minimum
         counts = enumerate(zip(self.placed, self.in_sync, strict=True))
@@ -79,7 +79,7 @@ class Replicas:
 def cannot_take(found: Iterable[Replicas], only: Mapping[str, int | None] | None = None) -> NotEnoughReplicas | None:
     """Returns the error for the first topic with partitions that take no write.
 
-    only   of these topics one partition alone matters
+    only   of these topics only one partition matters
     """
     for topic in found:
         one = (only or {}).get(topic.topic)
@@ -93,7 +93,7 @@ def cannot_take(found: Iterable[Replicas], only: Mapping[str, int | None] | None
 
 
 class _Lists(Protocol):
-    """Any client of librdkafka's."""
+    """Any librdkafka client."""
 
     def list_topics(self, topic: str, timeout: float, /) -> Any: ...
 
@@ -101,10 +101,10 @@ class _Lists(Protocol):
 def why_not_taken(
     kafka: Mapping[str, str], lists: _Lists, topics: Iterable[str], transactional_id: str | None = None
 ) -> NotEnoughReplicas | None:
-    """Returns why a write to these topics was not acknowledged; None: for another reason, or it is not known.
+    """Returns why a write to these topics was not acknowledged; None if for another reason, or if that is not known.
 
-    lists              a client that is there, and connected
-    transactional_id   with which it was done, which is also the group whose offsets are in the transaction
+    lists              an existing client, already connected
+    transactional_id   of the write; also the group whose offsets are in the transaction
     """
     ids = {} if transactional_id is None else dict.fromkeys((TRANSACTIONS, GROUPS), transactional_id)
     found = []
@@ -112,7 +112,7 @@ def why_not_taken(
         try:
             found += _listed(lists, topic)
         except KafkaException:
-            return None  # no broker answers, which the call that failed says itself
+            return None  # no broker answers, which the failed call itself reports
     lacking = [about for about in found if not about.all_in_sync or not all(about.in_sync)]
     if not lacking:
         return None
@@ -140,7 +140,7 @@ def replicas_of(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, Re
 
 
 def broker_count(kafka: Mapping[str, str]) -> int:
-    """Returns how many brokers are there. Raises `KafkaUnavailable`."""
+    """Returns the number of brokers. Raises `KafkaUnavailable`."""
     try:
         return len(client.admin(kafka).list_topics(timeout=_ANSWERED_WITHIN_S).brokers)
     except KafkaException as error:
@@ -168,7 +168,7 @@ def minimums_of(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, in
 
 
 def partition_of(name: str, partitions: int) -> int:
-    """Returns the partition of a coordinator's topic that holds a transactional id, or a group: by Java's hash."""
+    """Returns the partition of a coordinator's topic that holds a transactional id or a group, by Java's hash."""
     code = 0
     units = name.encode("utf-16-be")
     for at in range(0, len(units), 2):

@@ -13,13 +13,13 @@ margin is at least the disorder. For a block that is read from the middle on:
 So no single record decides. Near the end a block from the middle on would be too short. The *last* block below `hi` is
 read instead, including records before `lo`. Only the start of the log can make that block short; then it proves
 nothing, because all of it may be wrong. Every record between `low` and the end of the last block read is known. The
-answer is the first one there that is not below `sought`: all that precedes it is known, or proven by the blocks.
+answer is the first one there that is not below `sought`: everything before it is known, or proven by the blocks.
 
 The search is a generator: it yields a `BlockQuery`, is sent the records found, and returns its answer. So a real broker
-and a simulated log run the same code. `run_in_rounds` runs many such generators: what all of them ask in a round is
-answered by one call, whatever they ask.
+and a simulated log run the same code. `run_in_rounds` runs many such generators: one call answers what all of them ask
+in a round, whatever they ask.
 
-The search relies on the disorder that is configured. Records may be further out of order, for instance because a
+The search relies on the configured disorder. Records may be further out of order, for instance because a
 producer without idempotence retried. Then records of the time or later may lie before the answer, and a reader that
 starts there never reads them. `look_back` looks for them. Reading the whole log would find all of them; looking at a
 block at each of the distances 1, 2, 4, 8, ... blocks before the answer finds every run of displaced records that is at
@@ -125,7 +125,7 @@ class LookedBack:
     whole_block: bool
 
     def text(self, topic: str) -> str:
-        """Says it to people, without what follows from it."""
+        """Returns it for people, without what follows from it."""
         at = self.found
         return (
             f"{self.reached} of {self.seen} records that were looked at before offset {at.offset} of {topic}-"
@@ -135,7 +135,7 @@ class LookedBack:
 
 
 def look_back(log: TopicLog, found: Mapping[int, TimeFound], ceiling_ms: int) -> dict[int, LookedBack]:
-    """Returns the partitions with such records among those looked at. Raises `KafkaUnavailable`."""
+    """Returns the partitions where some of the records looked at have reached the time. Raises `KafkaUnavailable`."""
     size = block_size(log.outliers)
     blocks: dict[int, list[list[Timed]]] = {p: [] for p in found}
     ends, distance = {p: at.offset for p, at in found.items()}, size
@@ -152,7 +152,7 @@ def look_back(log: TopicLog, found: Mapping[int, TimeFound], ceiling_ms: int) ->
 def left_behind(
     log: TopicLog, starts: Mapping[int, int], queries: Mapping[int, TimeQuery], ceiling_ms: int
 ) -> list[str]:
-    """Returns the same for starts that were found by queries, as texts. Raises `KafkaUnavailable`."""
+    """Looks back from starts that were found by queries; returns the results as texts. Raises `KafkaUnavailable`."""
     found = {p: TimeFound(starts[p], query.lo, query.time_ms) for p, query in queries.items()}
     return [reached.text(log.topic) for _, reached in sorted(look_back(log, found, ceiling_ms).items())]
 
@@ -184,7 +184,7 @@ def run_in_rounds(
 ) -> dict[K, T]:
     """Returns what each generator returns.
 
-    answers_to   gives the answers to the questions of one round, by the keys of the generators that ask them
+    answers_to   answers the questions of one round, by the keys of the generators that ask them
     """
     results: dict[K, T] = {}
     asked: dict[K, Asked] = {}

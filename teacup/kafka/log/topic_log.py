@@ -4,7 +4,7 @@
 Offsets are the next offset to read; times are event times in int64 milliseconds UTC.
 
 How far a batch reads is limited by what fits (`fair_shares`). A run under `availableNow` reads up to the ends that its
-first look found (`ListedEnds`): otherwise it might never end, as records keep coming. A partition that was not listed
+first look found (`ListedEnds`); otherwise it might never end, as records keep coming. A partition that was not listed
 then is read by the next run.
 """
 
@@ -35,7 +35,7 @@ class Ends:
 
     @property
     def settled(self) -> bool:
-        """Whether no open transaction hides records behind the last stable offset."""
+        """Returns whether no open transaction hides records behind the last stable offset."""
         return self.stable == self.high
 
 
@@ -44,7 +44,7 @@ class LeaderPosition:
     """An offset up to which a partition was listed.
 
     epoch   the leader epoch of that listing
-    now     the one of the present listing
+    now     the leader epoch of the present listing
     """
 
     offset: int
@@ -71,7 +71,7 @@ class TimeAnswer:
     """Where a time begins in one partition.
 
     A *timely* record is at most the partition's disorder below every earlier timely record. Any other record's time is
-    wrong. At most `outliers` of a block of 2 * outliers + 1 consecutive valid records may be
+    wrong. At most `outliers` of a block of 2 * outliers + 1 consecutive valid records may be wrong
     (`teacup.kafka.log.time_search`).
 
     offset   in [lo, hi]; every timely record in [lo, offset) has a time below the query's `time_ms`, provided that the
@@ -112,7 +112,7 @@ class TopicLog(Protocol):
         """Lists the ends of this topic and of another one."""
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
-        """Returns the partitions whose log another leader has cut off: it is not what it was up to these positions.
+        """Returns the partitions whose log another leader has cut off, so that it differs below these positions.
 
         Positions must lie above the first offset, and at most at the high watermark.
         """
@@ -131,8 +131,9 @@ class TopicLog(Protocol):
         The index's answer counts if it says that no record reaches the time, or if it lies in [lo, hi) and the block of
         valid records that starts there confirms it (`teacup.kafka.log.time_search`). Otherwise blocks are searched.
 
-        sure   for whom it is more than a hint, as for a reader that begins there: the first is not believed, because
-               for minutes after `DeleteRecords` a broker may say it of a time before the records that are left
+        sure   for callers that need more than a hint, such as a reader that begins there: the index is not believed
+               when it says that no record reaches the time, because for minutes after `DeleteRecords` a broker may say
+               so of a time before the remaining records
         """
 
     def valid_times(
@@ -140,9 +141,8 @@ class TopicLog(Protocol):
     ) -> dict[int, list[tuple[int, int]]]:
         """Reads offset and event time of the first `count` valid records in [start, end) of each partition.
 
-        They are in offset order.
-
-        Records without a valid time (`teacup.kafka.records.record`), control records and aborted records are skipped.
+        They are in offset order. Records without a valid time (`teacup.kafka.records.record`), control records and
+        aborted records are skipped.
         """
 
     def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
@@ -151,9 +151,7 @@ class TopicLog(Protocol):
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[tuple[int, int]]]:
         """Reads offset and event time of the last `count` valid records below the end in each partition.
 
-        They are in offset order.
-
-        Fewer only if the log holds no more.
+        They are in offset order, and fewer only if the log holds no more.
         """
 
     def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
@@ -167,7 +165,7 @@ def begins_of(log: TopicLog, ends: Mapping[int, Ends], time_ms: int) -> dict[int
     """Returns where a reader of everything from a time on begins, by the index and within the log.
 
     For minutes after `DeleteRecords` a broker may still have the deleted records in its index, and then says that no
-    record reaches a time before those that are left. So this is believed only if the last record does not reach it.
+    record reaches a time before the remaining ones. So this is believed only if the last record does not reach it.
     """
     found = log.estimate(dict.fromkeys(ends, max(time_ms, 0)))
     doubtful = {p: end.stable for p, end in ends.items() if found[p] >= end.stable > end.start > 0}

@@ -1,4 +1,4 @@
-"""A small C library beside confluent-kafka: what would otherwise make Python objects for each record.
+"""A small C library beside confluent-kafka, for what would otherwise make Python objects for each record.
 
 build.py    compiles the library, with `cc` or `ziglang`
 columns.py  Arrow columns as C reads them, and what it decides about one (pure)
@@ -15,7 +15,7 @@ The folder `c` is the library:
     avro.c      whether bytes are Avro records
 
 The library knows nothing of Python and is linked against no librdkafka, so one build serves every Python of a platform.
-It is loaded with `ctypes`, which releases the interpreter's lock during each call. The functions of librdkafka that it
-calls are those that confluent-kafka has loaded (`ctypes.CDLL(confluent_kafka.cimpl.__file__)`), public API only.
-Without the library no record can be read or written (`LibraryMissing`).
+It is loaded with `ctypes`, which releases the interpreter's lock during each call. It calls the functions of the
+librdkafka that confluent-kafka has loaded (`ctypes.CDLL(confluent_kafka.cimpl.__file__)`), public API only. Without
+the library no record can be read or written (`LibraryMissing`).
 """

@@ -1,7 +1,7 @@
-"""Compiles the C library with `cc` (or `$CC`), or with `ziglang` from PyPI where there is none.
+"""Compiles the C library with `cc` (or `$CC`), or with `ziglang` from PyPI if there is none.
 
-`python -m teacup.kafka.native.build` builds it for this machine, beside the sources, unless it is there. The wheel's
-build (setup.py) calls `build` too; `TEACUP_WHEEL` names the platform tag of another machine, for which ziglang
+`python -m teacup.kafka.native.build` builds it for this machine, beside the sources, unless it is already there. The
+wheel's build (setup.py) calls `build` too; `TEACUP_WHEEL` names the platform tag of another machine, for which ziglang
 compiles.
 """
 
@@ -26,7 +26,7 @@ TARGETS = {
     "macosx_11_0_x86_64": "x86_64-macos.11.0",
     "macosx_11_0_arm64": "aarch64-macos.11.0",
 }
-"""ziglang's name of each platform that there is a wheel for."""
+"""ziglang's name for each platform that has a wheel."""
 
 FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden")
 SANITIZED = (
@@ -36,11 +36,11 @@ SANITIZED = (
 
 
 class NotBuilt(Exception):
-    """There is no compiler, or it failed; the message says which, and what it wrote."""
+    """There is no compiler, or it failed; the message says which, and what it printed."""
 
 
 def build(platform: str | None = None, to: Path | None = None, flags: tuple[str, ...] = FLAGS) -> Path:
-    """Compiles the library into a file, and returns it. It is moved there when complete: no reader sees half of it.
+    """Compiles the library into a file and returns it. It is moved there when complete: no reader sees half of it.
 
     platform   a key of `TARGETS`; None: this machine
     to         the file; None: where `library` looks for it
@@ -69,7 +69,7 @@ def _compiler(platform: str | None) -> list[str]:
 
 
 def main() -> int:
-    """Builds for this machine, and removes the libraries of other sources. Returns the exit code."""
+    """Builds for this machine and removes libraries built from other sources. Returns the exit code."""
     goal = library.path()
     try:
         if not goal.exists():

@@ -1,6 +1,6 @@
 """Arrow columns as C reads them (`tc_column` in columns.h), and what C decides about a whole column. Pure.
 
-An address is valid as long as the column that it was taken from lives: whoever passes one to C holds the column until
+An address is valid only while the column that it was taken from lives: whoever passes one to C holds the column until
 the call has returned.
 """
 
@@ -24,7 +24,7 @@ _KINDS = {
     pa.int64(): _INT64,
     pa.bool_(): _BOOLS,
 }
-"""`tc_kind` of each type that is not a list."""
+"""The `tc_kind` of each type that is not a list."""
 
 BYTES = frozenset({_BYTES32, _BYTES64, _VIEWS})
 NUMBERS = frozenset({_INT32, _INT64})
@@ -33,11 +33,11 @@ LISTS = frozenset({_LISTS32, _LISTS64})
 
 
 class NotReadable(TypeError):
-    """C does not read columns of this type."""
+    """C cannot read columns of this type."""
 
 
 class NativeColumn(ctypes.Structure):
-    """`tc_column`; holds nothing of what it points to."""
+    """`tc_column`; does not keep alive what it points to."""
 
     _fields_ = (
         ("valid", ctypes.c_void_p),
@@ -50,12 +50,12 @@ class NativeColumn(ctypes.Structure):
 
 
 def addresses(column: pa.Array) -> tuple[int | None, ...]:
-    """Returns where each buffer of a column begins; None if it has none. The column's own offset is not applied."""
+    """Returns the address of each buffer of a column; None if it is missing. The column's own offset is not applied."""
     return tuple(None if buffer is None else buffer.address for buffer in column.buffers())
 
 
 def native(column: pa.Array, kinds: frozenset[int], held: list[object]) -> NativeColumn:
-    """Returns a column of one of these kinds, for C. What it points to is added to `held`, and has to live as long.
+    """Returns a column of one of these kinds, for C. What it points to is added to `held`, and must live as long.
 
     Raises `NotReadable`.
     """
@@ -81,9 +81,9 @@ def _kind(of: pa.DataType) -> int | None:
 
 
 def valid_avro(library: ctypes.CDLL, program: NDArray[np.int64], records: pa.Array) -> pa.Array | None:
-    """Returns whether each record (`binary`, without nulls) is of the program's schema (boolean); None: all are.
+    """Returns whether each record (`binary`, without nulls) fits the program's schema (boolean); None if all do.
 
-    program   as `teacup.kafka.records.avro_check.program_of` makes it, contiguous
+    program   as made by `teacup.kafka.records.avro_check.program_of`, contiguous
     """
     answer = pa.allocate_buffer((len(records) + 7) // 8)
     if not len(records):

@@ -1,6 +1,6 @@
-"""Finds and loads the C library. Pure: the library works on memory, and opens nothing.
+"""Finds and loads the C library. Pure: the library works on memory and opens nothing.
 
-The file's name carries a digest of the C sources beside it, so that a library of other sources is never loaded.
+The file's name contains a digest of the C sources beside it, so a library built from other sources is never loaded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SOURCES = Path(__file__).parent / "c"
 POINTER, TEXT, INT, INT32, INT64 = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_int32, ctypes.c_int64
 
 Signatures = Mapping[str, tuple[type | None, tuple[type, ...]]]
-"""What each function of a library returns, and what it takes."""
+"""What each function of a library returns and takes."""
 
 _SIGNATURES: Signatures = {
     "tc_names": (ctypes.POINTER(TEXT), ()),
@@ -40,7 +40,7 @@ _SIGNATURES: Signatures = {
 
 
 def path() -> Path:
-    """Returns where the library of these sources is, or would be."""
+    """Returns where the library built from these sources is, or would be."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())

@@ -1,7 +1,7 @@
 """The functions of the librdkafka that confluent-kafka has loaded, for Python and for the C library.
 
-Two copies of librdkafka in one process would be two of everything, so there is only confluent-kafka's: loaded with its
-extension module, its symbols are found through that module.
+Two copies of librdkafka in one process would mean two of everything, so confluent-kafka's is the only one. It is loaded
+with its extension module, through which its symbols are found.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _SIGNATURES: library.Signatures = {
     "rd_kafka_consumer_close": (INT, (POINTER,)),
     "rd_kafka_destroy": (None, (POINTER,)),
 }
-"""What is called from Python, as <rdkafka.h> declares it."""
+"""The functions called from Python, as <rdkafka.h> declares them."""
 
 
 class Functions:
     """The functions of both libraries.
 
     kafka    librdkafka's, as attributes (`kafka.rd_kafka_new`)
-    teacup   the C library's (`teacup.tc_fetch_new`), which have librdkafka's
+    teacup   the C library's (`teacup.tc_fetch_new`), bound to librdkafka's
     """
 
     def __init__(self, teacup: ctypes.CDLL) -> None:

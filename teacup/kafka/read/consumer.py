@@ -1,10 +1,10 @@
 """A consumer of our own, on the librdkafka that confluent-kafka has loaded.
 
-One of confluent-kafka's must not be polled from C: its callbacks, such as that for a missing topic, expect to be within
-a call of confluent-kafka, and abort the process otherwise.
+A consumer of confluent-kafka's must not be polled from C: its callbacks, such as that for a missing topic, expect to be
+within a call of confluent-kafka, and abort the process otherwise.
 
 librdkafka calls nothing back from its own threads: errors, log lines and requests for a token wait in the consumer's
-queue (`log.queue`), and are handed over on the thread that takes records. The callbacks live as long as the consumer.
+queue (`log.queue`) until the thread that takes records handles them. The callbacks live as long as the consumer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from teacup.kafka.rotation import TOKEN, follow, rotates, token_now
 _CONSUMER_KIND = 1  # RD_KAFKA_CONSUMER
 _REASON_BYTES = 512
 _LEVELS = [logging.CRITICAL] * 3 + [logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG]
-"""Of syslog's levels 0 to 7, as confluent-kafka translates them."""
+"""Python's levels for syslog's 0 to 7, as in confluent-kafka."""
 
 
 class _Topic(ctypes.Structure):
@@ -52,7 +52,7 @@ _LogCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, TEXT)
 
 
 class OwnConsumer:
-    """A consumer that is assigned to one partition at a time, and joins no group. `queue` is where its records arrive.
+    """A consumer that is assigned to one partition at a time and joins no group. Its records arrive in `queue`.
 
     handle, queue   pointers to librdkafka's objects, valid until `close`
     """
@@ -64,7 +64,7 @@ class OwnConsumer:
         tuning: Mapping[str, Any],
         on_error: Callable[[KafkaError], None],
     ) -> None:
-        """Raises `ConfigError` where librdkafka refuses a property."""
+        """Raises `ConfigError` if librdkafka refuses a property."""
         self._kafka = functions.kafka
         self._process = os.getpid()
         self._closed, self._closing = True, threading.Lock()
@@ -96,12 +96,12 @@ class OwnConsumer:
         self._kafka.rd_kafka_set_log_queue(self.handle, None)
         self.queue = self._kafka.rd_kafka_queue_get_consumer(self.handle)
         if self._token is not None:
-            self._set_token(self.handle)  # nobody takes records yet, and so nothing is handed over
+            self._set_token(self.handle)  # nobody takes records yet, so no request for a token would be handled
         if rotates(kafka):
             follow(self, kafka, properties)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Takes another login, for connections that are opened from now on; any thread may call it."""
+        """Takes a new login for connections opened from now on; any thread may call it."""
         with self._closing:
             if not self._closed:
                 error = self._kafka.rd_kafka_sasl_set_credentials(self.handle, username.encode(), password.encode())
@@ -110,7 +110,7 @@ class OwnConsumer:
                     raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
     def _set_token(self, handle: int) -> None:
-        """Gives librdkafka the token that the file has now; it asks again before that expires."""
+        """Gives librdkafka the token that is in the file now; it asks again before that expires."""
         assert self._token is not None
         reason = ctypes.create_string_buffer(_REASON_BYTES)
         try:
@@ -129,7 +129,7 @@ class OwnConsumer:
         found = POINTER()
         name = self._kafka.rd_kafka_topic_new(self.handle, topic.encode(), None)
         if not name:
-            return None  # not a name that a topic can have; assigning it will say so
+            return None  # no topic can have this name; assigning it will say so
         error = self._kafka.rd_kafka_metadata(self.handle, 0, name, ctypes.byref(found), int(1_000 * timeout_s))
         code = 0
         if found:
@@ -142,7 +142,7 @@ class OwnConsumer:
         return KafkaError(code) if client.lacks_acl(code) else None
 
     def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Fetches from an offset on, in place of what was assigned before. Raises `KafkaException`."""
+        """Fetches from an offset on, instead of what was assigned before. Raises `KafkaException`."""
         wanted = self._kafka.rd_kafka_topic_partition_list_new(1)
         self._kafka.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
         self._kafka.rd_kafka_topic_partition_list_set_offset(wanted, topic.encode(), partition, offset)
@@ -176,7 +176,7 @@ class OwnConsumer:
 
     @property
     def mine(self) -> bool:
-        """Whether this process made it: a child of a fork has none of its threads, and must leave it alone."""
+        """Whether this process made it: a forked child has none of its threads and must leave it alone."""
         return self._process == os.getpid() and not sys.is_finalizing()
 
     def _log(self, handle: int, level: int, facility: bytes, line: bytes) -> None:

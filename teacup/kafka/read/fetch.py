@@ -1,7 +1,7 @@
 """What a range reader needs of a consumer on one partition: records from a position on, as Arrow columns, made in C.
 
-No Python object is made for a record. Kafka's protocol says that names of headers are UTF-8, and no broker checks it. A
-record with a header of another name is read all the same; in place of its headers it has one (`UNREADABLE`).
+No Python object is made for a record. By Kafka's protocol the names of headers are UTF-8, but no broker checks that. A
+record with a header of another name is read all the same; one header (`UNREADABLE`) replaces its headers.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from teacup.kafka.native import rdkafka
 from teacup.kafka.read.consumer import OwnConsumer
 from teacup.kafka.records.limits import batch_bytes
 
-# Ranges are short: prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
-# a full queue before it fetches again (fetch.queue.backoff.ms). Few, large answers, and a queue that is asked to be
-# refilled late, take a third less CPU for each record than answers of 2 MB and a queue of 20,000.
+# Ranges are short, so prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
+# a full queue before it fetches again (fetch.queue.backoff.ms). Few, large answers, and a queue that asks late to be
+# refilled, take a third less CPU per record than answers of 2 MB and a queue of 20,000.
 TUNING = {
     "queued.min.messages": 10_000,
     "queued.max.messages.kbytes": 16_384,
@@ -32,7 +32,7 @@ TUNING = {
 }
 
 AT_ONCE = 20_000  # records taken from librdkafka's queue together
-WAIT_MS = 10  # for the first of them
+WAIT_MS = 10  # for the first record
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Taken:
 
 
 def fitting_rows(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
-    """Returns how many of the first records have `size` bytes together, the last one included, and how many bytes."""
+    """Returns how many of the first records make up `size` bytes, including the last one, and how many bytes."""
     sizes = np.cumsum(batch_bytes(piece))
     if sizes[-1] < size:
         return piece.num_rows, int(sizes[-1])
@@ -101,7 +101,7 @@ class _ArrowArray(ctypes.Structure):
 
 
 class RecordFetch:
-    """A consumer, assigned to one partition at a time; one thread at a time uses it."""
+    """A consumer that is assigned to one partition at a time; only one thread at a time may use it."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
@@ -109,7 +109,7 @@ class RecordFetch:
         self.topic = topic
         self.partition = -1
         self.trouble: KafkaError | None = None
-        """What librdkafka last reported of the whole client, or of a partition, that may pass."""
+        """The last error that librdkafka reported of the whole client, or of a partition, and that may pass."""
         self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
         self._teacup = functions.teacup
         self._fetch: int | None = None
@@ -125,7 +125,7 @@ class RecordFetch:
             raise self._no_memory()
 
     def assign(self, partition: int, start: int) -> None:
-        """Fetches from an offset on; whatever was fetched before is forgotten."""
+        """Fetches from an offset on; everything fetched before is forgotten."""
         self._teacup.tc_fetch_clear(self._fetch)
         self._before = Taken(0, 0, -1)
         self._consumer.assign(self.topic, partition, start)
@@ -136,9 +136,9 @@ class RecordFetch:
         self._consumer.unassign()
 
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
-        """Adds records of [position, end) to the batch. Waits a few milliseconds if none is there.
+        """Adds records of [position, end) to the batch. Waits a few milliseconds if there are none.
 
-        They are at most `rows`, and none follows the one with which they have `size` bytes or more.
+        It adds at most `rows`, and none after the one that makes them `size` bytes or more.
 
         Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
         """
@@ -173,7 +173,7 @@ class RecordFetch:
         return self._consumer.ends(self.topic, self.partition, client.REQUEST_TIMEOUT_S)
 
     def close(self) -> None:
-        """Lets go of the consumer."""
+        """Releases the consumer."""
         if self._fetch is not None:
             self._teacup.tc_fetch_free(self._fetch)
             self._fetch = None
@@ -185,11 +185,11 @@ class RecordFetch:
             self.close()
 
     def _on_error(self, error: KafkaError) -> None:
-        """Notes an error of the whole client, which librdkafka reports here, or a topic that does not exist."""
+        """Notes an error of the whole client, which librdkafka reports here, or that a topic does not exist."""
         self.trouble = error
 
     def _judge(self, error: KafkaError, offset: int, position: int) -> None:
-        """Judges an event among the records, which is at this offset."""
+        """Judges an event among the records, at this offset."""
         if error.code() == KafkaError._PARTITION_EOF:
             self._passed = offset
         elif client.is_out_of_range(error):
@@ -211,7 +211,7 @@ class RecordFetch:
 
 
 def imported(columns: ctypes.Array[_ArrowArray]) -> pa.RecordBatch:
-    """Returns a batch of the exported columns, which own their memory from now on: each is freed with its last user."""
+    """Returns a batch of the exported columns, which now own their memory: each is freed with its last user."""
     first, size = ctypes.addressof(columns), ctypes.sizeof(_ArrowArray)
     arrays = [pa.Array._import_from_c(first + at * size, field.type) for at, field in enumerate(SCHEMA)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)

@@ -4,10 +4,10 @@ A range [start, end) ends when the *position* reaches `end`, not when the record
 compaction, transaction markers and aborted records leave gaps. The position passes `end` with a record at or
 beyond it (which is kept for the next range), or with the broker's end-of-partition event.
 
-A reader keeps a few consumers open, each assigned at most one partition. A consumer that has finished a long range
+A reader keeps a few consumers open, each assigned to at most one partition. A consumer that has finished a long range
 has already fetched beyond it. If the next range of its partition starts there, it continues without a seek. After a
-short range it rests: it would ask for the records of the next one a few at a time, hundreds of times a second.
-`prepare` starts fetching before `read` is called.
+short range it rests: otherwise it would ask for the records of the next one a few at a time, hundreds of times a
+second. `prepare` starts fetching before `read` is called.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from teacup.kafka.read.fetch import RecordFetch, fitting_rows
 READ_TIMEOUT_S = 60.0
 OPEN_READERS = 8  # in a process
 OPEN_CONSUMERS = 8  # of a reader
-SHORT = 20_000  # records; a range of fewer is one of many, each read as soon as its records are there
+SHORT = 20_000  # records; a shorter range is one of many, each read as soon as its records are there
 BATCH_BYTES = 32 << 20  # of keys, values and headers: about 100,000 records of 300 bytes
 
 
@@ -48,9 +48,9 @@ class RangeReader:
         self._lock = threading.Lock()
 
     def prepare(self, starts: Mapping[int, int]) -> None:
-        """Starts fetching in the background from offsets by partition: a `read` from there finds records waiting.
+        """Starts fetching in the background, from an offset per partition: a `read` from there finds records waiting.
 
-        Consumers are opened at the same time: each connects twice, with a pause.
+        Consumers are opened at the same time, as each connects twice, with a pause.
         """
         with self._lock:
             room = OPEN_CONSUMERS - len(self._idle)
@@ -67,9 +67,8 @@ class RangeReader:
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
         """Yields the records of [start, end) in offset order, in batches (`messages.SCHEMA`) of at most `chunk`.
 
-        A batch also ends with the record that brings it to `BATCH_BYTES`. Batch boundaries therefore do not depend on
-        how the records arrive: every read of a range gives the same batches, so what is derived from them keeps its
-        order.
+        A batch also ends with the record that brings it to `BATCH_BYTES`. So batch boundaries do not depend on how the
+        records arrive: every read of a range gives the same batches, and what is derived from them keeps its order.
 
         The log must have reached `end`; with `read_committed`, `end` is at most the last stable offset.
         Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
@@ -98,7 +97,7 @@ class RangeReader:
                 cursor.take_back(records)
 
     def close(self) -> None:
-        """Closes the consumers that no read uses now."""
+        """Closes the consumers that no read is using."""
         with self._lock:
             cursors, self._idle = list(self._idle.values()), OrderedDict()
         for cursor in cursors:
@@ -154,7 +153,7 @@ class _Cursor:
         self.position = records[0].column("offset")[0].as_py()
 
     def read(self, end: int, chunk: int, timeout_s: float) -> Generator[pa.RecordBatch, None, None]:
-        again: list[pa.RecordBatch] = []  # given back; what is fetched for the same batch follows them
+        again: list[pa.RecordBatch] = []  # given back; records fetched for the same batch follow them
         rows = size = fetched = 0
         short = end - self.position < SHORT
         deadline = time.monotonic() + timeout_s
@@ -189,7 +188,7 @@ class _Cursor:
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
 
     def _again(self, end: int, limit: int, size: int) -> tuple[pa.RecordBatch, int]:
-        """Returns the next given-back records, and their bytes.
+        """Returns the next given-back records and their bytes.
 
         They are at most `limit`, below `end`, and none follows the one that fills `size` bytes.
         """

@@ -13,19 +13,19 @@
 A timestamp or date outside the years 1 to 9999 is null.
 
 Records of one schema become one in-memory Avro container, which polars decodes in one call: some 20 times faster than
-fastavro, record by record. An added field with a value that nobody can guess ends each record. So a record that is not
-what its schema says is noticed, even where its neighbours could be read with its bytes.
+fastavro, record by record. An added field with a value that nobody can guess ends each record. So a record that does
+not fit its schema is noticed, even if its neighbours could be read with its bytes.
 
-Polars does not get to see such records: it panics on some of them, which prints dozens of lines, and each refusal costs
-as much as decoding hundreds of records. C finds them before (`teacup.kafka.records.avro_check`). Without the C library,
+Polars never sees such records: it panics on some of them, which prints dozens of lines, and each refusal costs as much
+as decoding hundreds of records. C finds them beforehand (`teacup.kafka.records.avro_check`). Without the C library,
 Python finds them once polars has refused. If polars refuses another record, that is found by halving: polars alone
 decides, so what a record is read as never depends on its neighbours.
 
-What polars does not decode (maps, unions of more than null and one type, enums inside of other types, recursive
+What polars does not decode (maps, unions of more than null and one type, enums inside other types, recursive
 schemas), fastavro reads record by record.
 
-A value that is not of its schema, whatever lengths and counts it names, costs time and memory in proportion to its own
-bytes: arrays whose items have no bytes are refused, and so are values nested too deep for Python.
+A value that does not fit its schema, whatever lengths and counts it names, costs time and memory in proportion to its
+own bytes: arrays whose items have no bytes are refused, and so are values nested too deep for Python.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ except ImportError as error:
     ) from error
 
 GROUP = 20_000
-"""Records that are decoded at once."""
+"""How many records are decoded at once."""
 
 END = "teacup__end"
 _END = 0x3FF0_0000_0000_0000 + secrets.randbits(
     51
-)  # of doubles: this and the numbers after it are different finite ones
+)  # for doubles: this and the numbers after it are different finite ones
 _SYNC = b"teacup-container"
 _EMPTY = pa.scalar(b"")
 _TIMESTAMP = "%Y-%m-%dT%H:%M:%S%.6f"
@@ -92,7 +92,7 @@ LOGICAL_READERS.setdefault(f"int-{INT32}", lambda number, *_: _int32(number))
 
 
 class NotAvro(ValueError):
-    """A schema that is not an Avro schema, or that is not read."""
+    """A schema that is not an Avro schema, or that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +129,16 @@ class AvroSchema:
 
     @cached_property
     def _at_once(self) -> _Container | None:
-        """What decodes its records with polars; None if polars does not decode them."""
+        """Decodes its records with polars; None if polars cannot."""
         schema = self._inlined
         if not isinstance(schema, dict) or schema["type"] != "record" or not read_at_once(schema):
             return None
         return _Container(schema)
 
     def json_of(self, records: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Returns each record (binary) as JSON text; null where a record is not of this schema.
+        """Returns each record (binary) as JSON text; null if a record does not fit this schema.
 
-        columns   the top-level fields that are needed; None: all. Others may be there as well
+        columns   the top-level fields that are needed; None: all. Others may be included
         """
         if self._at_once is None:
             return pa.array([self._one(record) for record in records.to_pylist()], pa.string())
@@ -166,7 +166,7 @@ class _Container:
     """In-memory containers of one schema, each record with the field `END`."""
 
     def __init__(self, schema: Any) -> None:
-        """schema: inlined, of a record that polars decodes."""
+        """schema: inlined, of a record that polars decodes"""
         self._types = {field["name"]: field["type"] for field in schema["fields"]}
         self.schema, self._program = schema, program_of(schema)
         fields = [*with_longs(schema)["fields"], {"name": END, "type": "double"}]
@@ -192,7 +192,7 @@ class _Container:
         return pa.concat_arrays([self._halved(records[:half], columns), self._halved(records[half:], columns)])
 
     def _decoded(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array | None:
-        """Returns the records as JSON text; None if polars cannot decode them, or one of them is not of the schema."""
+        """Returns the records as JSON text; None if polars cannot decode them, or one does not fit the schema."""
         count = len(records)
         ends = _END + np.arange(count, dtype=np.int64)
         fixed = pa.Array.from_buffers(pa.binary(8), count, [None, pa.py_buffer(ends)]).cast(pa.binary())
@@ -213,7 +213,7 @@ class _Container:
 
 
 def _narrowed(kind: Any, schema: Any) -> Any:
-    """Returns the type of a column, with longs in place of smaller numbers (`with_longs`) turned back."""
+    """Returns the type of a column, with smaller numbers restored where they were replaced by longs (`with_longs`)."""
     match kind:
         case pl.Int64():
             match schema[1] if isinstance(schema, list) else schema:
@@ -242,7 +242,7 @@ def _int32(number: int) -> int:
 
 
 def _long(number: int) -> bytes:
-    """Returns a number that is not negative as Avro writes a long."""
+    """Returns a non-negative number as Avro writes a long."""
     rest, written = number << 1, bytearray()
     while rest > 127:
         written.append(rest & 127 | 128)
@@ -252,7 +252,7 @@ def _long(number: int) -> bytes:
 
 
 def _contents(joined: pa.Array) -> memoryview:
-    """Returns the bytes of all values, one after the other."""
+    """Returns the bytes of all values, concatenated."""
     offsets = np.frombuffer(joined.buffers()[1], np.int32)[joined.offset : joined.offset + len(joined) + 1]
     return memoryview(joined.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
@@ -294,7 +294,7 @@ def _differs(kind: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Returns what fastavro has read, as it appears in JSON."""
+    """Returns what fastavro has read as it appears in JSON."""
     match value:
         case dict():
             return {name: _plain(inner) for name, inner in value.items()}

@@ -1,12 +1,11 @@
 """Which values are Avro records: a schema compiled into a program that skips a record's fields. Pure.
 
-It refuses what polars refuses, and nothing else, for the schemas that polars decodes
-(`teacup.kafka.records.avro_schemas`):
+For the schemas that polars decodes (`teacup.kafka.records.avro_schemas`), it refuses exactly what polars refuses:
 
     boolean, fixed, float, double    their number of bytes, whatever these hold
     int, long                        at most ten bytes; an int has 32 bits
     enum                             the lower 32 bits are the number of a symbol
-    bytes, string                    a length that is not negative; a string is UTF-8
+    bytes, string                    a non-negative length; a string is UTF-8
     decimal of bytes                 at most 16 of them
     array                            blocks of items; the size in bytes after a negative count does not matter
     [null, type]                     0 is null, any other number the type
@@ -31,7 +30,7 @@ SIZES = {"boolean": 1, "float": 4, "double": 8}
 
 
 def program_of(schema: Any) -> NDArray[np.int64]:
-    """Returns operations, each followed by what it needs (avro.c).
+    """Returns operations, each followed by its operands (avro.c).
 
     schema   inlined, and of a type that polars decodes
     """

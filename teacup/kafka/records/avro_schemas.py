@@ -1,6 +1,6 @@
 """What can be known of an Avro schema before a record is read. Pure.
 
-Schemas are those that `fastavro.parse_schema` returns: each name is complete, and stands for a type of `named`.
+Schemas are as `fastavro.parse_schema` returns them: each name is complete and stands for a type in `named`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Any
 PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 NAMED = {"record", "error", "enum", "fixed"}
 LARGEST = 5_000
-"""Types in a schema, each counted where it is used; a short text can name more than memory holds."""
+"""The most types in a schema, each counted wherever it is used; a short text can name more than memory holds."""
 LONGEST_DECIMAL = 38
 DECIMAL_BYTES = 16
-"""Of a decimal that polars reads."""
+"""The most bytes of a decimal that polars reads."""
 
 INT32 = "teacup-int32"
-"""The logical type of plain ints, so that fastavro can be told to check them: it reads ints of any size."""
+"""The logical type of plain ints, so that fastavro can be told to check them, as it reads ints of any size."""
 
 _AT_ONCE = (None, INT32, "timestamp-millis", "timestamp-micros", "date", "decimal")
 _OF_TEXT = "uuid"
 
 
 def with_checked_ints(schema: Any) -> Any:
-    """Returns a schema, given as it is written, with the logical type `INT32` for its plain ints."""
+    """Returns a schema, given as written, with the logical type `INT32` for its plain ints."""
     if schema == "int":
         return {"type": "int", "logicalType": INT32}
     if isinstance(schema, list):
@@ -40,7 +40,7 @@ def with_checked_ints(schema: Any) -> Any:
 
 
 def _with_checked_ints_of(schema: Any) -> Any:
-    """Returns a field, array, map, or type in a type, with checked ints in the types that it names."""
+    """Returns a field, array, map, or type within a type, with checked ints in the types that it names."""
     if not isinstance(schema, dict):
         return schema
     return schema | {name: with_checked_ints(schema[name]) for name in ("type", "items", "values") if name in schema}
@@ -48,7 +48,7 @@ def _with_checked_ints_of(schema: Any) -> Any:
 
 @dataclass(slots=True)
 class _Inlining:
-    """Writes types in place of their names."""
+    """Replaces names by their types."""
 
     named: Mapping[str, Any]
     left: int = LARGEST
@@ -89,7 +89,7 @@ class _Inlining:
 
 
 def inlined(schema: Any, named: Mapping[str, Any]) -> Any | None:
-    """Returns the schema with each type in place of its name; a UUID in text is text.
+    """Returns the schema with each name replaced by its type; a UUID in text is text.
 
     None for a schema that contains itself, or has more than `LARGEST` types.
     """
@@ -124,9 +124,9 @@ def read_at_once(schema: Any, depth: int = 0) -> bool:
 
 
 def with_longs(schema: Any) -> Any:
-    """Returns an inlined schema that is read at once, with longs in place of ints and dates.
+    """Returns an inlined schema that is read at once, with longs instead of ints and dates.
 
-    They have the same bytes, and polars would read those of more than 32 bits as other numbers.
+    They have the same bytes, and polars would read ints of more than 32 bits as other numbers.
     """
     if isinstance(schema, list):
         return [schema[0], with_longs(schema[1])]
@@ -140,7 +140,7 @@ def with_longs(schema: Any) -> Any:
 
 
 def has_endless_arrays(schema: Any, named: Mapping[str, Any]) -> bool:
-    """Returns whether some array has items without bytes, such as nulls: a few bytes could be any number of them."""
+    """Returns whether some array has items without bytes, such as nulls, as a few bytes could be any number of them."""
     search = _Search(named)
     search.needs_bytes(schema)
     return search.endless

@@ -22,22 +22,22 @@ I64 = np.typing.NDArray[np.int64]
 
 @runtime_checkable
 class Schema(Protocol):
-    """What reads the values of one id."""
+    """Reads the values of one id."""
 
     def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Returns each value (binary, without the frame) as JSON text; null where it is not of the schema."""
+        """Returns each value (binary, without the frame) as JSON text; null if it does not fit the schema."""
 
 
 SchemasOf = Callable[[Sequence[int]], Mapping[int, Schema | str]]
-"""All ids of a batch -> their schemas, or why one cannot be used; those that there are none of are missing."""
+"""All ids of a batch -> their schemas, or why one cannot be used; ids without a schema are missing."""
 
 
 def json_of(
     values: pa.Array, schemas_of: SchemasOf, invalid: str, columns: Sequence[str] | None = None
 ) -> tuple[pa.Array, pa.Array]:
-    """Returns JSON text (binary) of each value (binary), and the reason where there is none; null values stay null.
+    """Returns JSON text (binary) of each value (binary), and the reason if there is none; null values stay null.
 
-    invalid   the reason of a value that cannot be read
+    invalid   the reason for a value that cannot be read
     columns   the top-level fields that are needed; None: all
     """
     ids = schema_ids(values)
@@ -56,9 +56,9 @@ def json_of(
 
 
 def _groups(ids: I64, schemas_of: SchemasOf) -> Iterator[tuple[Schema | str | None, I64]]:
-    """Yields what reads the values of an id, and where they are.
+    """Yields the schema of each id, and the rows with that id.
 
-    Those of unknown ids come together: there may be many.
+    Rows with unknown ids come together, as there may be many.
     """
     numbers, number_at = np.unique(ids, return_inverse=True)
     known = schemas_of([number for number in numbers.tolist() if number >= 0])
@@ -87,7 +87,7 @@ def _sliced(values: pa.Array, start: int, length: int | None = None) -> pa.Array
 
 
 def schema_ids(values: pa.Array) -> I64:
-    """Returns the id of the schema that each value (binary) names; -1 where it has no frame, or is null."""
+    """Returns the id of the schema that each value (binary) names; -1 if it has no frame or is null."""
     heads = pc.fill_null(_sliced(values, 0, HEAD), b"")
     framed = pc.equal(pc.binary_length(heads), HEAD)
     fixed = pc.if_else(framed, heads, pa.scalar(b"\xff" * HEAD)).cast(pa.binary(HEAD))

@@ -40,8 +40,8 @@ PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
 _ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _EXACT_BELOW = 2**53
 _INEXACT = r"[0-9]{12}\.[0-9]|\.(0000|9999)|[0-9.]{16}[eE]|[0-9][eE]-[0-9]{3,}[,}\]\s]"
-"""In the text of every fraction whose double is whole: it is close to that number, has more digits than a double, or a
-large negative exponent. Also in other numbers and texts."""
+"""Matches the text of every fraction whose double is whole: it is close to that number, has more digits than a double,
+or has a large negative exponent. It also matches other numbers and texts."""
 _STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+"|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)')
 
 
@@ -58,9 +58,9 @@ class JsonFields:
     """Columns of one batch.
 
     time  int64 milliseconds UTC; None if no time was asked for
-    keys  text, one column per key field; odd: in each record, whether some key field holds what cannot be a key
+    keys  text, one column per key field; odd: whether some key field of the record holds what cannot be a key
     json  whether the value is JSON; true for a null value
-    kept  objects of the kept fields, as text, null where there is no JSON; None if none were asked for
+    kept  objects of the kept fields, as text, null if there is no JSON; None if none were asked for
     """
 
     time: pa.Array | None
@@ -77,7 +77,7 @@ def json_fields(
     keep: Sequence[str] | None = None,
     unit: TimeUnit = TimeUnit.MS,
 ) -> JsonFields:
-    """Reads the fields at these JSON paths in each value (binary); those of `keep` lead through no array."""
+    """Reads the fields at these JSON paths in each value (binary); paths in `keep` lead through no array."""
     text = text_of(values)
     json = valid_json(text)
     if text.null_count > values.null_count:  # some are not UTF-8
@@ -109,7 +109,7 @@ def _answer(query: str, text: pa.Array) -> dict[str, pa.Array]:
 
 
 def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
-    """Reads the fields of JSON texts with half a surrogate pair, which DuckDB does not read. No key may have a half."""
+    """Reads fields of JSON texts with half a surrogate pair, which DuckDB cannot read. No key may have a half."""
     texts = text.to_pylist()
     halves = Halves(texts)
     found = _answer(query, pa.array(map(halves.marked, texts), pa.string()))
@@ -123,7 +123,7 @@ def _with_halves(query: str, text: pa.Array) -> dict[str, pa.Array]:
 
 
 def _exact_keys(query: str, values: pa.Array, found: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """Returns the keys, and whether they are odd, where that was null: by the digits of each number, read as a text."""
+    """Returns the keys, and whether they are odd if that was null, by the digits of each number, read as text."""
     doubtful = pc.and_(found["odd"].is_null(), pc.match_substring_regex(values, _INEXACT))
     odd = pc.fill_null(found["odd"], False)
     if not pc.any(doubtful).as_py():
@@ -180,7 +180,7 @@ def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: Tim
 
 
 def _members(tree: dict[str, object], first: int) -> str:
-    """Returns an object of the members of a tree that are not null."""
+    """Returns the query's text for an object of the members of a tree that are not null."""
     members = []
     for name, inner in tree.items():
         at = (
@@ -197,7 +197,7 @@ _INTEGER_MS = {TimeUnit.MS: "{}", TimeUnit.S: "try({} * 1000)", TimeUnit.US: "{}
 
 def _time(field: str, unit: TimeUnit) -> str:
     whole = _INTEGER_MS[unit].format(f"try_cast({field} as bigint)")
-    # A double has its microseconds exactly, and not its milliseconds: 0.001 s is a little less than 1 ms.
+    # A double holds its microseconds exactly, but not its milliseconds: 0.001 s is a little less than 1 ms.
     iso_us = f"try_cast(epoch_us(try_cast({field}->>'$' as timestamptz)) as ubigint)"
     seconds = f"try_cast(floor(round(try_cast({field} as double) * 1e6) / 1000) as bigint)"
     fraction = f"when 'DOUBLE' then {seconds}" if unit is TimeUnit.S else ""
@@ -212,7 +212,7 @@ def _time(field: str, unit: TimeUnit) -> str:
 def _key(field: str) -> str:
     """Returns the query's text for a key.
 
-    Integers of more than 64 bits have the type DOUBLE and keep their digits; yyjson writes other numbers.
+    Integers of more than 64 bits have the type DOUBLE and keep their digits; yyjson formats other numbers.
     """
     return f"""case json_type({field})
         when 'VARCHAR' then {field}->>'$'
@@ -231,7 +231,7 @@ def _is_whole(field: str) -> str:
 
 
 def _odd(field: str) -> str:
-    """Returns the query's text for whether a key is odd: null where the double is whole, and the number may not be."""
+    """Returns the query's text for whether a key is odd; null if the double is whole but the number may not be."""
     return f"""case json_type({field})
         when 'DOUBLE' then case
             when regexp_full_match({field}::varchar, '-?[0-9]+') then false

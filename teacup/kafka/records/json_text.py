@@ -1,8 +1,8 @@
-"""Whether texts are JSON, as RFC 8259 defines it, nothing more and nothing less; and DuckDB, which finds fields. Pure.
+"""Whether texts are JSON, exactly as RFC 8259 defines it; and DuckDB, which finds fields. Pure.
 
-The C library (`teacup.kafka.native`) decides: DuckDB's parser differs from the RFC. It accepts a comma before a closing
-bracket and numbers that JSON does not have (NaN, Infinity), and refuses half of a surrogate pair, escaped as `\\ud800`.
-Such a half has no UTF-8 form. `Halves` writes it as ordinary characters, so that DuckDB can read the other fields.
+The C library (`teacup.kafka.native`) decides, as DuckDB's parser differs from the RFC. It accepts a comma before a
+closing bracket and numbers that JSON does not have (NaN, Infinity), and refuses half of a surrogate pair, escaped as
+`\\ud800`. Such a half has no UTF-8 form. `Halves` writes it as ordinary characters, so that DuckDB reads other fields.
 
 Each thread has its own connection to DuckDB, which uses a single thread (`selected`).
 """
@@ -30,17 +30,17 @@ def valid_json(texts: pa.Array) -> pa.Array:
     return columns.valid_json(library.loaded(), texts)
 
 
-# By process and thread; a thread that ends leaves its connection to the next one of its number. Not a
+# By process and thread; a thread that ends leaves its connection to the next one with its number. Not a
 # `threading.local`: when another thread forks, the child would close this one's connection, and crash.
 _connections: dict[tuple[int, int], duckdb.DuckDBPyConnection] = {}
 
-# A daemon thread that is still alive when the process ends keeps what it can reach; of a connection, DuckDB would
-# print all classes and functions as leaked.
+# A daemon thread that is still alive when the process ends keeps what it can reach; DuckDB would print all classes and
+# functions of a connection as leaked.
 atexit.register(_connections.clear)
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """Returns this thread's in-memory database. It uses one thread; parallelism is the caller's."""
+    """Returns this thread's in-memory database, which uses one thread; parallelism is up to the caller."""
     key = os.getpid(), threading.get_ident()
     kept = _connections.get(key)
     if kept is None:
@@ -53,7 +53,7 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 
 def selected(query: str, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Returns what a select gives. Its table is called `batch`, and has these columns."""
+    """Returns the result of a select from the table `batch`, which has these columns."""
     answer = connection().from_arrow(pa.table(dict(columns))).query("batch", query)
     assert answer is not None  # a select always has a result
     return answer.to_arrow_table()
@@ -63,7 +63,7 @@ _HALF = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{
 
 
 def mark_of(texts: Sequence[str]) -> str:
-    """Returns a word that none of the texts has, escaped or not: a digest of them all."""
+    """Returns a word that occurs in none of the texts, escaped or not: a digest of them all."""
     digest = blake2b(digest_size=16)
     for text in texts:
         digest.update(text.encode())

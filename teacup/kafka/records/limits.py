@@ -6,12 +6,12 @@
                                                  fits; `teacup.omitted` names what is missing, the position where it is
 
 The brokers compare a timestamp with their own clock when the record arrives, which is later than here, and their clock
-may differ: a time within a minute of a limit counts as outside. Time limits do not apply to a topic that its brokers
+may differ, so a time within a minute of a limit counts as outside. Time limits do not apply to a topic that its brokers
 stamp (`LogAppendTime`).
 
-The size limit is one of record batches. A record is compared with it as a batch of its own, and the producer's
-`batch.size` keeps larger batches below it (`teacup.kafka.write.topic_limits`). A compressed batch counts with its
-compressed size: a record near the limit is compressed to find out, with a margin of 5 % for another level of the same
+The size limit applies to record batches. A record is compared with it as a batch of its own, and the producer's
+`batch.size` keeps larger batches below it (`teacup.kafka.write.topic_limits`). For a compressed batch the compressed
+size counts: a record near the limit is compressed to find out, with a margin of 5 % for another level of the same
 algorithm.
 """
 
@@ -35,7 +35,7 @@ FIRST_STAMP_MS = 1
 """The smallest timestamp that can be produced."""
 BATCH_OVERHEAD = 61
 OURS_AT_MOST = 1_024
-"""The most that our own headers, and the framing of a record and its batch, ever take."""
+"""The most bytes that our own headers, and the framing of a record and its batch, ever take."""
 
 _COMPRESSED_MARGIN = 1.05
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
@@ -47,13 +47,13 @@ Headers: TypeAlias = "list[Header]"
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """Limits of one topic, as written to by a producer with given properties.
+    """Limits of one topic for a producer with given properties.
 
     topic_bytes           the largest record batch (`max.message.bytes`)
     producer_bytes        the largest record that librdkafka takes, before compression (`message.max.bytes`)
     before_ms, after_ms   how far a timestamp may lie before and after the broker's clock; None: no limit
     codec                 the compression of batches on their way to the topic; None: none
-    partitions            as many as it had when it was asked about
+    partitions            how many it had when it was asked about
     """
 
     topic: str
@@ -70,7 +70,7 @@ class TopicLimits:
         return min(self.topic_bytes, self.producer_bytes)
 
     def surely_takes(self, size: int) -> bool:
-        """Returns whether a record with these bytes of key, value and own headers fits with any of our headers."""
+        """Returns whether a record with this many bytes of key, value and own headers fits with any headers of ours."""
         return size + OURS_AT_MOST <= self.max_bytes
 
     def limit_passed(self, key: Any, value: Any, headers: Headers | None) -> tuple[str, int] | None:
@@ -107,7 +107,7 @@ class TopicLimits:
 def limits_from(
     topic: str, config: dict[str, str], producer: dict[str, str], largest: int, partitions: int = 1
 ) -> TopicLimits:
-    """Returns the limits that a topic's configuration, as Kafka reports it, and a producer's properties give.
+    """Returns the limits that follow from a topic's configuration, as Kafka reports it, and a producer's properties.
 
     largest   the producer's `message.max.bytes` if it is not set
     """
@@ -143,7 +143,7 @@ def restamped(
 
 
 def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what: str) -> tuple[Any, Any, Headers]:
-    """Returns a copy of a record, without what makes it too large for its topic; `what` says whose copy it is.
+    """Returns a copy of a record without what makes it too large for its topic; `what` says whose copy it is.
 
     Raises `RecordTooLarge` if our own headers alone are too large.
     """
@@ -171,7 +171,7 @@ def record_bytes(key: Any, value: Any, headers: Headers | None) -> int:
 
 
 def _part_bytes(part: str | bytes | None) -> int:
-    """Returns how many bytes a part takes, with its length before it; the length of null is -1."""
+    """Returns how many bytes a part takes, including its length; the length of null is -1."""
     if part is None:
         return _varint(-1)
     size = len(_as_bytes(part))

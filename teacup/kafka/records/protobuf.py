@@ -4,12 +4,12 @@
     float, double                      a number, null where it is not finite
     bytes                              base64
     enum                               the value's name; its number if the name is unknown
-    google.protobuf.Timestamp          ISO 8601 with microseconds: "2026-01-31T12:00:00.250000Z"; null outside of the
+    google.protobuf.Timestamp          ISO 8601 with microseconds: "2026-01-31T12:00:00.250000Z"; null outside the
                                        years 1 to 9999
     message, repeated, map             an object, an array, an object
     optional, oneof, message, not set  null; a field without presence has its default
 
-Each value begins with the path to its message in the schema's file, as indexes. Messages are read one by one, at some
+Each value begins with the path to its message in the schema's file, as indexes. Messages are read one by one, at about
 20 us each.
 """
 
@@ -68,7 +68,7 @@ class ProtoSchema:
             raise NotProtobuf(f"{type(error).__name__}: {error}") from error
 
     def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
-        """Returns each value (indexes and message) as JSON text; null where it is not of this schema.
+        """Returns each value (indexes and message) as JSON text; null if it does not fit this schema.
 
         columns   the top-level fields that are needed; None: all
         """
@@ -127,7 +127,7 @@ def _holds(pool: Any, name: str) -> bool:
 
 
 def _well_known(name: str) -> bytes:
-    """Returns a file that comes with Protobuf itself."""
+    """Returns a file that comes with Protobuf."""
     from importlib import import_module
 
     module = import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")

@@ -119,7 +119,7 @@ def valid(times: pa.Array, ceilings: pa.Array) -> pa.Array:
 
 
 def typical(times: Sequence[int]) -> int:
-    """Returns what a block of valid times proves: its lower median. Raises ValueError if there are none."""
+    """Returns what a block of valid times proves: its lower median. Raises `ValueError` if there are none."""
     if not times:
         raise ValueError("times: none are given; a block without a valid record proves nothing")
     return sorted(times)[(len(times) - 1) // 2]
@@ -128,14 +128,14 @@ def typical(times: Sequence[int]) -> int:
 def proven(times: Sequence[int], outliers: int) -> int | None:
     """Returns the largest time that a record with a correct time has surely reached; None if there are too few records.
 
-    The times are of consecutive valid records, at most a block. `outliers` or fewer may all be wrong: they prove
-    nothing. For a full block it is the typical time.
+    The times are of consecutive valid records, at most a block. If there are `outliers` or fewer, all may be wrong, and
+    they prove nothing. For a full block it is the typical time.
     """
     return sorted(times)[-outliers - 1] if len(times) > outliers else None
 
 
 def valid_or_null(times: pa.Array) -> pa.Array:
-    """Returns the times, null where they are before 1970."""
+    """Returns the times; null if they are before 1970."""
     return pc.if_else(pc.less(times, 0), pa.scalar(None, pa.int64()), times)
 
 
@@ -161,16 +161,16 @@ class KeyOf:
 
     @classmethod
     def of(cls, written: str | Sequence[str]) -> KeyOf:
-        """Makes it from what is written in a job file: one part, or a list."""
+        """Makes it from what a job file says: one part, or a list."""
         return cls((written,) if isinstance(written, str) else tuple(written))
 
     def __str__(self) -> str:
-        """Returns it as in a message: `$.user.id`, or `[kafka, header:tenant]`."""
+        """Returns it as it appears in messages: `$.user.id`, or `[kafka, header:tenant]`."""
         return self.parts[0] if len(self.parts) == 1 else f"[{', '.join(self.parts)}]"
 
     @property
     def is_kafkas(self) -> bool:
-        """The record's own key, as it is."""
+        """Whether it is the record's own key, unchanged."""
         return self.parts == (KAFKA,)
 
     @property
@@ -182,7 +182,7 @@ class KeyOf:
         """Returns the key of each record, as binary; null if it lacks one.
 
         own, headers   as in the batches of `teacup.kafka.read.range_reader`
-        fields         the text or bytes of `paths`, in their order
+        fields         the text or bytes of `paths`, in order
         """
         of_value = iter(fields)
 
@@ -196,7 +196,7 @@ class KeyOf:
 
 
 def composed(parts: Sequence[pa.Array]) -> pa.Array:
-    """Makes one key of several binary parts; null where one of them is null."""
+    """Makes one key from several binary parts; null if one of them is null."""
     return pc.binary_join_element_wise(*map(_escaped, parts), pa.scalar(b"|"))
 
 
@@ -207,7 +207,7 @@ def _escaped(part: pa.Array) -> pa.Array:
 def last_header(headers: pa.Array, name: str) -> pa.Array:
     """Returns the value of a header in each record (list<struct<key, value>>); null if it is missing.
 
-    Of several headers with the name the last one counts.
+    The last of several headers with the name counts.
     """
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), pa.binary())
@@ -249,7 +249,7 @@ class Projection:
         return KAFKA in self.parts
 
     def headers(self, headers: pl.Series) -> pl.Series:
-        """Returns the headers (list of structs with a key) that are kept; null where none is."""
+        """Returns the headers (list of structs with a key) that are kept; null if there are none."""
         import polars as pl
 
         names = [part.removeprefix(HEADER) for part in self.parts if part.startswith(HEADER)]
@@ -259,7 +259,7 @@ class Projection:
         return pl.select(pl.when(some.list.len() > 0).then(some).alias(headers.name)).to_series()
 
     def values(self, values: pa.Array, fields: pa.Array | None) -> pa.Array:
-        """Returns the values that are kept.
+        """Returns the values to keep.
 
         fields   JSON objects of `paths`
         """

@@ -63,7 +63,7 @@ class Registry:
         self._unknown_at_s: dict[int, float] = {}
 
     def schemas(self, numbers: Iterable[int]) -> dict[int, Schema | str]:
-        """Returns the schemas of these ids, or why one cannot be used. Those that the registry lacks are missing.
+        """Returns the schemas of these ids, or why one cannot be used. Ids that the registry lacks are missing.
 
         At most `MOST_ASKED` unknown ids per minute are asked for one by one. Beyond that the registry lists all its
         schemas, once per call, so that an id registered since is found. A registry that cannot list them (Redpanda) is
@@ -85,7 +85,7 @@ class Registry:
         return {number: self._known[number] for number in numbers if number in self._known}
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Lets those of these ids that were unknown be asked for again: another process has met their schemas."""
+        """Allows ids that were unknown to be asked for again, as another process has met their schemas."""
         for number in numbers:
             self._unknown_at_s.pop(number, None)
 
@@ -102,7 +102,7 @@ class Registry:
             if isinstance(answer, SchemaRegistryError) and (
                 int(answer.http_status_code) == FORBIDDEN or answer.error_code in UNKNOWN_REFERENCE
             ):
-                return  # that schema only may be forbidden, or refer to what was deleted
+                return  # only that schema may be forbidden, or may refer to a deleted one
             raise
 
     def _waited_for(self, call: Callable[[], T], what: str) -> T:
@@ -120,7 +120,7 @@ class Registry:
                 why: Exception = error
             except httpx2.TransportError as error:
                 why = error
-            except (ValueError, TypeError, AttributeError, KeyError) as error:  # of reading an answer
+            except (ValueError, TypeError, AttributeError, KeyError) as error:  # from reading an answer
                 raise RegistryRefused(
                     f"{self._shown} does not answer as a schema registry ({type(error).__name__}: {error}): correct "
                     "`registry.url`"
@@ -136,9 +136,9 @@ class Registry:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _listed(self) -> frozenset[int] | None:
-        """Returns the ids of all schemas, deleted ones included; None: this registry does not list them."""
+        """Returns the ids of all schemas, including deleted ones; None if this registry does not list them."""
         try:
-            rows = self._client._rest_client.get("schemas", {"deleted": "true"})  # which the client has no method for
+            rows = self._client._rest_client.get("schemas", {"deleted": "true"})  # the client has no method for this
         except SchemaRegistryError as error:
             if int(error.http_status_code) in (400, 403, 404, 405, 501):
                 return None
@@ -164,7 +164,7 @@ class Registry:
 
     @property
     def _form(self) -> str | None:
-        """In which form schemas are asked for: those of Protobuf compiled."""
+        """The form in which schemas are requested: compiled for Protobuf."""
         return "serialized" if self._kind == PROTOBUF else None
 
     def _referenced(self, schema: Registered, seen: dict[tuple[str, int], None]) -> list[tuple[str, str]]:

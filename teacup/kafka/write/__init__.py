@@ -1,6 +1,6 @@
 """Arrow batches to topics.
 
-clients.py          real clients: confluent-kafka's, whose producers are also known to C
+clients.py          real clients: confluent-kafka's, whose producers C knows, too
 native_producer.py  confluent-kafka's producer, as C knows it: rows of Arrow columns go straight into librdkafka
 producer.py         a producer as writing and delivery need it, and the wait for its queue
 templates.py        texts that are made of pieces, one text per row (pure)

@@ -1,4 +1,4 @@
-"""Real clients for writing and delivery: confluent-kafka's, whose producers are also known to C."""
+"""Real clients for writing and delivery: confluent-kafka's, whose producers C knows, too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def producer(
     on_error: Callable[[KafkaError], None],
     transactional_id: str | None = None,
 ) -> tuple[Producer, NativeProducer]:
-    """Makes a producer as `teacup.kafka.client` does, and what hands columns to it. Raises `LibraryMissing`."""
+    """Makes a producer as `teacup.kafka.client` does, and the one that hands columns to it. Raises `LibraryMissing`."""
     functions = rdkafka.bound()
     plugins = [kafka[_PLUGINS]] if kafka.get(_PLUGINS) else []
     known = {**kafka, _PLUGINS: ";".join([*plugins, functions.teacup._name])}

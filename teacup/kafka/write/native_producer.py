@@ -1,10 +1,10 @@
 """confluent-kafka's producer, as C knows it: rows of Arrow columns go straight into librdkafka.
 
 The producer stays confluent-kafka's, and so do transactions, flush, polling and fencing. C learns of it as a plugin of
-librdkafka (plugin.c). It counts what becomes of its records, whoever produced them: confluent-kafka reports only its
-own. Only confluent-kafka polls, because its callbacks expect to be within one of its calls.
+librdkafka (plugin.c). It counts the outcome of all its records, whoever produced them, as confluent-kafka reports only
+its own. Only confluent-kafka polls, because its callbacks expect to be within one of its calls.
 
-What crosses is a plan: `tc_rows` in produce.c, with a pointer to each column, and to the pieces of each text
+C is given a plan: `tc_rows` in produce.c, with a pointer to each column, and to the pieces of each text
 (`teacup.kafka.write.templates`).
 """
 
@@ -25,7 +25,7 @@ from teacup.kafka.write.producer import RecordCounts
 from teacup.kafka.write.templates import Form, ListedHeaders, MadeHeaders, MadeTexts, Text
 
 NO_MEMORY = -(2**31)
-"""In place of librdkafka's codes: a text could not be written."""
+"""Stands for a librdkafka code: a text could not be written."""
 
 _CODES_FROM, _CODES = -256, 512
 _BINARY = pa.binary()
@@ -84,7 +84,7 @@ class _Counts(ctypes.Structure):
 
 
 class NativeRows:
-    """Columns of records, as C reads them; each None, an Arrow array, a polars series, a list, or made of texts.
+    """Columns of records, as C reads them; each is None, an Arrow array, a polars series, a list, or made of texts.
 
     Raises `NotReadable` for columns of other types, and `ValueError` if their lengths differ.
     """
@@ -111,13 +111,13 @@ class NativeRows:
         self._rows.header_count = len(found)
 
     def partition_of(self, row: int) -> int:
-        """Returns the partition that a row is for; -1: the partitioner's choice."""
+        """Returns the partition of a row; -1 if the partitioner chooses it."""
         found = None if self._partitions is None else self._partitions[row].as_py()
         return -1 if found is None else int(found)
 
     @property
     def address(self) -> int:
-        """The address of the `tc_rows`; valid as long as this object lives."""
+        """The address of the `tc_rows`, valid as long as this object lives."""
         return ctypes.addressof(self._rows)
 
     def _keep(self, made: Any) -> int:
@@ -176,7 +176,7 @@ class NativeRows:
 
 
 class NativeProducer:
-    """A producer that this thread has just made, with `plugin` among its properties. One thread at a time uses it."""
+    """A producer that this thread has just made, with `plugin` among its properties. Used by one thread at a time."""
 
     def __init__(self, functions: Functions) -> None:
         self._teacup = functions.teacup
@@ -191,7 +191,7 @@ class NativeProducer:
     def produce(self, topic: str, rows: NativeRows, start: int) -> tuple[int, int]:
         """Hands over rows from `start` on. Returns how many were taken, and why the next one was not.
 
-        That is librdkafka's code, or `NO_MEMORY`; 0: all were taken.
+        The reason is librdkafka's code, or `NO_MEMORY`; 0 if all were taken.
 
         Raises `RuntimeError` after `shut`, as confluent-kafka's producer does once it is closed.
         """
@@ -205,7 +205,7 @@ class NativeProducer:
         return int(taken), error.value
 
     def counts(self) -> RecordCounts:
-        """Returns what has become of all records so far, or had when this was freed."""
+        """Returns the outcome of all records so far, or until this was freed."""
         with self._lock:
             if self._at is not None:
                 counts = _Counts()
@@ -216,13 +216,13 @@ class NativeProducer:
     def in_flight(self) -> int:
         """Returns how many produce requests were sent and not answered yet.
 
-        Too few after a connection was lost, until `settled`.
+        After a connection was lost, the count is too low until `settled`.
         """
         with self._lock:
             return 0 if self._at is None else int(self._teacup.tc_producer_in_flight(self._at))
 
     def connections_lost(self) -> int:
-        """Returns how many connections to brokers were lost, or could not be made."""
+        """Returns how many connections to brokers were lost or could not be made."""
         with self._lock:
             return 0 if self._at is None else int(self._teacup.tc_producer_lost(self._at))
 
@@ -233,12 +233,12 @@ class NativeProducer:
                 self._teacup.tc_producer_settled(self._at)
 
     def shut(self) -> None:
-        """Lets nothing more be handed to the producer, before it is closed."""
+        """Ensures that nothing more is handed to the producer before it is closed."""
         with self._lock:
             self._closed = True
 
     def free(self) -> None:
-        """Frees what C holds, only after the producer was closed: until then librdkafka counts here."""
+        """Frees what C holds. The producer must be closed before, as until then librdkafka counts here."""
         self.counts()
         with self._lock:
             if self._at is not None:

@@ -1,16 +1,15 @@
 """A producer as writing and delivery need it, and the wait for its queue.
 
-`teacup.kafka.client` gives real clients, a simulation its own. The queue is waited for without keeping librdkafka's
-threads busy meanwhile.
+`teacup.kafka.client` gives real clients, a simulation its own. The wait must not keep librdkafka's threads busy.
 
 An idempotent producer has one request at a time for each partition. Full batches follow each other by themselves: the
-answer to one request makes librdkafka's thread send the next. Records that fill no batch go only after `linger.ms`, or
-while somebody flushes.
+answer to one request makes librdkafka's thread send the next. Records that do not fill a batch go only after
+`linger.ms`, or while somebody flushes.
 
 But while a partition's request is being answered, and flushing or an old record allows the next one, librdkafka checks
-without any pause whether it may send it. That costs a core. The broker gets slower, and the wait even longer.
+without any pause whether it may send it. That takes a core, slows down the broker, and makes the wait even longer.
 
-So the queue is flushed in *pulses* of a millisecond, and what a pulse lets go is waited for without flushing:
+So the queue is flushed in *pulses* of a millisecond; the wait for what a pulse releases is without flushing:
 
     requests in flight   pulse once nothing has moved for
     none                 1 ms; longer after each pulse that changes nothing (no broker, no leader)
@@ -30,17 +29,17 @@ from confluent_kafka import KafkaError, TopicPartition
 PULSE_S = 0.001
 _LOOK_S = 0.001
 _LONGEST_LOOK_S = 0.01
-_LOOKS = 10  # in the time waited so far: nobody waits a tenth longer than needed
+_LOOKS = 10  # as a share of the time waited so far: nobody waits a tenth longer than needed
 _IDLE_S, _LONGEST_IDLE_S = 0.001, 0.02
-_DOUBLED = 10  # times at most: a broker may be away for hours
+_DOUBLED = 10  # at most this many times, as a broker may be away for hours
 _LOST_S = 1.0
 _GIVES_UP_S = 3.0
 
 
 class ConnectionWatch:
-    """A producer's connections: once it has lost one, it is waited for only as long as something moves.
+    """Watches a producer's connections: once it has lost one, the wait for it lasts only as long as something moves.
 
-    librdkafka may wait for a broker that it has forgotten, until a time-out strikes; another producer finds it at once.
+    librdkafka may wait for a broker that it has forgotten until a time-out strikes; another producer finds it at once.
     That happens after a broker was restarted, or was missing from its cluster's metadata for a moment.
 
     lost   how many connections were lost so far
@@ -51,7 +50,7 @@ class ConnectionWatch:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what was lost before."""
+        """Forgets earlier losses."""
         self._before = self._lost()
         self._since_s: float | None = None
         self._state: object = None
@@ -62,7 +61,7 @@ class ConnectionWatch:
         return self._lost() != self._before
 
     def is_stuck(self, now_s: float, state: object) -> bool:
-        """Returns whether a connection was lost, and since then nothing has moved for three seconds.
+        """Returns whether a connection was lost and nothing has moved for three seconds since.
 
         state   something that changes whenever something moves
         """
@@ -74,7 +73,7 @@ class ConnectionWatch:
 
 
 class Queue(Protocol):
-    """A producer as waiting needs it."""
+    """The part of a producer that waiting needs."""
 
     def __len__(self) -> int: ...
 
@@ -84,7 +83,7 @@ class Queue(Protocol):
 
 
 class Producer(Queue, Protocol):
-    """As `confluent_kafka.Producer`; calls raise `KafkaException`."""
+    """Like `confluent_kafka.Producer`; calls raise `KafkaException`."""
 
     def purge(self) -> None: ...
 
@@ -102,7 +101,7 @@ class Producer(Queue, Protocol):
 
 
 class Consumer(Protocol):
-    """As `confluent_kafka.Consumer`, but used only for committed offsets."""
+    """Like `confluent_kafka.Consumer`, but used only for committed offsets."""
 
     def committed(self, partitions: list[TopicPartition], timeout: float, /) -> list[TopicPartition]: ...
 
@@ -115,10 +114,10 @@ class Consumer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecordCounts:
-    """What has become of a producer's records so far.
+    """The outcome of a producer's records so far.
 
-    codes                    with which records have failed
-    topic, partition, code   of the first one that has; code 0: there is none, or it has failed just now
+    codes                    error codes of failed records
+    topic, partition, code   of the first failed record; code 0: there is none, or it has failed just now
     """
 
     acknowledged: int
@@ -139,7 +138,7 @@ class RecordColumns(Protocol):
 
 
 class CountingProducer(Protocol):
-    """What takes whole columns and counts what becomes of the records: `teacup.kafka.write.native_producer`."""
+    """Takes whole columns and counts the outcome of the records: `teacup.kafka.write.native_producer`."""
 
     def rows(self, keys: Any, values: Any, headers: Any, timestamps: Any, partitions: Any, /) -> RecordColumns: ...
 

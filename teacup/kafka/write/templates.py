@@ -1,5 +1,6 @@
-"""Texts that are made of pieces, one text per row: what C writes straight into records, and Python where
-a few are looked at. Pure.
+"""Texts that are made of pieces, one text per row. Pure.
+
+C writes them straight into records; Python makes them where a few are looked at.
 
 A text is a tuple of pieces. Each is a literal, or a column's value in one of these forms; a null is `null`:
 
@@ -8,13 +9,13 @@ A text is a tuple of pieces. Each is a literal, or a column's value in one of th
     base64   binary, as a JSON string of base64
     number   an integer
 
-A piece may be bound to a boolean column: it is left out of the rows where that is not `holds`. So one tuple describes
-the texts of any rows that have its columns, whichever of them are filtered out or added on the way.
+A piece may be bound to a boolean column; rows in which that is not `holds` are without the piece. So one tuple
+describes the texts of any rows with its columns, whichever of them are filtered out or added on the way.
 
     (TextPiece('{"key":'), TextPiece(column="key", form=Form.STRING), TextPiece("}"))
 
-`MadeTexts` and `MadeHeaders` are such texts with the rows that they are made of: columns like others, but what they
-hold exists only once it is asked for. `teacup.kafka.write.native_producer` hands the same pieces to C.
+`MadeTexts` and `MadeHeaders` are such texts with the rows that they are made of: columns like others, but their
+contents exist only once they are asked for. `teacup.kafka.write.native_producer` hands the same pieces to C.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ Text: TypeAlias = "tuple[TextPiece, ...]"
 
 @dataclass(frozen=True, slots=True)
 class TextHeader:
-    """A header, with a text for its value; where: a boolean column that says which rows have it; none: all."""
+    """A header with a text for its value; where: a boolean column that says which rows have it; empty: all."""
 
     name: str
     value: Text
@@ -73,7 +74,7 @@ class TextHeader:
 
 @dataclass(frozen=True, slots=True)
 class ListedHeaders:
-    """All headers that a column (list<struct<key, value>>) has for a row; null: none."""
+    """All headers in a column (list<struct<key, value>>); null: none."""
 
     column: str
 
@@ -112,7 +113,7 @@ class MadeHeaders:
         return len(self.rows)
 
     def to_list(self) -> list[Headers]:
-        """Returns lists of (name, value), a new one for each row."""
+        """Returns lists of (name, value), a new list for each row."""
         found: list[Headers] = [[] for _ in range(len(self.rows))]
         for part in self.plan:
             if isinstance(part, ListedHeaders):
@@ -138,7 +139,7 @@ def texts(text: Text, rows: pl.DataFrame) -> pl.Series:
         value = pl.lit(piece.text) if literal else pl.col(_name(piece.column, piece.form))
         if piece.where:
             where = pl.col(piece.where).fill_null(value=False)
-            value = pl.when(where if piece.holds else ~where).then(value)  # a null elsewhere, which is left out
+            value = pl.when(where if piece.holds else ~where).then(value)  # null elsewhere, which is left out
         pieces.append(value)
     return frame.select(text=pl.concat_str(pieces, ignore_nulls=True))["text"]
 
@@ -163,7 +164,7 @@ def most_bytes(text: Text, sizes: Mapping[str, Any], *, escaped: int) -> Any:
 
 
 def columns_of(text: Text) -> set[str]:
-    """Returns the columns whose values have bytes."""
+    """Returns the columns that `most_bytes` needs the sizes of."""
     return {piece.column for piece in text if piece.form not in (Form.LITERAL, Form.NUMBER)}
 
 
@@ -183,7 +184,7 @@ def _written(values: pl.Series, form: Form) -> pl.Series:
 
 
 def _strings(values: pl.Series) -> pl.Series:
-    """Writes values as JSON strings; usually no text needs escaping, and then they are not checked one by one."""
+    """Writes values as JSON strings. Usually no text needs escaping, and then they are not checked one by one."""
     try:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:

@@ -1,13 +1,14 @@
 """The limits of output topics, asked once by each process, and producer properties that respect them.
 
-A producer fills a batch up to `batch.size`, for all its topics alike, and a broker refuses a batch above the topic's
+A producer fills a batch up to `batch.size`, the same for all its topics, and a broker refuses a batch above the topic's
 `max.message.bytes`, however small its records are. So the smallest limit of its topics caps `batch.size`.
 
-The producer's queue is to hold two full batches for each partition: if it is full before any batch is, only partly
-filled ones can be sent, and nothing is sent while it fills again. So more partitions get smaller batches, not more
+The producer's queue should hold two full batches for each partition: if it is full before any batch is, only partly
+filled ones can be sent, and nothing is sent while it fills again. So more partitions mean smaller batches, not more
 memory.
 
-A user who may write to a topic may still not see its configuration. Then Kafka's defaults are used, with a warning.
+A user who may write to a topic may still not be allowed to see its configuration. Then Kafka's defaults are used, and
+a warning is logged.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def limits_of(kafka: Mapping[str, str], topics: Iterable[str | None]) -> Limits:
 
 
 def forget_limits(kafka: Mapping[str, str], topics: Iterable[str]) -> None:
-    """Asks again next time, as after a refused record: the limits of these topics may have been changed."""
+    """Asks again next time, as after a refused record, since the limits of these topics may have changed."""
     _limits.discard((frozenset(topics), frozenset(kafka.items())))
 
 

@@ -1,9 +1,9 @@
-"""Writes Arrow batches to topics: idempotent, acknowledged by all replicas, no failure unnoticed.
+"""Writes Arrow batches to topics: idempotent, acknowledged by all replicas, and no failure goes unnoticed.
 
-Columns go to librdkafka in C (`teacup.kafka.write.native_producer`), which counts every record, acknowledged or failed:
-success costs no Python callback.
+Columns go to librdkafka in C (`teacup.kafka.write.native_producer`), which counts every record as acknowledged or
+failed, so success costs no Python callback.
 
-A full queue blocks the caller; `teacup.kafka.write.producer` says how it is waited for. After a failure the writer is
+A full queue blocks the caller; `teacup.kafka.write.producer` says how the wait works. After a failure the writer is
 broken, because librdkafka may no longer keep the order of later records: open a new one.
 """
 
@@ -47,12 +47,12 @@ TUNING: Mapping[str, Any] = {
 MESSAGE_MAX_BYTES = 1_000_000  # librdkafka's default of `message.max.bytes`
 _ANY_PARTITION = -1
 _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
-"""Of the time after which librdkafka gives a record up: records wait for a full batch, or for a `flush` (see
-`teacup.kafka.write.producer`). Outside of transactions a record that neither comes for is sent in time all the same."""
+"""Shares of the time after which librdkafka gives up a record: records wait for a full batch, or for a `flush` (see
+`teacup.kafka.write.producer`). Outside transactions a record for which neither comes is still sent in time."""
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
-_FLUSH_GRACE_S = 30.0  # librdkafka gives every record up by itself; this is for when it does not
+_FLUSH_GRACE_S = 30.0  # librdkafka gives up every record by itself; this is for when it does not
 _LOOK_AFTER_S = 5.0  # whether the topics have enough replicas
-_CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; what takes longer goes on in the background
+_CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; a longer close goes on in the background
 _PURGED_WITHIN_S = 0.1
 _OPEN_WRITERS = 4
 _DEFAULT_DELIVERY_TIMEOUT_MS = 300_000  # librdkafka's
@@ -68,7 +68,7 @@ class Delivered:
     acknowledged: int
 
     def check(self, written: Mapping[str, int]) -> None:
-        """Raises `DeliveryFailed` if these are not as many as were to be written, by topic."""
+        """Raises `DeliveryFailed` unless both counts equal the number of records to be written, given by topic."""
         expected = sum(written.values())
         if self.sent != expected or self.acknowledged != expected:
             raise DeliveryFailed(
@@ -90,11 +90,11 @@ class TopicWriter:
         self._producer, self._native = clients.producer(kafka, tuning, self._on_error, transactional_id)
         self._drain = Drain(self._producer, self._native.in_flight)
         self._kafka, self._id = kafka, transactional_id
-        self._topics: dict[str, None] = {}  # that were written to
+        self._topics: dict[str, None] = {}  # the topics written to
         self._codes: set[int] = set()
         self._flush_timeout_s = timeout_ms / 1000 + _FLUSH_GRACE_S
         self._sent = 0
-        self._acknowledged_before = 0  # the last flush
+        self._acknowledged_before = 0  # at the last flush
         self._failed = 0
         self._first_failure: DeliveryFailed | None = None
         self._trouble: KafkaError | None = None
@@ -108,13 +108,13 @@ class TopicWriter:
         timestamps: Column = None,
         partitions: Column = None,
     ) -> int:
-        """Hands records to the producer, and returns how many. They are safe only after `flush`.
+        """Hands records to the producer and returns how many. They are safe only after `flush`.
 
         All columns have the same length. `None` means a column of nulls; keys or values must be given.
 
             keys, values   binary or strings
             headers        list<struct<key, value>> as from `RangeReader`, or lists of (key, value); null: no headers
-            timestamps     int64 milliseconds; null, and 0: now (`teacup.kafka.records.limits`)
+            timestamps     int64 milliseconds; null and 0 mean now (`teacup.kafka.records.limits`)
             partitions     int32; null: chosen by the partitioner (murmur2 of the key, as in the Java client)
 
         Values and headers may also be made of texts (`teacup.kafka.write.templates`).
@@ -154,7 +154,7 @@ class TopicWriter:
     def flush(self, gives_up: Callable[[int], bool] = lambda _: False) -> Delivered:
         """Waits until every record is acknowledged or failed.
 
-        gives_up   whether to wait no longer for so many records
+        gives_up   whether to stop waiting for this many records
 
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`, `NotEnoughReplicas`.
         """
@@ -165,7 +165,7 @@ class TopicWriter:
             while waits_for := len(self._producer):
                 self._drain.look()
                 if gives_up(waits_for):
-                    self._producer.purge()  # or they stay in memory for as long as the producer does
+                    self._producer.purge()  # or they stay in memory as long as the producer does
                     self._producer.poll(_PURGED_WITHIN_S)
                     raise KafkaUnavailable(
                         f"a connection was lost, and none of {waits_for} records was acknowledged since"
@@ -194,13 +194,13 @@ class TopicWriter:
         return delivered
 
     def _acknowledged(self) -> int:
-        """Returns how many records since the last flush were acknowledged; none has failed."""
+        """Returns how many records were acknowledged since the last flush; none has failed."""
         total = self._native.counts().acknowledged
         since, self._acknowledged_before = total - self._acknowledged_before, total
         return since
 
     def connections_lost(self) -> int:
-        """Returns how many connections to brokers were lost, or could not be made."""
+        """Returns how many connections to brokers were lost or could not be made."""
         return self._native.connections_lost()
 
     @property
@@ -232,7 +232,7 @@ class TopicWriter:
             log.info("a producer was closed with its transaction open: %s", error)
 
     def _wait_for_room(self) -> None:
-        """Serves the producer, whose queue is full, until it is shorter.
+        """Serves the producer, whose queue is full, until the queue is shorter.
 
         Raises `KafkaUnavailable` once it has been full for longer than librdkafka keeps any record.
         """
@@ -276,7 +276,7 @@ class TopicWriter:
             raise (self.why_not_taken() if timed_out else None) or failure
 
     def why_not_taken(self, *topics: str) -> NotEnoughReplicas | None:
-        """Returns which of these topics, of those written to, or of the coordinators' has too few replicas in sync."""
+        """Returns which of these topics, those written to, or the coordinators' has too few replicas in sync."""
         return why_not_taken(self._kafka, self._producer, {**self._topics, **dict.fromkeys(topics)}, self._id)
 
     def _count_failures(self, counts: RecordCounts) -> None:
