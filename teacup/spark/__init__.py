@@ -2,7 +2,7 @@
 
 checkpoint.py     `SparkLogs`: which batches a checkpoint has planned and committed, and where each of them ends
 class_archive.py  Spark's classes in the JVM's memory format
-one_row.py        a stream with one row: what warms Spark up, without any topic
+one_row.py        a stream with one row, which warms Spark up without any topic
 cluster/          what a session needs of a cluster: a master that answers, executors
 conf.py           Spark properties of a job (pure)
 jvm_errors.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
@@ -12,8 +12,8 @@ planner/          the process that plans the batches of a query
 session.py        the Spark session of a job
 stream_reader.py  `StreamReader`: what every streaming reader does, whatever it plans, and its data source class
 task.py           which attempt of which task of which batch a worker carries out
-worker_affinity.py          which worker gets a small batch: the one that had the batch before
-worker_daemon.py  Spark's worker daemon: imports what our workers need, counts them, warns of those that were killed
+worker_affinity.py          gives a small batch to the worker that had the batch before
+worker_daemon.py  Spark's worker daemon: imports what our workers need, counts them, warns of killed ones
 
 Public: nothing. Nothing is imported here, because reading a checkpoint needs no Spark.
 """

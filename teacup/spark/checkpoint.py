@@ -1,11 +1,11 @@
-"""Spark's checkpoint of a query, read: which batches were planned and committed, and where they end.
+"""Reads Spark's checkpoint of a query: which batches were planned and committed, and where they end.
 
     metadata     {"id": "..."}: created with the checkpoint
     offsets/N    exists when batch N is planned. Line 1 is the version, line 2 metadata of Spark's, then one line per
-                 source: in v1 its end, in v2 `name:end`; `-` where the source had nothing
+                 source: in v1 its end, in v2 `name:end`; `-` if the source had nothing
     commits/N    exists when batch N is committed
 
-The batch planned last may be above the one committed last. An end is the JSON text that the source wrote.
+The last planned batch may be above the last committed one. An end is the JSON text that the source wrote.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _VOID = "-"
 class SparkLogs:
     """The files of one checkpoint, on any file system that fsspec has a driver for.
 
-    Every call reads the files again. It raises what the file system raises (each raises errors of its own), or
-    ValueError for content that is not understood.
+    Every call reads the files again. It raises what the file system raises (each has errors of its own), or
+    `ValueError` for content that is not understood.
     """
 
     files: Any
@@ -33,7 +33,7 @@ class SparkLogs:
 
     @classmethod
     def at(cls, location: str, storage_options: Mapping[str, Any] | None = None) -> SparkLogs:
-        """Opens them. location: a folder or a URL. Raises ImportError and ValueError if fsspec has no driver for it."""
+        """Opens them. location: a folder or a URL. Raises `ImportError`, `ValueError` if no fsspec driver fits it."""
         files, root = fsspec.core.url_to_fs(location, **(storage_options or {}))
         files.invalidate_cache()  # fsspec has one instance per process, which caches listings
         return cls(files, root)
@@ -75,15 +75,15 @@ class SparkLogs:
 
 
 def batches_in(names: Iterable[str]) -> list[int]:
-    """Returns the batches in a listing of one of Spark's logs, ascending, without temporary files and checksums."""
+    """Returns the batches listed in one of Spark's logs, ascending, without temporary files and checksums."""
     last_parts = (name.rsplit("/", 1)[-1] for name in names)
     return sorted(int(name) for name in last_parts if name.isdecimal())
 
 
 def ends_in(plan: str) -> list[str | None]:
-    """Returns the end of each source, as it wrote it, from a file of the offset log; None where a source had nothing.
+    """Returns the end of each source, as it wrote it, from a file of the offset log; None if a source had nothing.
 
-    Raises ValueError for another format, and for a file that was cut off before its ends.
+    Raises `ValueError` for another format, and for a file that was cut off before its ends.
     """
     version, _, *ends = plan.strip().split("\n")
     if version not in ("v1", "v2"):

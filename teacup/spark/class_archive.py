@@ -1,9 +1,9 @@
-"""Spark's classes in the JVM's memory format: loading 15,000 classes takes half of a job's start.
+"""Spark's classes in the JVM's memory format, as loading 15,000 classes takes half of a job's start.
 
     python -m teacup.spark.class_archive   writes the archive into the cache folder (150 MB), once per Spark and Java
 
 A session on a local master uses it if it exists. The JVM checks by itself that the archive was written by the same Java
-over the same jars, and otherwise starts without it (JEP 350, dynamic class-data sharing).
+for the same jars, and otherwise starts without it (JEP 350, dynamic class-data sharing).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WRITE_DEADLINE_S = 120.0
 
 
 def write_archive() -> Path:
-    """Runs a short session whose JVM writes the classes it loaded when it ends. Raises `MissingTool`, `NoCache`."""
+    """Runs a short session whose JVM, when it ends, writes the classes it loaded. Raises `MissingTool`, `NoCache`."""
     name = archive_name()
     if (there := cached(name)) is not None:
         return there

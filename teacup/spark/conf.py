@@ -4,8 +4,8 @@
                   the attempt that it replaces before it reads what is in the output. This also makes that attempt's
                   work worthless, so a copy only helps if a task hangs: our minimum time is 30 s. Without transactions
                   both write their rows, so it is refused. (Spark does not run a copy on the first attempt's host.)
-    no retries    a task that fails once (a broker that moves, a worker that dies) would end the job: a local master is
-                  given a number of attempts, `local[2]` becomes `local[2,4]`
+    no retries    a task that fails once (a broker that moves, a worker that dies) would end the job, so a local master
+                  is given a number of attempts: `local[2]` becomes `local[2,4]`
 
 Each of our properties has its purpose beside it; their effect on start-up was measured one by one.
 """
@@ -26,22 +26,23 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",  # half a second of start, and a port
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",  # of the user's queries; the shuffled path names its own
+    "spark.sql.shuffle.partitions": "2",  # for the user's queries; the shuffled path names its own
     "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # there may be thousands of rows of 100 KB
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # rows may have 100 KB, and there may be thousands
     "spark.sql.streaming.minBatchesToRetain": "100",
     "spark.sql.streaming.numRecentProgressUpdates": "3",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.python.daemon.module": "teacup.spark.worker_daemon",  # imports once what every worker needs
-    "spark.executorEnv.MALLOC_ARENA_MAX": "1",  # each thread's own heap would keep what it has freed: 170 MB a worker
+    "spark.executorEnv.MALLOC_ARENA_MAX": "1",  # each thread's own heap would keep what it has freed: 170 MB per worker
     "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
     "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
 }
 _LIGHT: Mapping[str, str] = {
-    # Summaries of a few rows: generating Java for each plan takes longer than running it, and is done for each batch.
+    # For summaries of a few rows, generating Java for each plan, which happens in each batch, takes longer than running
+    # it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -58,7 +59,7 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 
 
 def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str, str]:
-    """Returns all properties of a session, with `spark.master`; `given` (`master` and `spark.*`) overrides ours.
+    """Returns all properties of a session, including `spark.master`; `given` (`master` and `spark.*`) overrides ours.
 
     rows_in_jvm   False: only tickets and summaries pass through the JVM
     """
@@ -74,13 +75,13 @@ def master_of(given: Mapping[str, str]) -> str:
 
 
 def of_checkpoint(checkpoint: str) -> dict[str, str]:
-    """Returns properties for a checkpoint on this machine: its files are written through Hadoop's `RawLocalFileSystem`.
+    """Returns properties for a checkpoint on this machine, whose files go through Hadoop's `RawLocalFileSystem`.
 
-    Spark's default there is `FileContext`, which runs a program for each look at a file, `readlink` or `chmod`: 25 in a
-    batch, which take longer than planning it. `FileSystem` runs 5, most of them for the file with a checksum that
+    Spark's default there is `FileContext`, which runs a program, `readlink` or `chmod`, for each look at a file: 25 per
+    batch, which take longer than planning it. `FileSystem` runs 5, most of them for the checksum file that
     `LocalFileSystem` writes beside each; the raw one writes none, and plans carry their own
-    (`teacup.spark.stream_reader`). It renames files as atomically; only its check that another query has not written
-    the same batch is not atomic with that, and the checkpoint's lock excludes it.
+    (`teacup.spark.stream_reader`). It renames files just as atomically. Only its check that no other query has written
+    the same batch is not part of the rename; the checkpoint's lock takes care of that.
     """
     return {} if local_folder(checkpoint) is None else dict(_LOCAL_CHECKPOINT)
 
@@ -91,12 +92,12 @@ def is_local(master: str) -> bool:
 
 
 def is_one_machine(master: str) -> bool:
-    """Returns whether every process runs here, also those of `local-cluster`."""
+    """Returns whether every process runs here, including those of `local-cluster`."""
     return master.startswith("local")
 
 
 def with_attempts(master: str) -> str:
-    """Adds a number of attempts per task to `local[n]`: without it Spark never retries there."""
+    """Adds a number of attempts per task to `local[n]`, as Spark never retries there without it."""
     found = _LOCAL.match(master)
     if found is None or found[2] is not None:
         return master
@@ -104,7 +105,7 @@ def with_attempts(master: str) -> str:
 
 
 def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yields each property that is refused, and what is allowed instead."""
+    """Yields each refused property, and what is allowed instead."""
     for key, value in given.items():
         if key != "master" and not key.startswith("spark."):
             yield key, "not a Spark property: give `master`, or a name that begins with `spark.`"

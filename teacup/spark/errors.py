@@ -2,7 +2,7 @@
 
     SparkError
       +- MissingTool       Java or Maven is missing or too old
-      +- NoCache           there is no folder for what is to be cached
+      +- NoCache           there is no folder for a cache
       +- SessionRefused    a Spark property or expression would break the job
       +- StartFailed       Spark's session could not be created
       |    +- MasterUnreachable  its master does not accept a connection, or not the job

@@ -1,19 +1,19 @@
 """This machine's Java, and Spark's JVM as a process of ours.
 
-The JVM starts in the background, and can be ended at any moment. PySpark's own start of it returns only once the JVM
-answers, two seconds later: meanwhile a job looks at Kafka. A job that must not run ends it at once, and nothing of it
-is seen. It has a process group of its own, so that Ctrl-C and signals to the job's group do not reach it: the job stops
-it, once the batch in progress is committed. It ends by itself when its standard input does.
+The JVM starts in the background and can be ended at any moment. PySpark's own start returns only once the JVM answers,
+two seconds later; meanwhile a job looks at Kafka. A job that must not run ends the JVM at once, and nothing of it is
+seen. The JVM has a process group of its own, so that Ctrl-C and signals to the job's group do not reach it: the job
+stops it once the batch in progress is committed. It ends by itself when its standard input does.
 
 Its SPARK_HOME, for masters on this machine, is the installed PySpark without the zipped copy of its own Python sources.
 Spark puts `$SPARK_HOME/python/lib/pyspark.zip` at the front of the path of every Python process it starts. The zip
-holds no compiled code, so each of the five processes of a query's start compiles PySpark again, half a second each, one
-after the other. In this home the zip is missing, and they import the installed package, which is the same.
-`local-cluster` writes into `$SPARK_HOME/work`, and no property changes that: it gets a temporary home of its own.
+contains no compiled code, so each of the five processes of a query's start compiles PySpark again, for half a second
+each, one after the other. In this home the zip is missing, and they import the installed package, which is the same.
+`local-cluster` writes into `$SPARK_HOME/work`, which no property changes, so it gets a temporary home of its own.
 
 MLlib is missing there, too: each session registers its functions, which no SQL expression can call, by Scala's
-reflection. That takes half a second of a start with the archive of classes, and over a second without. Classes of a
-user's own that need MLlib get it by `spark.jars`, or by a SPARK_HOME.
+reflection. That takes half a second of a start with the archive of classes, and over a second without. If a user's own
+classes need MLlib, `spark.jars` or a SPARK_HOME provides it.
 
 It loads Spark's classes from their archive, if that was written (`teacup.spark.class_archive`).
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
 log = logging.getLogger("teacup.spark.jvm")
-"""What the JVM and the workers below it write to standard error, where the job logs JSON: a line of theirs each."""
+"""Logs what the JVM and the workers below it write to standard error, a line each, if the job logs JSON."""
 
 MINIMUM_JAVA = 17
 _HOW = (
@@ -76,9 +76,9 @@ def java_of(env: Mapping[str, str] = os.environ) -> str:
 
 
 def find_java(env: Mapping[str, str] = os.environ) -> str:
-    """Finds Java by `java_of`, and asks it for its version; raises `MissingTool` unless that is 17 or newer."""
+    """Finds Java as `java_of` does and asks for its version; raises `MissingTool` unless that is 17 or newer."""
     java = java_of(env)
-    # In a session of its own: a signal to the job's group would otherwise end it, and look like a broken Java.
+    # In a session of its own, as a signal to the job's group would otherwise end it and look like a broken Java.
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, start_new_session=True)
     version = re.search(r'version "(\d+)', printed.stderr + printed.stdout)
     if printed.returncode != 0 or version is None:
@@ -91,7 +91,7 @@ def find_java(env: Mapping[str, str] = os.environ) -> str:
 def check_java() -> None:
     """Checks what a Spark session needs of this machine, before anything is claimed. Raises `MissingTool`.
 
-    Under `spark-submit` a JVM runs already.
+    Under `spark-submit` a JVM is already running.
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         find_java()
@@ -99,7 +99,7 @@ def check_java() -> None:
 
 
 def check_user() -> None:
-    """Checks that the user has a name: Spark's file system does not start without. Raises `MissingTool`."""
+    """Checks that the user has a name, as Spark's file system does not start without. Raises `MissingTool`."""
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -114,10 +114,9 @@ _LEFT_OUT = "spark-mllib_"
 
 
 def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool = True) -> None:
-    """Sets SPARK_HOME in `env` unless it is set already; call it before the JVM is started.
+    """Sets SPARK_HOME in `env` unless it is already set; call it before the JVM is started.
 
-    shared   whether the home may be the cached one; otherwise it is removed when this process ends. So it is if there
-             is no cache
+    shared   whether the home may be the cached one; if not, or without a cache, it is removed when this process ends
     """
     if "SPARK_HOME" in env:
         return
@@ -134,8 +133,8 @@ def use_spark_home(env: MutableMapping[str, str] = os.environ, *, shared: bool =
 def spark_home(folder: Path) -> Path:
     """Returns the home of the installed PySpark in `folder`, created if it does not exist yet. Raises `OSError`.
 
-    It is there whole or not at all, and never changed: Java lists `jars` in the folder's own order, and uses no archive
-    of classes that was written with another one.
+    It is either there as a whole or not at all, and never changes: Java lists `jars` in the folder's own order, and
+    does not use an archive of classes that was written with another order.
     """
     distribution = importlib.metadata.distribution("pyspark")
     installed = Path(str(distribution.locate_file("pyspark"))).resolve()
@@ -149,7 +148,7 @@ def spark_home(folder: Path) -> Path:
             (made / "jars").mkdir(parents=True)
             for part in (installed / "bin", installed / "sbin", *jars):
                 (made / part.relative_to(installed)).symlink_to(part)
-            with suppress(OSError):  # another process has made it just now
+            with suppress(OSError):  # another process has just made it
                 made.rename(home)
     parts = [home / "bin" / "spark-submit", *(home / "jars" / jar.name for jar in jars)]
     missing = [part for part in parts if not part.is_file()]
@@ -162,10 +161,10 @@ def spark_home(folder: Path) -> Path:
 
 
 # Java 17 maps the archive at another address than it was written for: all of it is then read, changed and so copied. At
-# its own address, only what is used is read, and most of that is not copied.
+# its own address only the parts in use are read, and most of these are not copied.
 _MAPPED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
-# A different training run, and other jars, mean a different archive.
+# A different training run, or other jars, mean a different archive.
 _SOURCE_OF_CLASSES = f"a Python data source under availableNow, no {_LEFT_OUT}"
 
 
@@ -181,7 +180,7 @@ _ARCHIVES = "jvm"
 
 
 def archive_name() -> str:
-    """Returns the archive's name in a cache. Raises `MissingTool` without Java, which Spark needs too."""
+    """Returns the archive's name in a cache. Raises `MissingTool` without Java, which Spark needs anyway."""
     java = java_of()
     spark = importlib.metadata.distribution("pyspark")
     installed = Path(str(spark.locate_file("pyspark"))).resolve()
@@ -198,10 +197,9 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 class Jvm:
-    """Spark's JVM, started with `spark-submit` as by PySpark. Its standard error is shown from `connect` on.
+    """Spark's JVM, started with `spark-submit` as PySpark does. Its standard error is shown from `connect` on.
 
-    It has a folder of its own for temporary files, in that of TMPDIR, which Java does not look at: one that is killed
-    removes nothing itself.
+    It has a folder of its own for temporary files, below TMPDIR (which Java ignores), as a killed JVM removes nothing.
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -231,7 +229,7 @@ class Jvm:
         self._planned = False
 
     def connect(self) -> None:
-        """Waits until it answers, and makes it PySpark's. Raises `JvmEnded`."""
+        """Waits until the JVM answers, and makes it PySpark's. Raises `JvmEnded`."""
         from pyspark import SparkContext
         from pyspark.java_gateway import launch_gateway
 
@@ -254,13 +252,13 @@ class Jvm:
         return self._process.poll() is None
 
     def end_planners(self) -> None:
-        """Ends the planners; to be called once a query's first batch was carried out."""
+        """Ends the planners; to be called once a query's first batch is done."""
         if not self._planned:
             self._planned = True
             end_planners(self._process.pid)
 
     def ended(self, within_s: float) -> JvmEnded | None:
-        """Returns how it ended, if it does within this time."""
+        """Returns how it ended, if it ends within this time."""
         try:
             code = self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -268,7 +266,7 @@ class Jvm:
         return JvmEnded(f"Spark's JVM (process {self._process.pid}) {how_ended(code)}. {CONTINUES}")
 
     def close(self, within_s: float) -> None:
-        """Ends it, at once if it is not connected; otherwise kills it after `within_s`. It has ended at the return."""
+        """Ends it at once if it is not connected; otherwise kills it after `within_s`. It has ended on return."""
         assert self._process.stdin is not None
         assert self._process.stderr is not None
         if self._gateway is None:
@@ -289,7 +287,7 @@ class Jvm:
         self._folder.close()
 
     def _kill(self) -> None:
-        """Kills it, with the programs that `spark-submit` runs first."""
+        """Kills it, including the programs that `spark-submit` runs first."""
         if self.runs:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -305,13 +303,13 @@ class Jvm:
 
 
 def own_address(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns by which variable a JVM on a local master looks up no host name, which a container may not resolve."""
+    """Returns a variable with which a JVM on a local master looks up no host name: a container may not resolve it."""
     return {"SPARK_LOCAL_IP": "127.0.0.1"} if conf.is_local(properties["spark.master"]) else {}
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables for what looks into the environment meanwhile."""
+    """Sets environment variables for the time of a `with` block."""
     os.environ.update(values)
     try:
         yield
@@ -324,7 +322,7 @@ MODULES = ("pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_dat
 
 
 def end_planners(jvm: int) -> list[int]:
-    """Ends the planners of this JVM, and returns their process numbers; none where the system has no `/proc`."""
+    """Ends the planners of this JVM and returns their process numbers; none if the system has no `/proc`."""
     found = [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_planner(process, jvm)]
     for pid in found:
         with suppress(ProcessLookupError):
@@ -336,7 +334,7 @@ def _is_planner(process: Path, jvm: int) -> bool:
     try:
         parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
         command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has ended, or is another user's, whose files this system hides
+    except OSError:  # it has ended, or belongs to another user and is hidden
         return False
     return parent == jvm and "pyspark.daemon" in command and any(module in command for module in MODULES)
 
@@ -349,9 +347,9 @@ CONTINUES = f"Nothing is lost: start the job again. {AGAINST_LACK_OF_MEMORY}"
 
 
 def how_ended(code: int) -> str:
-    """Says how a process ended, by its return code as `subprocess` gives it: negative ones are signals.
+    """Returns how a process ended, by its return code as `subprocess` gives it: negative ones are signals.
 
-    Who sent a signal cannot be known; for lack of memory the kernel sends SIGKILL.
+    Who sent a signal cannot be known; when memory runs out the kernel sends SIGKILL.
     """
     if code >= 0:
         return f"ended with exit code {code}"

@@ -2,15 +2,15 @@
 
 Spark passes on only the text of a traceback, so an error travels as a note of the exception:
 
-    raise DataLoss(...)   in a source or a task; its class says with which exit code it ends the command
-    crossing()            at the edge adds a line to the exception's notes, which Python prints behind its message
+    raise DataLoss(...)   in a source or a task; its class determines the exit code of the command
+    crossing()            at the edge adds a line to the exception's notes, which Python prints after its message
     cancelled_by_a_stop() at the same edge, for what a stop of the query has cancelled
-    crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may hold several
+    crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may contain several
 
-A task reports a summary, typed in the task and in the driver, a row of JSON where it crosses the JVM. A record that a
-topic refuses is refused in every attempt: if its task raised, Spark would run it three more times. So such a task
-reports why the job has to end, in place of a summary, and the driver, which collects what tasks report, ends the job
-before the batch is committed.
+A task reports a summary, which is typed in the task and in the driver, and a row of JSON where it crosses the JVM. A
+record that a topic refuses is refused in every attempt: if its task raised, Spark would run it three more times. So
+such a task reports, instead of a summary, why the job has to end, and the driver, which collects these reports, ends
+the job before the batch is committed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Failure | None:
-        """Returns the failure of an error; None if its class names no exit code: it is not one of ours."""
+        """Returns the failure of an error; None if its class has no exit code, and so it is not one of ours."""
         if isinstance(error, TaskEnded):
             return error.failure
         code = getattr(error, "exit_code", None)
@@ -63,19 +63,19 @@ class Failure:
 
     @classmethod
     def of_ours(cls, error: Exception) -> Failure:
-        """Returns the failure of an error whose class names an exit code."""
+        """Returns the failure of an error whose class has an exit code."""
         found = cls.of(error)
         assert found is not None, f"{type(error).__name__} has no exit code"
         return found
 
     def to_json(self) -> str:
-        """Returns one line of ASCII without a line break, whatever the message holds."""
+        """Returns one line of ASCII, whatever the message contains."""
         return json.dumps([int(self.exit_code), self.text])
 
     @classmethod
     def from_json(cls, text: str) -> Failure:
         """Reads a failure. Raises `ValueError` for anything that `to_json` does not write."""
-        found = json.JSONDecoder().raw_decode(text)[0]  # Spark may put more text behind it
+        found = json.JSONDecoder().raw_decode(text)[0]  # Spark may append more text
         if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str)):
             raise ValueError(f"{text[:80]!r} is not an error of ours")
         return cls(ExitCode(found[0]), found[1])  # type: ignore[call-arg]  # the meaning is not an argument
@@ -94,7 +94,7 @@ class TaskEnded(Exception):
 
 @contextmanager
 def crossing() -> Iterator[None]:
-    """Marks an error of ours that leaves what Spark calls; every other error leaves unchanged."""
+    """Marks an error of ours that leaves code called by Spark; any other error leaves unchanged."""
     try:
         yield
     except Exception as error:
@@ -106,7 +106,7 @@ def crossing() -> Iterator[None]:
 
 
 class BatchCancelled(Exception):
-    """A stop has cancelled the jobs of a batch, which runs again at the next start. In words that Spark recognises."""
+    """A stop has cancelled the jobs of a batch, which runs again at the next start. Its words are known to Spark."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -116,10 +116,10 @@ class BatchCancelled(Exception):
 
 @contextmanager
 def cancelled_by_a_stop() -> Iterator[None]:
-    """Raises `BatchCancelled` in place of an error of Spark's by which a stop of the query has ended what is done here.
+    """Raises `BatchCancelled` instead of Spark's error if a stop of the query has ended what is done here.
 
-    Spark looks for the interruption by a regular expression over the whole text that Python gives it. With the stacks
-    of Java and Python in it, that takes more than the stack of its thread has, which then ends in a trace of its own.
+    Spark looks for the interruption with a regular expression over the whole text from Python. If that includes the
+    stacks of Java and Python, the search needs more stack than its thread has, and ends in a trace of its own.
     """
     try:
         yield
@@ -130,7 +130,7 @@ def cancelled_by_a_stop() -> Iterator[None]:
 
 
 def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
-    """Does the same for a function that gives rows while it runs."""
+    """Does the same as `crossing` for a function that yields rows while it runs."""
 
     @wraps(stage)
     def marked(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -141,7 +141,7 @@ def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
 
 
 def crossed(text: str) -> Failure | None:
-    """Returns the most severe error of ours in the text of Spark's; of equal ones the last. None if there is none."""
+    """Returns the most severe error of ours in the text of Spark's, the last of equal ones. None if there is none."""
     found: list[Failure] = []
     for mark in re.finditer(re.escape(MARK), text):
         try:
@@ -152,7 +152,7 @@ def crossed(text: str) -> Failure | None:
 
 
 def _severity(failure: Failure) -> int:
-    """Returns its place in the order; the codes that are not in it come last."""
+    """Returns its rank; codes that are not in the order come last."""
     code = failure.exit_code
     return _MOST_SEVERE_FIRST.index(code) if code in _MOST_SEVERE_FIRST else len(_MOST_SEVERE_FIRST)
 
@@ -163,7 +163,7 @@ class TaskRun:
 
     number      of the attempt, among all of the application
     earlier     how many attempts of the task have failed before
-    new_worker  whether its process has carried out no task of ours before
+    new_worker  whether its process has not carried out a task of ours before
     """
 
     number: int = 0
@@ -180,7 +180,7 @@ def retries(runs: Iterable[TaskRun]) -> int:
 
 
 def restarts(runs: Iterable[TaskRun]) -> int:
-    """Returns how many workers have taken the place of one in which an attempt failed."""
+    """Returns how many workers have replaced one in which an attempt failed."""
     return sum(run.new_worker for run in set(runs) if run.earlier)
 
 
@@ -195,7 +195,7 @@ _ROW = pa.schema([("summary", pa.string()), ("failure", pa.string())])
 def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterator[pa.RecordBatch]:
     """Yields one row per summary (a dataclass), in `SUMMARY_SCHEMA`.
 
-    final   errors of ours that no further attempt could avoid: instead of being raised they are reported
+    final   errors of ours that no further attempt could avoid: they are reported instead of raised
     """
     try:
         for summary in summaries:
@@ -205,7 +205,7 @@ def summary_rows(summaries: Iterable[object], *final: type[Exception]) -> Iterat
 
 
 def summaries_in(rows: Iterable[tuple[str | None, str | None]], kind: type[S]) -> list[S]:
-    """Reads the summaries that these rows hold. Raises `TaskEnded` if a task reports why the job must end."""
+    """Reads the summaries in these rows. Raises `TaskEnded` if a task reports why the job must end."""
     summaries = []
     for summary, failure in rows:
         if failure is not None:

@@ -1,6 +1,6 @@
-"""A stream with one row: what Spark loads and starts for a query of ours, without any topic.
+"""A stream with one row: has Spark load and start what a query of ours needs, without any topic.
 
-For the archive of its classes (`teacup.spark.class_archive`), and for a process that waits for its turn
+It serves the archive of Spark's classes (`teacup.spark.class_archive`) and a process that waits for its turn
 (`deploy.jobs.standby`).
 """
 
@@ -28,7 +28,7 @@ LOOK_EVERY_S = 0.5
 
 
 def carry_out(spark: SparkSession, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Carries the stream out, with a checkpoint that is removed again; ends before that if it is to stop."""
+    """Runs the stream, with a checkpoint that is removed again; ends early if it is to stop."""
     spark.dataSource.register(_OneRow)
     rows = spark.readStream.format(_OneRow.name()).load().mapInArrow(lambda batches: batches, "value bigint")
     with ScratchFolder("one-row") as checkpoint:
@@ -48,7 +48,7 @@ def carry_out(spark: SparkSession, stopped: Callable[[], bool] = lambda: False) 
 
 
 def rehearse(spark: SparkSession, stopped: Callable[[], bool]) -> None:
-    """Carries it out, so that the next query finds all that Spark loads and starts for its first; takes seconds."""
+    """Runs it, so that the next query finds everything that Spark loads and starts for its first; takes seconds."""
     try:
         carry_out(spark, stopped)
     except Exception as error:  # noqa: BLE001 - nothing depends on it: the next query only starts more slowly

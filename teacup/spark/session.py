@@ -2,8 +2,8 @@
 
 The JVM starts as soon as the session is made, and whatever needs no Spark is done meanwhile.
 
-Under `spark-submit` the JVM and its properties already exist: what was given on its command line overrides the job
-file, and an active session is used as it is. Wherever the session comes from, its effective properties are checked.
+Under `spark-submit` the JVM and its properties already exist: its command line overrides the job file, and an active
+session is used as it is. Wherever the session comes from, its effective properties are checked.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LOG_CONFIG = Path(__file__).parent / "log4j2.properties"
 LOG_CONFIG_JSON = LOG_CONFIG.with_name("log4j2-json.properties")
 
 # The JVM handles only tickets and summaries, so its second compiler costs more CPU, taken from the join, than it ever
-# saves. About 60 MB of its heap live; by default the heap starts with a 64th of the machine's memory, a quarter of that
-# is filled before the first collection, and it grows far beyond what lives. Not used if rows pass through Spark's own
-# expressions.
+# saves. About 60 MB of its heap are live; by default the heap starts with a 64th of the machine's memory, fills a
+# quarter of that before the first collection, and grows far beyond what is live. Not used if rows pass through Spark's
+# own expressions.
 _LIGHT_JVM = (
     *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
     *("-Xms64m", "-Xmn32m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20"),
@@ -53,7 +53,7 @@ JVM_DIES_WITHIN_S = 1.0  # after its connections are closed
 class Session:
     """A Spark session, and its JVM if that is started here: `close` leaves no process behind.
 
-    The JVM starts at once, in the background; the session is there when it is first asked for.
+    The JVM starts at once, in the background; the session is created when it is first asked for.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Session:
         exactly_once: bool = False,
         jobs: int = 1,
     ) -> None:
-        """Prepares a job's session. `spark` holds `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`,
+        """Prepares a job's session. `spark` has `master` and any `spark.*`. Raises `SessionRefused`, `MissingTool`,
         `MasterUnreachable`.
 
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
@@ -78,7 +78,7 @@ class Session:
         self._properties = _properties({**spark, **submitted}, rows_in_jvm)
         self._forks: PlannerForks | None = None
         if jobs > 1:
-            self._properties[f"spark.executorEnv.{JOBS}"] = str(jobs)  # of planners, too
+            self._properties[f"spark.executorEnv.{JOBS}"] = str(jobs)  # also for planners
         if jobs > 1 and conf.is_local(self._properties["spark.master"]):
             self._forks = PlannerForks()
             _use_interpreter(self._properties, self._forks.python)
@@ -100,7 +100,7 @@ class Session:
         if self._spark is None:
             self._spark = _in_thread(self._created)
             self._executors = ExecutorWatch(self._spark)
-            self._executors.now()  # if there are none, there are none from here on
+            self._executors.now()  # if there are none, they are missing from now on
         return self._spark
 
     def executors(self) -> Executors:
@@ -110,10 +110,10 @@ class Session:
         return self._executors.now()
 
     def warm_up(self) -> None:
-        """Starts a Python worker in the background while the query is being planned: both take seconds.
+        """Starts a Python worker in the background while the query is being planned, as both take seconds.
 
-        Others are forked, in no time, once a batch has several tasks. A batch of one is carried out by an idle worker,
-        by each in turn: with a single one it finds what the last batch has left open.
+        Others are forked, in no time, once a batch has several tasks. Idle workers take turns with batches of one task,
+        so with a single worker each batch finds what the last one has left open.
         """
         spark = self.spark
 
@@ -127,28 +127,28 @@ class Session:
         self._warming.start()
 
     def starting(self) -> AbstractContextManager[None]:
-        """Returns what a query is started in; alone it need not wait for others (`deploy.jobs.many_jobs`)."""
+        """Returns the context for starting a query; a single one need not wait for others (`deploy.jobs.many_jobs`)."""
         return nullcontext()
 
     def give_up(self) -> None:
-        """Takes that a job has ended for want of executors: alone, nothing follows (`deploy.jobs.many_jobs`)."""
+        """Called when a job has ended for lack of executors; alone, nothing follows (`deploy.jobs.many_jobs`)."""
 
     def end_planners(self) -> None:
-        """Ends what Spark has started to plan the query: after a batch it is not needed any more."""
+        """Ends what Spark has started to plan the query, as it is not needed after a batch."""
         if self._jvm is not None:
             self._jvm.end_planners()
 
     @property
     def gone(self) -> bool:
-        """Whether its JVM was started here, and has ended."""
+        """Whether its JVM was started here and has ended."""
         return self._jvm is not None and not self._jvm.runs
 
     def ended(self) -> JvmEnded | None:
-        """Returns, once Spark has failed, how its JVM ended, if it did. None also if it was not started here."""
+        """Returns how its JVM ended, if it did, once Spark has failed. None also if it was not started here."""
         return None if self._jvm is None else self._jvm.ended(JVM_DIES_WITHIN_S)
 
     def close(self, within_s: float = JVM_ENDS_WITHIN_S) -> None:
-        """Stops Spark; a JVM that was started here has ended when this returns: after `within_s` it is killed."""
+        """Stops Spark. A JVM that was started here is killed after `within_s`, and has ended when this returns."""
         if self._warming is not None and self._warming.is_alive():
             if (self._jvm is None or self._jvm.runs) and self.executors().count == 0:
                 self.spark.sparkContext.cancelAllJobs()  # they would wait for ever
@@ -171,7 +171,7 @@ class Session:
             builder = builder.config(key, value)
         try:
             session = builder.getOrCreate()
-        except Py4JJavaError as error:  # its text is Java's, and is there only while the JVM is
+        except Py4JJavaError as error:  # the text is Java's, and available only while the JVM is
             raise start_failed(self._properties["spark.master"], java_reason(str(error))) from None
         _refuse(dict(session.sparkContext.getConf().getAll()), self._exactly_once)
         accumulators = session.sparkContext._accumulatorServer
@@ -180,7 +180,7 @@ class Session:
 
 
 def start_failed(master: str, reason: str) -> StartFailed:
-    """Returns the error of a start of Spark. If no master has taken the application, Java says only what followed."""
+    """Returns the error for a failed start of Spark. If no master took the application, Java names only the effects."""
     if master.startswith("spark://") and "stopped SparkContext" in reason:
         return MasterUnreachable(
             f"Spark's master {master} did not take the job: what accepts connections there is no master (its pages are "
@@ -196,18 +196,18 @@ def java_reason(text: str) -> str:
 
 
 def _connection_ended(request: object, address: object) -> None:
-    """Replaces a traceback on standard error: it happens only if the JVM ends by itself, which the job reports."""
+    """Replaces a traceback on standard error. This happens only if the JVM ends by itself, which the job reports."""
     log.debug("Spark's JVM has closed the connection for accumulators", exc_info=True)
 
 
 def _in_thread(start: Callable[[], T]) -> T:
-    """Works in a thread: a context of the main thread takes SIGINT from the job, and stops it with a traceback."""
+    """Starts in a thread, as a context of the main thread takes SIGINT from the job and stops it with a traceback."""
     outcome: Future[T] = Future()
 
     def run() -> None:
         try:
             outcome.set_result(start())
-        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             outcome.set_exception(error)
 
     threading.Thread(target=run, name="spark-start", daemon=True).start()
@@ -215,7 +215,7 @@ def _in_thread(start: Callable[[], T]) -> T:
 
 
 def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
-    """Returns all of them; also sets this process's interpreter for Spark's."""
+    """Returns all properties; also makes Spark use this process's interpreter."""
     properties = conf.effective(
         {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
     )
@@ -238,7 +238,7 @@ def _refuse(properties: Mapping[str, str], exactly_once: bool) -> None:
     refused = [*conf.problems(sparks), *(() if exactly_once else conf.speculation_problems(sparks))]
     problems = [f"{key}={properties[key]!r}: {what}" for key, what in refused]
     master = properties.get("spark.master", "")
-    if master != conf.with_attempts(master) and "spark.app.id" in properties:  # of a context that runs already
+    if master != conf.with_attempts(master) and "spark.app.id" in properties:  # of a context that is already running
         problems.append(f"spark.master={master!r}: tasks are never retried; give {conf.with_attempts(master)}")
     if problems:
         raise SessionRefused("; ".join(problems))
@@ -256,7 +256,7 @@ def _submitted() -> dict[str, str]:
 
 
 def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
-    """Puts ours first: if an option is given twice, the JVM takes the last."""
+    """Puts our options first, as the JVM takes the last of an option that is given twice."""
     configs, job = [LOG_CONFIG], properties.get(f"spark.executorEnv.{AS_JSON}")
     if job is not None:  # the second one overrides parts of the first
         configs.append(LOG_CONFIG_JSON)
@@ -269,7 +269,7 @@ def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
 
 
 def _use_interpreter(properties: dict[str, str], python: str) -> None:
-    """Lets workers on this machine use our interpreter: by default Spark starts them with plain `python3`.
+    """Lets workers on this machine use our interpreter, as Spark starts them with plain `python3` by default.
 
     On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
     `spark.pyspark.python`.

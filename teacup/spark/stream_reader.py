@@ -14,16 +14,16 @@ Whatever it does, its process ends once its connection to the JVM is closed (`te
 
 Errors of ours leave it with their mark (`teacup.spark.jvm_errors`).
 
-A planning error that may pass *holds* the reader: it plans again every second, says why every ten, with for how long
-and when it gives up, and then lets the error end the query. An unreachable broker is such an error. The next attempt
-opens new connections, because librdkafka may never reconnect by itself.
+A planning error that may pass, such as an unreachable broker, *holds* the reader: it plans again every second, logs
+every ten seconds why, for how long, and when it gives up, and finally lets the error end the query. Each attempt opens
+new connections, because librdkafka may never reconnect by itself.
 
 Under `availableNow` a run reads up to the ends that its first look found (`teacup.kafka.log.topic_log`). A partition
-that was not listed then is not read by this run. That all is read the reader notes (`AllRead`) before it returns
-`start`: a run that is asked to stop ends with the same answer, and is not done.
+that was not listed then is not read by this run. When all is read, the reader notes that (`AllRead`) before it returns
+`start`, because a run that is asked to stop ends with the same answer and is not done.
 
-The reader, and its stage, travel as bytes: Spark starts processes that only ask for the schema, and need not import
-what plans.
+The reader and its stage travel as bytes, because Spark starts processes that only ask for the schema and need not
+import what plans.
 """
 
 from __future__ import annotations
@@ -63,9 +63,8 @@ class ReaderControl:
     """The settings of a streaming reader.
 
     stop_file           while it exists, nothing more is planned: this makes a clean stop possible
-    unreachable_for_s   how long an unreachable broker, or a clock that is wrong, only holds the reader
-    commit_group        the consumer group that positions of committed batches go to, for readers that commit any;
-                        None: none
+    unreachable_for_s   how long an unreachable broker, or a wrong clock, only holds the reader
+    commit_group        the consumer group for positions of committed batches, for readers that commit any; None: none
     anchor              a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
@@ -88,26 +87,26 @@ class ReaderControl:
 log = logging.getLogger("teacup.spark.stream_reader")
 
 PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
-"""What an input partition holds, some of the reader's tasks -> its rows, on an executor."""
+"""The content of an input partition (some of the reader's tasks) -> its rows, on an executor."""
 
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
-WAIT_S = (0.01, 0.1)  # between two looks that find nothing: at first, doubled each time, and at most
+WAIT_S = (0.01, 0.1)  # between two looks that find nothing: the first wait, doubled each time, and the longest
 RESTS_S = 3.0
-"""At most, where several jobs share a process: each job makes the wait longer by that of one, up to here. A reader that
-has just planned waits no longer than alone."""
-_REST_SHARE = 0.1  # of the time for which there was nothing
+"""The longest wait where several jobs share a process: each job adds the wait of a single one, up to this. A reader
+that has just planned waits no longer than alone."""
+_REST_SHARE = 0.1  # of the time without anything to read
 LOOKS_FOR_S = 5.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader in a process of its own beside the driver. Connects on first use: it is also sent to executors.
+    """A reader in a process of its own beside the driver. It connects on first use, as it is also sent to executors.
 
-    A kind gives `plan`, `tasks`, `disconnect`; and `together`, `commit`, `waits`, `holds_for_s` where it differs.
+    Subclasses give `plan`, `tasks`, `disconnect`; and `together`, `commit`, `waits`, `holds_for_s` if they differ.
     """
 
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
-        """name: of the job, in the log; stage: as `pickled` makes it."""
+        """name: of the job, for the log; stage: as made by `pickled`."""
         self._name, self._stage, self.control = name, stage, control
         if jobs_together() > 1:
             mention(job=name)  # in the planner, and in a worker that carries out its tasks
@@ -124,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @abstractmethod
     def tasks(self, end: dict[str, Any]) -> Sequence[Any]:
-        """Returns what there is to do in the batch that ends at `end`, in pieces that the stage understands."""
+        """Returns the work of the batch that ends at `end`, in pieces that the stage understands."""
 
     @abstractmethod
     def disconnect(self) -> None:
@@ -139,14 +138,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def holds_for_s(self, error: Exception) -> float | None:
-        """Returns how long an error from planning only holds the reader; None: it ends the query at once.
+        """Returns how long an error from planning only holds the reader; None if it ends the query at once.
 
         May be inf.
         """
         return self.control.unreachable_for_s if isinstance(error, KafkaUnavailable) else None
 
     def held_by(self, error: Exception) -> str:
-        """Returns in a word what an error that only holds the reader means."""
+        """Returns the meaning of an error that only holds the reader, in a word."""
         return BROKERS if isinstance(error, KafkaUnavailable) else "other"
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -183,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.disconnect()
 
     def within_run(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
-        """Returns the ends of the topic of which a run under `availableNow` reads all: cut where that run ends."""
+        """Returns the ends of the topic that a run under `availableNow` reads entirely, cut where that run ends."""
         return ends if self.listed is None else self.listed.cut(ends)
 
     def say(self, line: str) -> None:
@@ -231,7 +230,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return 0.0 if self.control.stop_file is None or self.listed is not None else LOOKS_FOR_S
 
     def _holds(self, error: Exception) -> bool:
-        """Waits a second, if the error may still pass. Returns whether it may."""
+        """Waits a second if the error may still pass. Returns whether it may."""
         gives_up_s, now_s = self.holds_for_s(error), time.monotonic()
         if gives_up_s is None:
             return False
@@ -263,14 +262,14 @@ class SparkTask(InputPartition):
 
 
 def pickled(stage: PartitionStage) -> bytes:
-    """Pickles a stage: only the executors' workers need what it imports, not the processes in which Spark plans."""
+    """Pickles a stage. Only the executors' workers need what it imports, not the processes in which Spark plans."""
     return bytes(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
 
 
 def stream_source(kind: str, name: str, schema: str, reader: Callable[[], StreamReader]) -> type[DataSource]:
-    """Makes a data source class for a job. What the reader is made of travels in it, so it appears in no plan or log.
+    """Makes a data source class for a job. The parts of the reader travel in it, so they appear in no plan or log.
 
-    It travels as bytes: Spark starts processes that only ask for the schema, and need not import what plans.
+    They travel as bytes: Spark starts processes that only ask for the schema and need not import what plans.
 
     kind, name   together the name of the source in Spark
     schema       of the rows
@@ -295,9 +294,9 @@ def stream_source(kind: str, name: str, schema: str, reader: Callable[[], Stream
 
 
 class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader that is made when it is first asked.
+    """A reader that is made when it is first used.
 
-    One of the processes that Spark starts only hands it on, and need not import what plans.
+    One of the processes that Spark starts only hands it on and need not import what plans.
     """
 
     def __init__(self, makes_reader: bytes) -> None:
@@ -335,6 +334,6 @@ class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def rows_of(spark: SparkSession, source: type[DataSource]) -> DataFrame:
-    """Registers a streaming source, and reads from it."""
+    """Registers a streaming source and reads from it."""
     spark.dataSource.register(source)
     return spark.readStream.format(source.name()).load()

@@ -9,7 +9,7 @@ _last: TaskRun | None = None
 
 
 def this_task() -> TaskRun:
-    """Returns the attempt that this process carries out; one like the first where there is no Spark."""
+    """Returns the attempt that this process carries out; without Spark, one like the first."""
     from pyspark import TaskContext
 
     global _last
@@ -23,7 +23,7 @@ def this_task() -> TaskRun:
 
 
 def batch_of_task() -> int | None:
-    """Returns the number of the batch that the task belongs to; None outside of a batch of a streaming query."""
+    """Returns the number of the batch that the task belongs to; None outside a batch of a streaming query."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

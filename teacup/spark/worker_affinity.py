@@ -1,14 +1,14 @@
-"""Which worker gets a small batch: the one that had the batch before, so that it finds everything as it left it.
+"""Gives a small batch to the worker that had the batch before, so that it finds everything as it left it.
 
 Spark gives a task to the worker that has been idle for longest. A backlog has several tasks at a time, and so several
-workers; the small batches that follow it are one task each, and go round all of them for ever: each worker finds its
+workers. The small batches that follow are one task each, and go round all of them for ever: each worker finds its
 windows out of date, its consumers behind, and its producers fenced by the worker that had the batch before.
 
-So a worker that sees that another one had the batch before retires when its task is done, as long as it is not the
-only one. A pool of one idle worker (`spark.python.factory.idleWorkerMaxPoolSize`) would do the same, but would have a
-worker started, and its windows restored, in each batch of a backlog.
+So a worker that sees that another one had the batch before retires when its task is done, unless it is the only one. A
+pool of one idle worker (`spark.python.factory.idleWorkerMaxPoolSize`) would do the same, but then each batch of a
+backlog would start a worker and restore its windows.
 
-Workers that carry out tasks of several jobs do not retire: there, another job is why they take turns.
+Workers that carry out tasks of several jobs do not retire, because there they take turns on account of another job.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class WorkerTurns:
         self._another_had_the_last = False
 
     def had(self, job: str, batch: int, whole: bool) -> None:
-        """Notes a task of this worker's: of which job and batch, and whether the batch has no other."""
+        """Notes a task of this worker: its job and batch, and whether the batch has no other task."""
         last = self._last.get(job, batch)
         self._last[job] = batch
         self._another_had_the_last = whole and last < batch - 1
 
     def retires(self, workers: int) -> bool:
-        """Returns whether the task at hand is to be the last of this worker; `workers`: how many there are."""
+        """Returns whether the task at hand is to be this worker's last; `workers`: how many there are."""
         return self._another_had_the_last and len(self._last) == 1 and workers > 1
 
     def ending(self, write_int: WriteInt, workers: Callable[[], int]) -> WriteInt:
-        """Wraps what a worker tells Spark with: instead of the word that it may be used again, another one."""
+        """Wraps what a worker tells Spark with: a retiring one must not say that it may be used again."""
 
         def writing(value: int, stream: Any) -> None:
             if value == SpecialLengths.END_OF_STREAM and self.retires(workers()):
@@ -52,4 +52,4 @@ class WorkerTurns:
 
 
 turns = WorkerTurns()
-"""This process's."""
+"""This process's turns."""

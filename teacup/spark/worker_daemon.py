@@ -1,17 +1,17 @@
-"""Spark's worker daemon, with everything that our workers need imported before it forks them.
+"""Spark's worker daemon, which imports everything that our workers need before it forks them.
 
-Without it every worker imports what the first batch needs by itself, and compiles PySpark's own sources again: Spark
-puts `pyspark.zip`, which holds no compiled code, before the installed package on the path. Set as
+Without it every worker imports by itself what the first batch needs, and compiles PySpark's own sources again, as Spark
+puts `pyspark.zip`, which contains no compiled code, before the installed package on the path. It is set as
 `spark.python.daemon.module`; forked workers also share the memory of what is imported.
 
 What is imported is frozen: PySpark's workers collect garbage after every task, and scanning everything that a worker
 has imported took as long as joining 50,000 records.
 
-The daemon is the parent of the workers, and warns of those that were killed: how many, and by which signal. Spark forks
-another worker and runs the task again, without a word: a job whose workers are killed for lack of memory becomes slow,
-and nobody knows why. PySpark's daemon ignores SIGCHLD, so that nothing is known of how a child ended; we take the
-signal back before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the
-daemon which, by a number that the daemon reads (`asked`). SIGHUP is how the daemon itself ends them.
+The daemon is the parent of the workers, and warns of killed ones: how many, and by which signal. Spark forks another
+worker and runs the task again, without a word: a job whose workers are killed for lack of memory becomes slow, and
+nobody knows why. PySpark's daemon ignores SIGCHLD, so that it does not learn how a child ended; we reset the signal
+before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the daemon which, by
+a number that the daemon reads (`asked`). The daemon itself ends them with SIGHUP.
 
 It also counts them, in memory that they share: a worker that is not needed retires (`teacup.spark.worker_affinity`).
 """
@@ -37,7 +37,7 @@ log = sparse("teacup.spark.worker_daemon")
 
 
 class Workers:
-    """Counts Python workers, and warns of those that were killed, from `watch` on."""
+    """Counts Python workers, and warns of killed ones, from `watch` on."""
 
     def __init__(self) -> None:
         self._daemon = os.getpid()
@@ -46,15 +46,15 @@ class Workers:
         self._running = mmap.mmap(-1, 8)  # forks see what this process writes
 
     def watch(self) -> None:
-        """Begins to watch; to be called before the first fork."""
+        """Begins to watch; must be called before the first fork."""
         os.register_at_fork(before=self._listen, after_in_parent=lambda: self._add(1))
 
     def running(self) -> int:
-        """Returns how many run; also in a worker."""
+        """Returns how many are running; works in a worker, too."""
         return int.from_bytes(self._running[:8])
 
     def asked(self, read: Callable[[Any], int]) -> Callable[[Any], int]:
-        """Wraps what reads the number of a process that the daemon is to kill."""
+        """Wraps the function that reads the number of a process that the daemon is to kill."""
 
         def reading(stream: Any) -> int:
             pid = read(stream)
@@ -80,7 +80,7 @@ class Workers:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:  # none is left
                 return
-            if pid == 0:  # all others run
+            if pid == 0:  # all others are running
                 return
             self._ended(pid, os.waitstatus_to_exitcode(status))
 

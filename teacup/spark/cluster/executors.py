@@ -1,10 +1,10 @@
-"""Whether Spark has executors for a session's tasks: a master that has none to give says so only in a log.
+"""Whether Spark has executors for a session's tasks, as a master that has none to give says so only in a log.
 
-A query waits for executors as long as it takes: all cores are in use by another application, no worker is there, or the
-master was restarted and does not know this application, which never registers again. On a local master the driver
-is the executor. With dynamic allocation executors are missed only while tasks wait for one.
+A query waits for executors as long as it takes: when all cores are in use by another application, when there is no
+worker, or when the master was restarted and does not know this application, which never registers again. On a local
+master the driver is the executor. With dynamic allocation executors are missed only while tasks wait for one.
 
-The figures are those of the driver's own listeners: asking for them waits for nothing.
+The figures come from the driver's own listeners, so asking for them waits for nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_EVERY_S = 1.0
-_DRIVER = 1  # it is listed among the executors
+_DRIVER = 1  # the driver is listed among the executors
 
 
 @dataclass(frozen=True, slots=True)
 class Executors:
     """How many executors there are.
 
-    missing_ms   since when there is none, wall clock; None: there are some, or none is needed
-    missing_s    for how long
+    missing_ms   since when there is none, wall clock; None if there are some, or none is needed
+    missing_s    how long there has been none
     """
 
     count: int
@@ -39,13 +39,13 @@ class Executors:
 
 
 class Missing:
-    """Since when executors are missing, by looks."""
+    """Tracks since when executors are missing."""
 
     def __init__(self) -> None:
         self._since: tuple[int, float] | None = None
 
     def seen(self, count: int, now_ms: int, now_s: float, *, needed: bool = True) -> Executors:
-        """Takes a look. now_ms: of the wall clock; now_s: of the monotonic one; needed: whether none is too few."""
+        """Takes a look. now_ms: wall clock; now_s: monotonic clock; needed: whether none is too few."""
         if count or not needed:
             self._since = None
             return Executors(count)
@@ -64,7 +64,7 @@ class ExecutorWatch:
         self._look, self._found = Every(LOOK_EVERY_S, at_once=True, clock=clock), Executors(_DRIVER)
 
     def now(self) -> Executors:
-        """Returns how many there are, by a look of the last second."""
+        """Returns how many there are, from a look within the last second."""
         with self._lock:
             if not self._local and self._look.due():
                 self._found = self._missing.seen(self._count(), wall_ms(), self._clock(), needed=self._needed())

@@ -1,4 +1,4 @@
-"""Whether Spark's master accepts a connection: asked before its JVM tries to, with hundreds of lines in a minute."""
+"""Whether Spark's master accepts a connection, asked before its JVM tries to, with hundreds of lines in a minute."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Connect = Callable[[tuple[str, int], float], socket.socket]
 
 
 def addresses_of(master: str) -> list[tuple[str, int]]:
-    """Returns host and port of each address of a master; none of `local[…]` and `yarn`."""
+    """Returns host and port of each address of a master; nothing for `local[…]` and `yarn`."""
     if not master.startswith(_BY_ADDRESS):
         return []
     return [(host.strip("[]"), int(port)) for host, port in _ADDRESS.findall(master)]
 
 
 def check_master(master: str, connect: Connect = socket.create_connection) -> None:
-    """Raises `MasterUnreachable` if no address of the master (a standby has others) accepts a connection."""
+    """Raises `MasterUnreachable` if no address of the master (standbys have others) accepts a connection."""
     why = []
     for address in addresses_of(master):
         try:

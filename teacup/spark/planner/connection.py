@@ -1,15 +1,15 @@
 """A planner lives as long as its connection to the JVM.
 
 Spark's loop in the planner ends with the connection, but looks at it only between two calls. A planner that waits, or
-that an error holds, is inside a call for up to hours. So a thread waits until the other end is closed: by the JVM when
-the query stops, by the kernel if the JVM was killed. Then the planner may end by itself, as it does between two calls,
-and is ended otherwise.
+is held by an error, may be inside a call for hours. So a thread waits until the other end is closed: by the JVM when
+the query stops, by the kernel if the JVM was killed. The planner then gets time to end by itself, as it does between
+two calls, and is otherwise ended.
 
     planner --connects to a port of its JVM's, which Spark names in the environment--> JVM
 
-One that is started, and not there within the time that Spark waits for it, finds nobody to connect to. It ends with a
-traceback of PySpark's, seconds after it was said that another one is started; nothing of ours could catch it there, as
-it has imported none of it by then. So it is left out of what the JVM shows (`shown`).
+A planner that is not there within the time that Spark waits for it finds nobody to connect to. It ends with a traceback
+of PySpark's, seconds after the message that another one is started. Nothing of ours can catch that, as the process has
+imported none of it by then. So the traceback is left out of what is shown of the JVM's output (`shown`).
 
 Standard library only: some of Spark's processes import this and need nothing else of ours.
 """
@@ -27,20 +27,20 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 ENDS_WITHIN_S = 5.0
-"""A planner that is between two calls closes what is open by then."""
+"""How long a planner between two calls has to close what is open."""
 _PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
-_SAYS_NOTHING = re.compile("Using incubator modules|^SLF4J: ")  # every JVM says the one, the driver of S3 the other
+_SAYS_NOTHING = re.compile("Using incubator modules|^SLF4J: ")  # from every JVM, and from the S3 driver
 _BEGINS = "Traceback (most recent call last):"
 _OF_A_LATE_PLANNER = ("python_streaming_source_runner", "[CANNOT_OPEN_SOCKET]")
 _OF_THE_JVM = re.compile(r"\{|\d{4}-\d\d-\d\d ")
-"""How its own lines begin, which may come between those of a traceback."""
-_CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)  # macOS has only the latter, and means the same by it
+"""How the JVM's own lines begin; they may come between those of a traceback."""
+_CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)  # macOS has only the latter, with the same meaning
 
 
 def end_with_connection() -> None:
-    """Ends this process once its connection to the JVM is closed, whatever it does; and then without a traceback.
+    """Ends this process once its connection to the JVM is closed, whatever it does, and without a traceback.
 
-    A process that Spark has not started as a planner has no such connection; nothing happens there.
+    A process that Spark has not started as a planner has no such connection; then nothing happens.
     """
     sys.excepthook = _report
     connection = to_jvm()
@@ -53,11 +53,11 @@ def to_jvm() -> socket.socket | None:
     for number in os.listdir("/dev/fd"):
         try:
             duplicate = os.dup(int(number))
-        except OSError:  # it was that of the listing itself
+        except OSError:  # that of the listing itself
             continue
         try:
             found = socket.socket(fileno=duplicate)
-        except OSError:  # no socket
+        except OSError:  # not a socket
             os.close(duplicate)
             continue
         if _is_jvm(found):
@@ -69,7 +69,7 @@ def to_jvm() -> socket.socket | None:
 def _is_jvm(found: socket.socket) -> bool:
     try:
         peer = found.getpeername()
-    except OSError:  # it is not connected
+    except OSError:  # not connected
         return False
     if isinstance(peer, tuple):
         return str(peer[1]) == os.environ.get(_PORT)
@@ -85,13 +85,13 @@ def _end_after(connection: socket.socket) -> None:
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Reports an uncaught error as before, unless it says that the connection was closed."""
+    """Reports an uncaught error as usual, unless it says that the connection was closed."""
     if not isinstance(error, ConnectionError | EOFError):
         sys.__excepthook__(kind, error, trace)
 
 
 def shown(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the lines on a JVM's standard error that somebody needs; a traceback once it is whole."""
+    """Yields the lines on a JVM's standard error that somebody needs; a traceback once it is complete."""
     trace: list[str] = []
     for line in lines:
         if _SAYS_NOTHING.search(line):

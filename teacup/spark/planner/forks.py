@@ -1,16 +1,16 @@
 """Planners of many queries, forked from one process that has imported what they need.
 
-Spark starts a Python process for each query that reads from a Python source, and leaves no choice of how: `-m` and the
-name of a module of its own, behind the program that it takes for Python. Thirty of them, each with its own copy of
-Arrow and of our code, take 3 GB. So the program is a script, which passes the start on:
+Spark starts a Python process for each query that reads from a Python source, and leaves no choice of how: its command
+is the program that it takes for Python, `-m`, and the name of a module of Spark's. Thirty of them, each with its own
+copy of Arrow and of our code, take 3 GB. So the program is a script that passes the request on:
 
     JVM --starts--> script --the environment, standard output and error--> server --fork--> planner --connects--> JVM
 
-The script ends at once. Spark's own daemons, which look at each new query, it starts with what their forks need already
-imported; any other module as Python would. The planner is what Spark would have started: it ends when its connection to
-the JVM does. The server ends when its standard input does.
+The script ends at once. It starts Spark's own daemons, which look at each new query, with what their forks need already
+imported, and any other module as Python would. The planner is what Spark would have started: it ends when its
+connection to the JVM does. The server ends when its standard input does.
 
-Only for a session with several queries, on one machine: a planner of its own starts no slower.
+This is only for a session with several queries on one machine; a planner of its own starts no slower.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ esac
 
 
 class PlannerForks:
-    """The server, from here to `close`. `python`: the script that takes the place of Python."""
+    """The server, until `close`. `python`: the script that replaces Python."""
 
     def __init__(self) -> None:
-        """Starts it."""
-        # Not at the top: the script's own process imports as little as possible.
+        """Starts the server."""
+        # Not at the top, as the script's own process imports as little as possible.
         import subprocess
 
         from teacup.base.scratch import ScratchFolder
@@ -79,14 +79,14 @@ def serve(address: str) -> None:
     from importlib import import_module
 
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)  # first: whoever asks meanwhile waits
+    listening.bind(address)  # first, so that whoever asks meanwhile waits
     listening.listen(socket.SOMAXCONN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets planners that have ended
     import_module("teacup.base.process").use_arrow_without_pandas()
     for module in _NEEDED:
         import_module(module)
     gc.collect()
-    gc.freeze()  # a collection would write to all that planners share
+    gc.freeze()  # a collection would write to the memory that planners share
     waiting = select.poll()
     waiting.register(0, select.POLLIN | select.POLLHUP)
     waiting.register(listening, select.POLLIN)
@@ -104,7 +104,7 @@ def serve(address: str) -> None:
 
 
 def run_daemon(module: str) -> None:
-    """Runs PySpark's daemon, whose forks import this module, and find it imported."""
+    """Runs PySpark's daemon with this module imported, for its forks."""
     import gc
     from importlib import import_module
 
@@ -141,7 +141,7 @@ def _become_planner(lines: bytes, outputs: list[int]) -> None:
         code = 0
     except SystemExit:
         pass  # it has told the JVM why
-    except BaseException as error:  # noqa: BLE001 - reported as Python does, and nothing of the server's runs on
+    except BaseException as error:  # noqa: BLE001 - reported as Python does; none of the server's code runs on
         sys.excepthook(type(error), error, error.__traceback__)
     finally:
         sys.stderr.flush()

@@ -1,11 +1,12 @@
-"""What the process that plans tells the driver beside plans: how long a plan took, and what it waits for.
+"""What the planning process tells the driver besides plans: how long a plan took, and what it waits for.
 
-Spark asks the planner for a batch, and nothing else crosses between the two. So notes go through a file in the folder
-of the stop file (`ReaderControl.stop_file`): replaced as a whole, at each plan, and about once a second while there is
-something to read that may not be read. They are written only if somebody reads them: the driver has made the file.
+Spark asks the planner for a batch, and nothing else passes between the two. So notes go through a file in the folder
+of the stop file (`ReaderControl.stop_file`), which is replaced as a whole: at each plan, and about once a second while
+there is something to read that may not be read yet. They are written only if the driver has created the file to read
+them.
 
-That a run under `availableNow` has read all is a file of its own (`AllRead`): to Spark, a planner that finds nothing
-more and one that was asked to stop give the same answer.
+A file of its own (`AllRead`) says that a run under `availableNow` has read everything, because a planner that finds
+nothing more and one that was asked to stop give Spark the same answer.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from pathlib import Path
 
 WRITE_EVERY_S = 1.0
 BROKERS = "brokers"
-"""What is waited for if the brokers do not answer."""
+"""The reason for a wait when the brokers do not answer."""
 
 
 def notes_file(stop_file: Path) -> Path:
-    """Returns where notes are, beside the stop file."""
+    """Returns the path of the notes, beside the stop file."""
     return stop_file.with_name("notes.json")
 
 
@@ -36,11 +37,11 @@ class AllRead:
 
     @property
     def said(self) -> bool:
-        """Whether it did. False also if that is not known."""
+        """Whether it did; False also if that is not known."""
         return self._file.exists()
 
     def say(self, found: bool) -> None:
-        """Notes what a plan has found. Where that cannot be written, it stays unknown."""
+        """Notes what a plan has found; if that cannot be written, it stays unknown."""
         with suppress(OSError):
             if found:
                 self._file.touch()
@@ -54,13 +55,13 @@ class AllRead:
 
 @dataclass(frozen=True, slots=True)
 class PlannerNote:
-    """How planning is.
+    """The state of planning.
 
     plan_s       how long the newest plan took
-    reason       what is waited for, in a word; empty: nothing is
+    reason       what is waited for, in a word; empty: nothing
     since_ms     wall clock
     text         for people
-    waited_s     for how long the process has waited, by reason
+    waited_s     how long the process has waited, by reason
     """
 
     plan_s: float = 0.0
@@ -71,7 +72,7 @@ class PlannerNote:
 
 
 class PlannerNotes:
-    """Writes notes, if the file is there."""
+    """Writes notes, if the file exists."""
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path if path is not None and path.exists() else None
@@ -83,14 +84,14 @@ class PlannerNotes:
         self._plan_s = 0.0
 
     def planned(self, seconds: float) -> None:
-        """Notes a plan that took so long."""
+        """Notes a plan and how long it took."""
         if self._path is not None:
             self._passes("")
             self._plan_s = seconds
             self._write("", 0, "")
 
     def nothing_to_read(self) -> None:
-        """Notes that nothing is waited for: all is read."""
+        """Notes that nothing is waited for, as all is read."""
         if self._path is not None:
             self._passes("")
             if self._written_reason:
@@ -104,7 +105,7 @@ class PlannerNotes:
                 self._write(reason, *why())
 
     def _passes(self, reason: str) -> None:
-        """Counts the time since the last look for what was waited for then."""
+        """Adds the time since the last look to what was waited for then."""
         now_s = self._clock()
         if self._last is not None:
             since_s, before = self._last
@@ -120,11 +121,11 @@ class PlannerNotes:
             new.write_text(json.dumps(asdict(note)))
             os.replace(new, self._path)
         except OSError:
-            self._path = None  # the driver has gone, or the disk is full: the join itself needs no notes
+            self._path = None  # the driver is gone, or the disk is full: the join itself needs no notes
 
 
 class ReadNotes:
-    """Reads notes in the driver; makes the file, so that they are written."""
+    """Reads notes in the driver; creates the file, so that they are written."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._seen, self._note = path, (-1, -1), PlannerNote()
@@ -138,5 +139,5 @@ class ReadNotes:
                 self._note = PlannerNote(**json.loads(self._path.read_text()))
                 self._seen = found.st_mtime_ns, found.st_ino
         except (OSError, ValueError):
-            pass  # the folder is being removed: what was known stays
+            pass  # the folder is being removed: keeps what was known
         return self._note
